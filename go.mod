@@ -1,0 +1,3 @@
+module dmxfs
+
+go 1.26

@@ -1,0 +1,21 @@
+package locks
+
+import "errors"
+
+// What a request for a lock can end with, beside a grant. They come wrapped,
+// with what is known of the circumstances.
+var (
+	// ErrWouldBlock: a try met a conflicting lock.
+	ErrWouldBlock = errors.New("the lock is held")
+	// ErrInterrupted: a signal ended the wait. Nothing is held.
+	ErrInterrupted = errors.New("interrupted while waiting for a lock")
+	// ErrTimeout: the time that the rule allows for waiting is over.
+	ErrTimeout = errors.New("waited for a lock as long as the rule allows")
+	// ErrDeadlock: to wait would be to wait for ever.
+	ErrDeadlock = errors.New("waiting would be a deadlock")
+	// ErrUnavailable: this node cannot guarantee a lock now: it is leaving,
+	// or its journal cannot be written.
+	ErrUnavailable = errors.New("no lock can be guaranteed now")
+	// ErrLost: this node was expelled, and with it the lock or the wait was lost.
+	ErrLost = errors.New("the lock was lost: the other members went on without this node")
+)

@@ -1,0 +1,161 @@
+package locks
+
+// Ticket is what a local owner asks for.
+type Ticket struct {
+	ID    TicketID
+	Owner OwnerID
+	Mode  Mode
+	Range Range
+	// Try asks for an answer now: granted, or denied when a conflicting lock
+	// is held or an earlier try is under way. A try never queues.
+	Try bool
+	// Stamp is zero for a new request. A request that was interrupted and
+	// comes again brings the stamp it had, and with it its place in the order.
+	Stamp Stamp
+}
+
+// Part is a held ticket, or what is left of one.
+type Part struct {
+	ID    TicketID
+	Mode  Mode
+	Range Range
+}
+
+// Message is what machines of one key on two nodes say to each other.
+type Message interface {
+	// Append adds the encoding to b. The algorithm's Decode is its inverse.
+	Append(b []byte) []byte
+	// String is the form of golden files and of the debug log.
+	String() string
+}
+
+// Envelope is a message and its receiver, which is never the sender.
+type Envelope struct {
+	To  NodeID
+	Msg Message
+}
+
+// Outcome ends the waiting of a ticket. There is exactly one for each ticket
+// that was not cancelled.
+type Outcome struct {
+	Ticket TicketID
+	// Granted is false only for a try that was denied.
+	Granted bool
+	// Token is the fencing token of the grant.
+	Token Token
+}
+
+// Turn is one turn of a machine: what it may do, and what it did. Methods of a
+// machine append to it. A Turn can be used again after Reset.
+type Turn struct {
+	// MayEnter is set by the caller: whether tickets may be granted in this
+	// turn. It is false while the node is suspended or a new epoch is being
+	// restored. Everything else, answers to peers included, goes on.
+	MayEnter bool
+
+	// Send is what to tell peers, in this order.
+	Send []Envelope
+	// Done lists the tickets that were granted or denied. A denial comes also
+	// when MayEnter is false.
+	Done []Outcome
+	// Handover: a message in Send lets a peer see or change what local
+	// programs may have written under this key. It must be on the shared
+	// storage before the first message of this turn leaves.
+	Handover bool
+	// Stale: after this turn a peer may write without this node hearing of
+	// it, so what this node has cached of the file is worth nothing at its
+	// next grant.
+	Stale bool
+}
+
+// Reset empties t for the next turn and keeps its memory.
+func (t *Turn) Reset(mayEnter bool) {
+	clear(t.Send)
+	*t = Turn{MayEnter: mayEnter, Send: t.Send[:0], Done: t.Done[:0]}
+}
+
+// Machine is one node's part of an algorithm for one key, within one epoch.
+// It is not safe for concurrent use. Every method returns at once.
+//
+// A call that breaks a precondition (an unknown ticket, a part that is wider
+// than what it replaces) is a bug in the caller and panics. What a peer sends
+// never panics: see Receive.
+type Machine interface {
+	// Acquire adds a waiting ticket. Its outcome comes in this turn or in a
+	// later one, unless it is cancelled before.
+	Acquire(t Ticket, out *Turn)
+	// Cancel takes a waiting ticket back. Nothing is left behind, here or at
+	// a peer, and there will be no outcome.
+	Cancel(id TicketID, out *Turn)
+	// Replace gives up the held tickets in old and puts parts in their place:
+	// all of it (no parts), a piece (fewer bytes), some of its strength (R for
+	// W), or the same in other pieces (merged, split). All of old have one
+	// owner. Each byte of a part was held in old, in the same or a stronger
+	// mode; parts do not overlap; their IDs are new or from old.
+	Replace(old []TicketID, parts []Part, out *Turn)
+	// Overtake moves a waiting ticket in front of the queue; see rw. An
+	// algorithm whose queue cannot make a deadlock ignores it.
+	Overtake(id TicketID, out *Turn)
+	// Expire gives back what is kept for reuse and not needed by a ticket.
+	Expire(out *Turn)
+	// Receive handles a message of a member's machine. An error means that
+	// the peer does not follow the protocol; the state is then unchanged.
+	Receive(from NodeID, m Message, out *Turn) error
+	// Resume grants what could not be granted because MayEnter was false.
+	Resume(out *Turn)
+
+	// State is what the others need to know of this node at a new epoch, in a
+	// form that Restore reads; nil if there is nothing to know.
+	State() []byte
+	// Restore begins epoch v.Epoch with what each member said by State;
+	// members that said nothing are not in states. The caller's own State is
+	// in it as it was sent. Tickets stay, waiting ones ask again.
+	Restore(v *View, states map[NodeID][]byte, out *Turn) error
+
+	// Blockers tells why a waiting ticket waits: the held tickets of other
+	// owners here that conflict, and the members whose answer is missing.
+	Blockers(id TicketID) (local []TicketID, remote []NodeID)
+	// Suspects are the members that may hold a lock that conflicts with m on
+	// r. Nobody else does.
+	Suspects(m Mode, r Range) []NodeID
+	// Stamp is the stamp of a waiting ticket.
+	Stamp(id TicketID) Stamp
+	// Kept is what this node could have again without asking anybody, beyond
+	// what its tickets hold.
+	Kept() Ranges
+	// Idle reports whether this machine can be dropped: one made anew with
+	// its Token as floor would behave in the same way.
+	Idle() bool
+	// Token is at least the token of every grant of this key that this node
+	// knows of.
+	Token() Token
+
+	// Check returns an error if an invariant of the algorithm's doc.go does
+	// not hold. It is for tests.
+	Check() error
+	// String is the state in one line, for golden files and the debug log.
+	String() string
+}
+
+// Config is what a machine is made of.
+type Config struct {
+	Key  Key
+	View *View
+	// Token is the floor: the first grant has a greater token.
+	Token Token
+	// Seed decides where the algorithm leaves a choice open.
+	Seed uint64
+}
+
+// Algorithm makes machines. Its name is the one of rules and of the journal.
+type Algorithm struct {
+	Name string
+	// Shared: tickets of mode Read can be held together, and ranges that do
+	// not overlap do not conflict. Without it every ticket excludes all other
+	// owners, whatever its mode and range.
+	Shared bool
+	New    func(Config) Machine
+	// Decode reads one message. It never panics, and a message that it
+	// accepts is encoded to the same bytes again.
+	Decode func([]byte) (Message, error)
+}

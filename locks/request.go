@@ -1,0 +1,51 @@
+package locks
+
+// HandleID names an open file of this mount: what one open(2) made, however
+// many descriptors and processes share it. It is never used again.
+type HandleID uint64
+
+// Tenure counts the lives of this node as a member. It grows when the node is
+// expelled: whatever was granted in an earlier tenure is lost.
+type Tenure uint64
+
+// Program is who asks, as admins want to see it. It decides nothing.
+type Program struct {
+	PID     int // of the process, not of the thread
+	UID     uint32
+	Command string
+}
+
+// Request is what a program asks for through the file system.
+type Request struct {
+	Key Key
+	// Path is relative to the root of the shared directory, without a leading
+	// slash. It finds the rule of the file and is shown to people.
+	Path string
+	// Owner decides what conflicts: requests of one owner never do. In class
+	// Open it also decides nothing else; in the other classes an owner has at
+	// most one mode on each byte, and a new request replaces the old one.
+	Owner OwnerID
+	// Handle is the open file that the request came through.
+	Handle HandleID
+	Mode   Mode
+	Range  Range
+	// Try: answer ErrWouldBlock instead of waiting.
+	Try     bool
+	Program Program
+}
+
+// Grant is what a program was given.
+type Grant struct {
+	Token  Token
+	Tenure Tenure
+}
+
+// Conflict is a lock that stands in the way of a request.
+type Conflict struct {
+	Mode  Mode
+	Range Range
+	// Node holds it; it is empty when this node does.
+	Node NodeID
+	// PID is 0 where it means nothing to the asking host.
+	PID int
+}
