@@ -1,0 +1,117 @@
+package dmxfs
+
+import (
+	"encoding/json"
+	"errors"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pure is the part of the standard library that has no clock, no randomness,
+// no goroutine and no I/O.
+var pure = []string{"bytes", "cmp", "encoding", "encoding/binary", "errors", "fmt", "iter", "maps", "math/bits", "slices", "sort", "strconv", "strings"}
+
+// rule says what the files of a package may import. Test files are free.
+type rule struct {
+	why  string
+	ours []string // packages of this module, without "dmxfs/"
+	std  []string // nil: all of the standard library
+	ext  []string // prefixes of other modules' packages
+}
+
+var rules = map[string]rule{
+	".":           {why: "a map, no code"},
+	"locks":       {why: "the vocabulary is pure", std: pure},
+	"locks/wire":  {why: "pure", ours: []string{"locks"}, std: pure},
+	"locks/posix": {why: "range algebra is pure", ours: []string{"locks"}, std: pure},
+	"locks/engine": {why: "the engine knows machines by their contract, and its surroundings by its own interfaces",
+		ours: []string{"locks", "locks/posix", "locks/wire"}, ext: []string{"golang.org/x/sync"}},
+}
+
+// TestImports holds the packages to the table above, which is the one of
+// docs/ARCHITECTURE.md. Only direct imports count.
+func TestImports(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range packages(t) {
+		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "dmxfs"), "/")
+		if dir == "" {
+			dir = "."
+		}
+		seen[dir] = true
+		r, ok := rules[dir]
+		if !ok {
+			t.Errorf("package %s has no rule: say in arch_test.go what it may import, and why", dir)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if !r.allows(imp) {
+				t.Errorf("%s must not import %s: %s", dir, imp, r.why)
+			}
+		}
+	}
+	for dir := range rules {
+		if !seen[dir] {
+			t.Errorf("the rule for %s is of no use: there is no such package", dir)
+		}
+	}
+}
+
+func (r rule) allows(imp string) bool {
+	if ours, ok := strings.CutPrefix(imp, "dmxfs/"); ok {
+		return slices.Contains(r.ours, ours)
+	}
+	first, _, _ := strings.Cut(imp, "/")
+	if !strings.Contains(first, ".") {
+		return r.std == nil || slices.Contains(r.std, imp)
+	}
+	return slices.ContainsFunc(r.ext, func(prefix string) bool { return strings.HasPrefix(imp, prefix) })
+}
+
+// TestPackageComments wants exactly one package comment per package, in the
+// file where the next person looks for it.
+func TestPackageComments(t *testing.T) {
+	for _, p := range packages(t) {
+		var with []string
+		for _, f := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if file.Doc != nil {
+				with = append(with, f)
+			}
+		}
+		if !slices.Equal(with, []string{"doc.go"}) {
+			t.Errorf("%s: package comment in %v, want it in doc.go only", p.ImportPath, with)
+		}
+	}
+}
+
+type pkg struct {
+	ImportPath, Dir  string
+	Imports, GoFiles []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Dir,Imports,GoFiles", "./...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}

@@ -1,0 +1,20 @@
+// Package dmxfs is the map of this module; it holds no code.
+//
+//   - cmd/dmxfs: the program. It joins the parts below, and nothing else does.
+//   - fusefs: the mount. A pass-through file system that asks for locks.
+//   - locks: the words that all parts share, and the contract of an algorithm.
+//   - locks/engine: drives the algorithms: programs on one side, peers on the
+//     other.
+//   - locks/posix: the algebra of byte-range locks.
+//   - locks/rw: the default algorithm, readers and writers.
+//   - locks/wire: how messages are written.
+//   - locks/locktest: the harness that all algorithms must pass.
+//   - p2p: the libp2p host and its channels.
+//   - p2p/member: who is in the cluster, as a pure state machine.
+//   - p2p/register: the files on the shared directory that decide it.
+//   - journal: what happened on this node, in Badger.
+//
+// fusefs, p2p, journal and locks/engine do not import one another: each says
+// what it needs as an interface of its own. arch_test.go holds the rule; it
+// fails the build when it is broken. docs/ARCHITECTURE.md explains the whole.
+package dmxfs

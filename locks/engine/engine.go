@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// Options are what an engine is made of. All fields are needed unless noted.
+type Options struct {
+	Transport Transport
+	Files     Files
+	Recorder  Recorder
+	Log       *slog.Logger
+	// Algorithms by name.
+	Algorithms map[string]*locks.Algorithm
+	// Rule names the algorithm of a path. It is called under the engine's
+	// mutex and returns at once.
+	Rule func(path string) string
+	// Live reports whether this node's tenure lasts longer than guard. It
+	// reads a clock at every call.
+	Live func(guard time.Duration) bool
+	// Guard is how much of the tenure must be left when I/O under a lock
+	// begins.
+	Guard time.Duration
+	// Expire is how long a permission is kept after the last use. Default
+	// 1 s.
+	Expire time.Duration
+	// Jitter returns a random number in [0,1). Default math/rand.
+	Jitter func() float64
+}
+
+// phase is where the node is in the life of an epoch.
+type phase uint8
+
+const (
+	outside phase = iota // no member: nothing can be granted
+	frozen               // a new epoch is coming or being restored
+	active
+)
+
+// errClosed is why calls end when the node leaves.
+var errClosed = fmt.Errorf("%w: %s", locks.ErrUnavailable, leaving)
+
+// Engine owns the machines of one node. Its methods are safe for concurrent
+// use, but for those named in the package comment under Epochs.
+type Engine struct {
+	o Options
+
+	tenure atomic.Uint64
+
+	mu      sync.Mutex
+	phase   phase
+	closed  bool
+	view    *locks.View // of the epoch that is active, or being restored
+	entries map[locks.Key]*entry
+	// clean holds the keys without an entry of which this node knows that
+	// nobody else wrote since its last grant.
+	clean *recent
+	// floor is at least the token of every machine that was dropped.
+	floor locks.Token
+	// idle lists entries without a ticket, the longest idle first.
+	idle *list.List
+	// waiters are the tickets that wait.
+	waiters map[*ticket]struct{}
+	places  places
+	queries map[uint64]*query
+	// changed is closed, and replaced, when the phase or the tenure changes.
+	changed chan struct{}
+	sync    *syncing
+	early   early
+	turns   []*locks.Turn
+	// workers drain outboxes; flushing counts those that write out just now,
+	// flushed is told when one has.
+	workers  sync.WaitGroup
+	flushing int
+	flushed  *sync.Cond
+	kick     chan struct{} // wakes Run
+	lastID   uint64        // tickets, requests and queries
+}
+
+// New makes an engine. It is outside until the first Install.
+func New(o Options) *Engine {
+	if o.Expire == 0 {
+		o.Expire = time.Second
+	}
+	if o.Jitter == nil {
+		o.Jitter = jitter
+	}
+	e := &Engine{
+		o:       o,
+		entries: map[locks.Key]*entry{},
+		clean:   newRecent(maxClean),
+		idle:    list.New(),
+		waiters: map[*ticket]struct{}{},
+		queries: map[uint64]*query{},
+		changed: make(chan struct{}),
+		early:   early{},
+		kick:    make(chan struct{}, 1),
+	}
+	e.flushed = sync.NewCond(&e.mu)
+	e.tenure.Store(1)
+	return e
+}
+
+// Tenure is the present one.
+func (e *Engine) Tenure() locks.Tenure { return locks.Tenure(e.tenure.Load()) }
+
+// Admit is asked directly before I/O under a lock that was granted in tenure
+// t. It returns nil when the I/O may begin now, waits while this node is
+// suspended, and returns [locks.ErrLost] when the tenure is over.
+func (e *Engine) Admit(cancel <-chan struct{}, t locks.Tenure) error {
+	for {
+		if e.Tenure() != t {
+			return locks.ErrLost
+		}
+		if e.o.Live(e.o.Guard) {
+			return nil
+		}
+		e.mu.Lock()
+		changed, closed := e.changed, e.closed
+		e.mu.Unlock()
+		if closed {
+			return errClosed
+		}
+		// Live again, or expelled: the driver calls Resume or Expelled. The
+		// condition is looked at once more, since it may have come true
+		// before changed was read.
+		if e.Tenure() != t || e.o.Live(e.o.Guard) {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-cancel:
+			return locks.ErrInterrupted
+		}
+	}
+}
+
+// Resume is called when the node is live again after it was not: what waited
+// for that goes on.
+func (e *Engine) Resume() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase == active {
+		e.resumeAll()
+	}
+	e.broadcast()
+}
+
+// resumeAll lets every machine with a waiting ticket grant what it can.
+func (e *Engine) resumeAll() {
+	seen := map[*entry]bool{}
+	for _, t := range e.waiting() {
+		if en := t.entry; !seen[en] {
+			seen[en] = true
+			e.step(en, func(turn *locks.Turn) { en.machine.Resume(turn) })
+		}
+	}
+}
+
+// waiting lists the tickets that wait, the oldest first.
+func (e *Engine) waiting() []*ticket {
+	ts := slices.Collect(maps.Keys(e.waiters))
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
+	return ts
+}
+
+// broadcast wakes everybody who waits for a change of phase or tenure.
+// REQUIRES: e.mu held.
+func (e *Engine) broadcast() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// step makes one turn of en's machine and does what it asks for.
+// REQUIRES: e.mu held.
+func (e *Engine) step(en *entry, f func(*locks.Turn)) {
+	var t *locks.Turn
+	if n := len(e.turns); n > 0 {
+		t, e.turns = e.turns[n-1], e.turns[:n-1]
+	} else {
+		t = new(locks.Turn)
+	}
+	t.Reset(e.phase == active && e.o.Live(0))
+	f(t)
+	if t.Stale {
+		en.stale++
+	}
+	e.post(en, t)
+	for _, d := range t.Done {
+		e.decided(en, d)
+	}
+	e.turns = append(e.turns, t)
+}
+
+// Run does what time asks for: it gives back permissions that nobody used for
+// a while, and lets tickets overtake that wait without a reason on this node.
+// It returns when ctx ends; every call that still waits then ends too.
+func (e *Engine) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			e.close()
+			e.workers.Wait()
+			return context.Cause(ctx)
+		case <-e.kick:
+		case <-timer.C:
+		}
+		e.mu.Lock()
+		next := e.sweep(time.Now())
+		e.mu.Unlock()
+		timer.Reset(next)
+	}
+}
+
+// Leave ends granting for good: the node is about to leave the view, or the
+// process to end. Calls that wait end with ErrUnavailable. What is still held
+// is free as soon as the others go on without this node.
+func (e *Engine) Leave() {
+	e.close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, en := range e.sorted() {
+		for _, t := range en.sortedTickets() {
+			t.req.pieces--
+			e.record(Released, en, t.req, event{rng: t.Range, token: t.token, final: t.req.pieces == 0, reason: leaving})
+		}
+		en.outbox = nil
+	}
+	clear(e.entries)
+	e.idle.Init()
+}
+
+const leaving = "the mount is going away"
+
+func (e *Engine) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	e.closed = true
+	for _, t := range e.waiting() {
+		e.withdraw(t, errClosed, leaving)
+	}
+	for _, q := range e.queries {
+		q.fail(errClosed)
+	}
+	e.broadcast()
+}
+
+func (e *Engine) id() uint64 {
+	e.lastID++
+	return e.lastID
+}
+
+// wake makes Run look for work.
+func (e *Engine) wake() {
+	select {
+	case e.kick <- struct{}{}:
+	default:
+	}
+}

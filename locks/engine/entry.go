@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"container/list"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/posix"
+)
+
+// entry is what the engine has of one key: its machine, and the programs
+// behind the tickets. All of it is guarded by Engine.mu.
+type entry struct {
+	key     locks.Key
+	path    string
+	alg     *locks.Algorithm
+	machine locks.Machine
+	tickets map[locks.TicketID]*ticket
+	owners  map[locks.OwnerID]*owner
+	// through lists the owners that took a lock through an open file, in
+	// class Posix only. It may name owners that hold nothing any more.
+	through map[locks.HandleID][]locks.OwnerID
+	// handles finds the ticket of an open file, in class Open only.
+	handles map[locks.HandleID]*ticket
+
+	// stale grows when a peer may have begun to write; fresh is its value
+	// at the last Refresh. They are equal when what is cached is good.
+	stale, fresh uint64
+	// dirty: W was held here since the last Flush.
+	dirty  bool
+	outbox []parcel
+	// flushing: a goroutine works on the outbox.
+	flushing bool
+
+	messages int           // sent and received, ever
+	idle     *list.Element // its place in Engine.idle while it has no ticket
+	since    time.Time     // of the last use
+}
+
+// owner is the state of one owner of a key, in classes Flock and Posix.
+type owner struct {
+	id   locks.OwnerID
+	held []*ticket // by offset; they never overlap
+}
+
+// ticket is a request that waits, or a piece of what it was granted.
+type ticket struct {
+	posix.Piece
+	entry *entry
+	req   *request
+	// held: the machine knows it as held.
+	held  bool
+	token locks.Token
+	// tenure of the grant.
+	tenure locks.Tenure
+	// done is closed when the waiting is over; err is why, if without a
+	// grant. It is nil when nobody waits.
+	done chan struct{}
+	err  error
+	// due is when sweep looks at it next: it may move to the front then, or
+	// a try has waited long enough.
+	due  time.Time
+	step time.Duration // from one overtake to the next
+}
+
+// request is what a program asked for. Its tickets share it.
+type request struct {
+	id uint64
+	locks.Request
+	asked    time.Time
+	granted  time.Time
+	messages int // of the entry when it was asked
+	pieces   int // tickets that are left of it
+}
+
+// entry finds or makes the entry of k. path may be empty when it isn't known.
+func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
+	en := e.entries[k]
+	if en == nil {
+		if algorithm == "" {
+			algorithm = e.o.Rule(path)
+		}
+		alg := e.o.Algorithms[algorithm]
+		if alg == nil {
+			return nil
+		}
+		en = &entry{
+			key:     k,
+			alg:     alg,
+			tickets: map[locks.TicketID]*ticket{},
+		}
+		if k.Class == locks.Open {
+			en.handles = map[locks.HandleID]*ticket{}
+		} else {
+			en.owners = map[locks.OwnerID]*owner{}
+			en.through = map[locks.HandleID][]locks.OwnerID{}
+		}
+		if !e.clean.take(k) {
+			en.stale = 1
+		}
+		en.machine = alg.New(locks.Config{Key: k, View: e.view, Token: e.floor, Seed: e.id()})
+		e.entries[k] = en
+		e.settle(en)
+	}
+	if path != "" {
+		en.path = path
+	}
+	return en
+}
+
+// settle puts en on the list of idle entries, or takes it off.
+func (e *Engine) settle(en *entry) {
+	switch busy := len(en.tickets) > 0; {
+	case busy && en.idle != nil:
+		e.idle.Remove(en.idle)
+		en.idle = nil
+	case !busy && en.idle == nil:
+		en.since = time.Now()
+		en.idle = e.idle.PushBack(en)
+		if e.idle.Len() == 1 {
+			e.wake()
+		}
+	}
+}
+
+// drop forgets an idle entry, if its machine can be made anew without harm.
+func (e *Engine) drop(en *entry) bool {
+	if len(en.tickets) > 0 || len(en.outbox) > 0 || en.dirty || !en.machine.Idle() {
+		return false
+	}
+	e.floor = max(e.floor, en.machine.Token())
+	if en.stale == en.fresh {
+		e.clean.put(en.key)
+	}
+	if en.idle != nil {
+		e.idle.Remove(en.idle)
+	}
+	delete(e.entries, en.key)
+	return true
+}
+
+func (en *entry) owner(id locks.OwnerID) *owner {
+	o := en.owners[id]
+	if o == nil {
+		o = &owner{id: id}
+		en.owners[id] = o
+	}
+	return o
+}

@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"dmxfs/locks"
+)
+
+// syncing is what is known of a new epoch before it is restored.
+type syncing struct {
+	told map[locks.NodeID][]keyState
+}
+
+// early keeps frames of epochs that are not active yet, in order of arrival.
+type early map[locks.Epoch][]earlyFrame
+
+type earlyFrame struct {
+	from  locks.NodeID
+	frame []byte
+}
+
+// Freeze ends the epoch: from its return on nothing is granted and nothing
+// sent until the next one is restored. It is called once more without harm.
+func (e *Engine) Freeze() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase == outside && e.view == nil {
+		e.sync = nil
+		return
+	}
+	e.phase, e.sync = frozen, nil
+	for _, en := range e.entries {
+		en.outbox = nil
+	}
+	for _, q := range e.queries {
+		q.restart()
+	}
+}
+
+// State is what the other members need to know of this node at the next
+// epoch. It returns when all that was written here under locks can be read
+// elsewhere: the permissions that guard it end with the epoch.
+// Freeze must have been called; a Freeze or an Install meanwhile makes the
+// result worthless, but does no harm.
+func (e *Engine) State() []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for {
+		var dirty []locks.Key
+		for k, en := range e.entries {
+			if en.dirty {
+				en.dirty = false
+				dirty = append(dirty, k)
+			}
+		}
+		if len(dirty) == 0 && e.flushing == 0 {
+			break
+		}
+		if len(dirty) == 0 {
+			e.flushed.Wait()
+			continue
+		}
+		e.flushing++
+		e.mu.Unlock()
+		for _, k := range dirty {
+			e.flush(k)
+		}
+		e.mu.Lock()
+		e.flushing--
+		e.flushed.Broadcast()
+	}
+	// What is held for writing can still be written, and is handed over
+	// later.
+	for _, en := range e.entries {
+		for _, t := range en.tickets {
+			en.dirty = en.dirty || t.held && t.Mode == locks.Write
+		}
+	}
+	return e.encodeState()
+}
+
+// Install begins to collect what the members of v say by Sync.
+func (e *Engine) Install(v *locks.View) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.phase = frozen
+	e.view = v
+	e.sync = &syncing{told: map[locks.NodeID][]keyState{}}
+	for ep := range e.early {
+		if ep < v.Epoch {
+			delete(e.early, ep)
+		}
+	}
+}
+
+// Sync is the State of one member for the epoch that is being installed; the
+// node's own comes in the same way. When all are there the epoch is restored.
+// It is safe to call it twice for one member. An error means that the state
+// cannot be read: then this node must not go on.
+func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error {
+	told, err := decodeState(state, e.o.Algorithms)
+	if err != nil {
+		return fmt.Errorf("state of %s at epoch %d: %w", from, epoch, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sync == nil || e.view.Epoch != epoch || e.view.Index(from) < 0 {
+		return nil // of an epoch that is over, or restored
+	}
+	if _, again := e.sync.told[from]; again {
+		return nil
+	}
+	e.sync.told[from] = told
+	if len(e.sync.told) < len(e.view.Members) {
+		return nil
+	}
+	return e.restore()
+}
+
+// restore begins the epoch of e.view with what all its members told.
+func (e *Engine) restore() error {
+	states := map[locks.Key]map[locks.NodeID][]byte{}
+	for n, told := range e.sync.told {
+		for _, ks := range told {
+			if states[ks.key] == nil {
+				states[ks.key] = map[locks.NodeID][]byte{}
+			}
+			states[ks.key][n] = ks.state
+			if en := e.entry(ks.key, "", ks.algorithm); en.alg.Name != ks.algorithm {
+				return fmt.Errorf("%s says that %v is served by %s, here it is by %s", n, ks.key, ks.algorithm, en.alg.Name)
+			}
+		}
+	}
+	e.phase, e.sync = active, nil
+	e.clean.clear()
+	for _, en := range e.sorted() {
+		en.stale++
+		var err error
+		e.step(en, func(turn *locks.Turn) { err = en.machine.Restore(e.view, states[en.key], turn) })
+		if err != nil {
+			e.phase = frozen
+			return fmt.Errorf("restore %v: %w", en.key, err)
+		}
+	}
+	frames := e.early[e.view.Epoch]
+	delete(e.early, e.view.Epoch)
+	for _, f := range frames {
+		e.receive(f.from, f.frame)
+	}
+	for _, q := range e.queries {
+		e.ask(q)
+	}
+	e.broadcast()
+	e.wake()
+	return nil
+}
+
+// sorted lists the entries in the order of their keys, so that a run can be
+// repeated.
+func (e *Engine) sorted() []*entry {
+	ens := make([]*entry, 0, len(e.entries))
+	for _, en := range e.entries {
+		ens = append(ens, en)
+	}
+	slices.SortFunc(ens, func(a, b *entry) int { return a.key.Compare(b.key) })
+	return ens
+}
+
+// LostLock tells of a lock or a wait that ended with a tenure.
+type LostLock struct {
+	Key     locks.Key
+	Path    string
+	Mode    locks.Mode
+	Range   locks.Range
+	Held    bool
+	Program locks.Program
+}
+
+// Expelled ends the tenure: the others went on without this node. Everything
+// held is lost, every wait fails with ErrLost. The engine is outside until the
+// next Install. It returns what was lost.
+func (e *Engine) Expelled(reason string) []LostLock {
+	e.mu.Lock()
+	e.tenure.Add(1)
+	e.phase, e.view, e.sync = outside, nil, nil
+	var lost []LostLock
+	for _, en := range e.sorted() {
+		en.outbox = nil
+		for _, t := range en.sortedTickets() {
+			lost = append(lost, LostLock{en.key, en.path, t.Mode, t.Range, t.held, t.req.Program})
+			t.req.pieces--
+			e.record(Lost, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+			if _, waits := e.waiters[t]; waits {
+				delete(e.waiters, t)
+				t.err = fmt.Errorf("%w: %s", locks.ErrLost, reason)
+				if t.done != nil {
+					close(t.done)
+				}
+			}
+		}
+	}
+	clear(e.entries)
+	e.idle.Init()
+	e.clean.clear()
+	e.places.clear()
+	e.early = early{}
+	for _, q := range e.queries {
+		q.restart()
+	}
+	e.broadcast()
+	e.mu.Unlock()
+	e.o.Files.Expelled()
+	return lost
+}

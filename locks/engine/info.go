@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// event is what differs between the steps of a request.
+type event struct {
+	rng      locks.Range
+	wait     time.Duration
+	messages int
+	reason   string
+	token    locks.Token
+	final    bool
+}
+
+func (e *Engine) record(s Step, en *entry, req *request, ev event) {
+	var epoch locks.Epoch
+	if e.view != nil {
+		epoch = e.view.Epoch
+	}
+	e.o.Recorder.Record(Event{
+		Step: s, Epoch: epoch, Request: req.id, Key: en.key, Path: req.Path, Mode: req.Mode, Range: ev.rng,
+		Algorithm: en.alg.Name, Program: req.Program, Token: ev.token, Wait: ev.wait, Messages: ev.messages,
+		Reason: ev.reason, Final: ev.final,
+	})
+}
+
+func describe(p locks.Program) string {
+	if p.Command == "" {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("process %d (%s)", p.PID, p.Command)
+}
+
+// waitsFor says in words why t waits.
+func (e *Engine) waitsFor(t *ticket) string {
+	var why []string
+	local, remote := t.entry.machine.Blockers(t.ID)
+	for _, id := range local {
+		if b := t.entry.tickets[id]; b != nil {
+			why = append(why, describe(b.req.Program)+" here")
+		}
+		if len(why) == 8 {
+			why = append(why, "others here")
+			break
+		}
+	}
+	for _, n := range remote {
+		why = append(why, "node "+string(n))
+	}
+	switch {
+	case len(why) > 0:
+		return "waits for " + strings.Join(why, ", ")
+	case e.phase != active:
+		return "waits for a new epoch"
+	case !e.o.Live(0):
+		return "waits until this node is sure again of the others"
+	}
+	return "waits for its turn"
+}
+
+// State of a lock in [LockInfo].
+type LockState uint8
+
+const (
+	Held LockState = iota + 1
+	Waits
+	Cached // no program holds it, but this node could have it again at once
+)
+
+// LockInfo is one row of the table of locks.
+type LockInfo struct {
+	Key       locks.Key
+	Path      string
+	Mode      locks.Mode
+	Range     locks.Range
+	State     LockState
+	Request   uint64
+	Owner     locks.OwnerID
+	Program   locks.Program
+	Since     time.Time // of the grant, or of the request if it waits
+	Epoch     locks.Epoch
+	Algorithm string
+	Token     locks.Token
+	// Blocked by these programs of this node, and these members.
+	Local  []locks.Program
+	Remote []locks.NodeID
+}
+
+// Locks lists what this node holds, waits for and keeps.
+func (e *Engine) Locks() []LockInfo {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []LockInfo
+	var epoch locks.Epoch
+	if e.view != nil {
+		epoch = e.view.Epoch
+	}
+	for _, en := range e.sorted() {
+		base := LockInfo{Key: en.key, Path: en.path, Epoch: epoch, Algorithm: en.alg.Name}
+		kept := en.machine.Kept()
+		for _, t := range en.sortedTickets() {
+			i := base
+			i.Path, i.Mode, i.Range, i.State = t.req.Path, t.Mode, t.Range, Held
+			i.Request, i.Owner, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.req.Program, t.req.granted, t.token
+			if !t.held {
+				i.State, i.Since = Waits, t.req.asked
+				local, remote := en.machine.Blockers(t.ID)
+				for _, id := range local {
+					if b := en.tickets[id]; b != nil {
+						i.Local = append(i.Local, b.req.Program)
+					}
+				}
+				i.Remote = remote
+			}
+			out = append(out, i)
+		}
+		for _, r := range kept {
+			i := base
+			i.Mode, i.Range, i.State, i.Since, i.Token = locks.Write, r, Cached, en.since, en.machine.Token()
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Count is how many locks are held and how many requests wait.
+func (e *Engine) Count() (held, waiting int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, en := range e.entries {
+		held += len(en.tickets)
+	}
+	return held - len(e.waiters), len(e.waiters)
+}

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"time"
+
+	"dmxfs/locks"
+)
+
+// Transport carries frames between the engines of the members of a view.
+type Transport interface {
+	// Send queues frame for a member of the view of that epoch and returns
+	// at once; frame belongs to the transport from then on. Within the epoch
+	// it arrives once and in order, or one of the two nodes leaves the view.
+	Send(epoch locks.Epoch, to locks.NodeID, frame []byte)
+}
+
+// Files is the data behind the locks: the mount. Its methods may take as long
+// as the storage does.
+type Files interface {
+	// Flush returns when what programs of this node wrote under k can be
+	// read by other nodes.
+	Flush(k locks.Key) error
+	// Refresh returns when nothing is left of what this node had cached of
+	// the file of k, so that the next read sees what other nodes wrote.
+	Refresh(k locks.Key) error
+	// Expelled: every lock of this node is lost.
+	Expelled()
+}
+
+// Recorder is the journal. Its methods return at once.
+type Recorder interface {
+	Record(Event)
+	// Healthy is nil when events can be stored. While it is not, no lock is
+	// granted to a new request.
+	Healthy() error
+}
+
+// Step is a step in the life of a request.
+type Step uint8
+
+const (
+	Requested Step = iota + 1
+	Waiting        // was not granted at once; Reason says for whom it waits
+	Granted
+	Denied
+	Withdrawn // interrupted, timed out, or the program went away
+	Released
+	Lost // the node was expelled while it held or waited
+)
+
+func (s Step) String() string {
+	switch s {
+	case Requested:
+		return "requested"
+	case Waiting:
+		return "waiting"
+	case Granted:
+		return "granted"
+	case Denied:
+		return "denied"
+	case Withdrawn:
+		return "withdrawn"
+	case Released:
+		return "released"
+	case Lost:
+		return "lost"
+	}
+	return "?"
+}
+
+// Event is one step of one request.
+type Event struct {
+	Step    Step
+	Epoch   locks.Epoch
+	Request uint64 // unique on this node and in this run
+	Key     locks.Key
+	Path    string
+	Mode    locks.Mode
+	// Range of the request, or the part of it that was released.
+	Range     locks.Range
+	Algorithm string
+	Program   locks.Program
+	Token     locks.Token
+	// Wait is how long the request waited, set when it ends waiting.
+	Wait time.Duration
+	// Messages that this node sent or received for the file meanwhile.
+	Messages int
+	Reason   string
+	// Final: nothing is left of the request.
+	Final bool
+}

@@ -1,0 +1,153 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+
+	"dmxfs/locks"
+	"dmxfs/locks/posix"
+)
+
+// window is the part of o.held that overlaps or touches r.
+func (o *owner) window(r locks.Range) (lo, hi int) {
+	lo = sort.Search(len(o.held), func(i int) bool { return o.held[i].Range.End >= r.Start })
+	hi = lo + sort.Search(len(o.held)-lo, func(i int) bool { return o.held[lo+i].Range.Start > r.End })
+	return lo, hi
+}
+
+func (o *owner) pieces(lo, hi int) []posix.Piece {
+	ps := make([]posix.Piece, hi-lo)
+	for i, t := range o.held[lo:hi] {
+		ps[i] = t.Piece
+	}
+	return ps
+}
+
+// place puts a ticket among what its owner holds: it replaces what it covers
+// and joins what it touches. Either the machine has just granted it, or all of
+// it is covered by what the owner holds in the same or a stronger mode.
+func (e *Engine) place(t *ticket) {
+	en, o := t.entry, t.entry.owner(t.req.Owner)
+	if en.key.Class == locks.Posix && !slices.Contains(en.through[t.Handle], o.id) {
+		en.through[t.Handle] = append(en.through[t.Handle], o.id)
+	}
+	lo, hi := o.window(t.Range)
+	if lo == hi {
+		o.held = slices.Insert(o.held, lo, t)
+		return
+	}
+	pieces := posix.Place(o.pieces(lo, hi), t.Piece)
+	e.rewrite(en, o, lo, hi, t, pieces, fmt.Sprintf("replaced or joined by request %d of the same owner", t.req.id))
+}
+
+// change is what happens to a ticket in rewrite.
+type change struct {
+	t   *ticket
+	was posix.Piece
+}
+
+// rewrite makes pieces of what o holds at [lo, hi), and of extra if that is
+// not nil, see place. Each piece is cut from one of these, or is one of them
+// grown over others. What is lost by it is journaled with reason.
+func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces []posix.Piece, reason string) {
+	var changes []change
+	from := slices.Clone(o.held[lo:hi])
+	if extra != nil {
+		from = append(from, extra)
+	}
+	for _, t := range from {
+		if !slices.Contains(pieces, t.Piece) {
+			changes = append(changes, change{t, t.Piece})
+		}
+	}
+	keep := make([]*ticket, len(pieces))
+	var parts []locks.Part
+	for i, p := range pieces {
+		t := e.source(en, from, changes, &p)
+		if t.Piece != p || !t.held {
+			t.Piece = p
+			parts = append(parts, p.Part)
+		}
+		keep[i] = t
+	}
+	o.held = slices.Replace(o.held, lo, hi, keep...)
+	var old []locks.TicketID
+	for _, c := range changes {
+		if c.t.held {
+			old = append(old, c.was.ID)
+		}
+		if !slices.Contains(keep, c.t) {
+			delete(en.tickets, c.t.ID)
+			c.t.req.pieces--
+		}
+	}
+	for _, c := range changes {
+		if c.t == extra {
+			continue // it only grew
+		}
+		left := locks.RangesOf(c.was.Range)
+		for _, t := range keep {
+			if t.req == c.t.req {
+				left = left.Sub(t.Range)
+			}
+		}
+		for i, r := range left {
+			e.record(Released, en, c.t.req, event{rng: r, reason: reason, token: c.t.token,
+				final: c.t.req.pieces == 0 && i == len(left)-1})
+		}
+	}
+	if len(o.held) == 0 {
+		delete(en.owners, o.id)
+		for _, c := range changes {
+			h := c.was.Handle
+			en.through[h] = slices.DeleteFunc(en.through[h], func(id locks.OwnerID) bool { return id == o.id })
+			if len(en.through[h]) == 0 {
+				delete(en.through, h)
+			}
+		}
+	}
+	for _, t := range keep {
+		t.held = true
+	}
+	if len(old) > 0 {
+		e.step(en, func(turn *locks.Turn) { en.machine.Replace(old, parts, turn) })
+	}
+}
+
+// source is the ticket that becomes p: the one with its ID. The upper remnant
+// of one that is cut in two has none yet; it is made here.
+func (e *Engine) source(en *entry, from []*ticket, changes []change, p *posix.Piece) *ticket {
+	for _, t := range from {
+		if p.ID == t.ID {
+			return t
+		}
+	}
+	for _, c := range changes {
+		if c.was.Mode == p.Mode && c.was.Handle == p.Handle && c.was.Range.Contains(p.Range) {
+			p.ID = locks.TicketID(e.id())
+			t := &ticket{entry: en, req: c.t.req, token: c.t.token, tenure: c.t.tenure}
+			c.t.req.pieces++
+			en.tickets[p.ID] = t
+			return t // held is false: it is new to the machine
+		}
+	}
+	panic("engine: a piece of nothing")
+}
+
+// release gives up what o holds of r, through handle if that is not zero.
+func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.HandleID, reason string) {
+	lo, hi := o.window(r)
+	if lo == hi {
+		return
+	}
+	held := o.pieces(lo, hi)
+	var pieces []posix.Piece
+	if handle == 0 {
+		pieces = posix.Clear(held, r)
+	} else {
+		pieces = slices.DeleteFunc(slices.Clone(held), func(p posix.Piece) bool { return p.Handle == handle })
+	}
+	e.rewrite(en, o, lo, hi, nil, pieces, reason)
+	e.settle(en)
+}

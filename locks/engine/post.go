@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"dmxfs/locks"
+)
+
+// parcel is what one turn sends.
+type parcel struct {
+	// flush: the data must be written out before the frames leave.
+	flush  bool
+	frames []letter
+}
+
+type letter struct {
+	to    locks.NodeID
+	frame []byte
+}
+
+// post sends what a turn of en's machine sends, or queues it behind what must
+// happen first.
+// REQUIRES: e.mu held.
+func (e *Engine) post(en *entry, t *locks.Turn) {
+	if len(t.Send) == 0 || e.phase != active {
+		// Between two epochs a machine may speak, but nobody would listen:
+		// Restore makes it say again what still matters.
+		return
+	}
+	en.messages += len(t.Send)
+	flush := t.Handover && en.dirty
+	if !flush && len(en.outbox) == 0 {
+		for _, m := range t.Send {
+			e.o.Transport.Send(e.view.Epoch, m.To, machineFrame(en, m.Msg))
+		}
+		return
+	}
+	p := parcel{flush: flush}
+	for _, m := range t.Send {
+		p.frames = append(p.frames, letter{m.To, machineFrame(en, m.Msg)})
+	}
+	en.outbox = append(en.outbox, p)
+	if flush {
+		en.dirty = false // what is written from now on is under a later grant
+	}
+	if !en.flushing {
+		en.flushing = true
+		e.workers.Go(func() { e.drain(en) })
+	}
+}
+
+// drain works through the outbox of en, in order, until it is empty.
+func (e *Engine) drain(en *entry) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(en.outbox) > 0 {
+		epoch := e.view.Epoch
+		if en.outbox[0].flush {
+			e.flushing++
+			e.mu.Unlock()
+			e.flush(en.key)
+			e.mu.Lock()
+			e.flushing--
+			e.flushed.Broadcast()
+		}
+		// A new epoch empties every outbox; then another parcel may be first.
+		if len(en.outbox) == 0 || e.view.Epoch != epoch || e.phase != active {
+			continue
+		}
+		for _, l := range en.outbox[0].frames {
+			e.o.Transport.Send(epoch, l.to, l.frame)
+		}
+		en.outbox = en.outbox[1:]
+	}
+	en.outbox, en.flushing = nil, false
+}
+
+// flush writes out what was written under k. An error means that data is lost,
+// or will come late: the programs that wrote it have been told that all is
+// well, so all that is left is to say it loudly.
+func (e *Engine) flush(k locks.Key) {
+	if err := e.o.Files.Flush(k); err != nil {
+		e.o.Log.Error("could not write out a file before its lock was handed over: other hosts may read old data",
+			"key", k.String(), "err", err)
+	}
+}

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"dmxfs/locks"
+	"dmxfs/locks/posix"
+)
+
+// query is a question to other nodes: who holds what stands in the way?
+type query struct {
+	id   uint64
+	key  locks.Key
+	mode locks.Mode
+	rng  locks.Range
+	// missing are the members that have not answered in this epoch.
+	missing map[locks.NodeID]bool
+	found   []locks.Conflict
+	done    chan struct{} // closed when nothing is missing, or on failure
+	err     error
+}
+
+func (q *query) fail(err error) {
+	if q.err == nil && !q.isDone() {
+		q.err = err
+		close(q.done)
+	}
+}
+
+func (q *query) isDone() bool {
+	select {
+	case <-q.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// restart: the epoch is over, and with it the answers; they are asked for
+// again in the next one.
+func (q *query) restart() { q.missing, q.found = nil, nil }
+
+// Test is F_GETLK: it returns a lock that would make r wait, the one with the
+// lowest offset of those that were held at some moment of the call, or nil.
+// It asks the other members when they could have one.
+func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.member(cancel, false); err != nil {
+		return nil, err
+	}
+	if found := e.conflicts(r.Key, r.Mode, r.Range, &r.Owner); len(found) > 0 {
+		return &found[0], nil
+	}
+	q := &query{id: e.id(), key: r.Key, mode: r.Mode, rng: r.Range, done: make(chan struct{})}
+	if e.phase == active {
+		e.ask(q)
+	}
+	if !q.isDone() {
+		e.queries[q.id] = q
+		e.mu.Unlock()
+		select {
+		case <-q.done:
+		case <-cancel:
+		}
+		e.mu.Lock()
+		delete(e.queries, q.id)
+		if !q.isDone() {
+			return nil, locks.ErrInterrupted
+		}
+	}
+	if q.err != nil || len(q.found) == 0 {
+		return nil, q.err
+	}
+	c := slices.MinFunc(q.found, func(a, b locks.Conflict) int {
+		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.Node, b.Node))
+	})
+	return &c, nil
+}
+
+// ask sends q to the members that may know.
+func (e *Engine) ask(q *query) {
+	var who []locks.NodeID
+	if en := e.entries[q.key]; en != nil {
+		who = en.machine.Suspects(q.mode, q.rng)
+	} else {
+		// Nobody here has ever asked: anybody may have a silent lock.
+		for _, m := range e.view.Members {
+			if m != e.view.Self {
+				who = append(who, m)
+			}
+		}
+	}
+	q.missing, q.found = map[locks.NodeID]bool{}, nil
+	for _, m := range who {
+		q.missing[m] = true
+		e.o.Transport.Send(e.view.Epoch, m, queryFrame(q))
+	}
+	if len(who) == 0 {
+		close(q.done)
+	}
+}
+
+func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
+	if !q.missing[from] {
+		return
+	}
+	delete(q.missing, from)
+	for _, c := range found {
+		c.Node = from
+		q.found = append(q.found, c)
+	}
+	if len(q.missing) == 0 {
+		close(q.done)
+	}
+}
+
+// conflicts lists the locks of this node that stand in the way of mode on r,
+// those of except left out, the lowest first.
+func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID) []locks.Conflict {
+	en := e.entries[k]
+	if en == nil {
+		return nil
+	}
+	var out []locks.Conflict
+	stands := func(m locks.Mode, held locks.Range) bool {
+		if !en.alg.Shared {
+			return true
+		}
+		return held.Overlaps(r) && (m == locks.Write || mode == locks.Write)
+	}
+	for _, t := range en.handles {
+		if (except == nil || t.req.Owner != *except) && stands(t.Mode, t.Range) {
+			out = append(out, locks.Conflict{Mode: t.Mode, Range: t.Range, PID: t.req.Program.PID})
+		}
+	}
+	for id, o := range en.owners {
+		if except != nil && id == *except {
+			continue
+		}
+		lo, hi := o.window(r)
+		if !en.alg.Shared {
+			lo, hi = 0, len(o.held)
+		}
+		for i := lo; i < hi; i++ {
+			if t := o.held[i]; stands(t.Mode, t.Range) {
+				held := o.pieces(0, len(o.held))
+				out = append(out, locks.Conflict{Mode: t.Mode, Range: posix.Extent(held, i), PID: t.req.Program.PID})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b locks.Conflict) int {
+		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.PID, b.PID))
+	})
+	return slices.Compact(out)
+}
+
+// holders says in words what stands in the way of req.
+func (e *Engine) holders(en *entry, req *request) string {
+	for _, t := range en.sortedTickets() {
+		if t.held && t.req.Owner != req.Owner && (!en.alg.Shared ||
+			t.Range.Overlaps(req.Range) && (t.Mode == locks.Write || req.Mode == locks.Write)) {
+			return describe(t.req.Program)
+		}
+	}
+	return "another node"
+}
+
+func (en *entry) sortedTickets() []*ticket {
+	ts := slices.Collect(maps.Values(en.tickets))
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
+	return ts
+}

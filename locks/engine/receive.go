@@ -1,0 +1,59 @@
+package engine
+
+import "dmxfs/locks"
+
+// maxEarly bounds the frames that are kept for epochs to come. A member sends
+// at most what its own tickets and the answers to ours need, so this is far
+// from what a healthy cluster reaches while an epoch is being restored.
+const maxEarly = 1 << 20
+
+// Receive takes a frame that a member sent in an epoch. Frames of one member
+// come in the order in which it sent them. The engine keeps frame.
+func (e *Engine) Receive(from locks.NodeID, epoch locks.Epoch, frame []byte) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.view != nil && epoch < e.view.Epoch:
+		// Of an epoch that is over: what still matters is said again.
+	case e.phase == active && epoch == e.view.Epoch:
+		e.receive(from, frame)
+	case len(e.early[epoch]) >= maxEarly:
+		e.o.Log.Error("too many messages for an epoch that has not begun here: dropped", "peer", from, "epoch", epoch)
+	default:
+		e.early[epoch] = append(e.early[epoch], earlyFrame{from, frame})
+	}
+}
+
+// receive handles a frame of the active epoch. What a peer gets wrong is
+// logged and left out.
+func (e *Engine) receive(from locks.NodeID, b []byte) {
+	f, err := decodeFrame(b, e.o.Algorithms)
+	if err != nil {
+		e.o.Log.Error("malformed lock message: dropped", "peer", from, "err", err)
+		return
+	}
+	switch f.kind {
+	case frameMachine:
+		en := e.entry(f.key, "", f.algorithm)
+		if en.alg.Name != f.algorithm {
+			e.o.Log.Error("a member serves a file by another algorithm: its message is dropped",
+				"peer", from, "key", f.key.String(), "theirs", f.algorithm, "ours", en.alg.Name)
+			return
+		}
+		en.messages++
+		e.step(en, func(turn *locks.Turn) { err = en.machine.Receive(from, f.msg, turn) })
+		if err != nil {
+			e.o.Log.Error("lock message against the protocol: dropped", "peer", from, "key", f.key.String(),
+				"message", f.msg.String(), "err", err)
+		}
+		if len(en.tickets) == 0 && !e.drop(en) {
+			e.settle(en)
+		}
+	case frameQuery:
+		e.o.Transport.Send(e.view.Epoch, from, holdersFrame(f.id, e.conflicts(f.key, f.mode, f.rng, nil)))
+	case frameHolders:
+		if q := e.queries[f.id]; q != nil {
+			e.answered(q, from, f.conflicts)
+		}
+	}
+}

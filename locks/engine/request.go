@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/posix"
+)
+
+// Lock asks for r and returns when it is granted, denied, or when cancel is
+// closed. Errors are those of package locks. After an error nothing is held
+// that was not held before, with the exceptions that flock(2) and fcntl(2)
+// make: a flock in another mode is given up before the new one is asked for.
+func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	if err := e.o.Recorder.Healthy(); err != nil {
+		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
+	}
+	e.mu.Lock()
+	if err := e.member(cancel, r.Try); err != nil {
+		e.mu.Unlock()
+		return locks.Grant{}, err
+	}
+	en := e.entry(r.Key, r.Path, "")
+	if en == nil {
+		e.mu.Unlock()
+		return locks.Grant{}, fmt.Errorf("%w: the rule of %q names an unknown algorithm", locks.ErrUnavailable, r.Path)
+	}
+	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
+	e.record(Requested, en, req, event{rng: r.Range})
+	if g, ok := e.already(en, req); ok {
+		e.mu.Unlock()
+		return g, nil
+	}
+	t := &ticket{
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: r.Mode, Range: r.Range}, Handle: r.Handle},
+		entry: en, req: req,
+	}
+	req.pieces = 1
+	en.tickets[t.ID] = t
+	e.waiters[t] = struct{}{}
+	e.settle(en)
+	stamp := e.places.take(r, req.asked)
+	e.step(en, func(turn *locks.Turn) {
+		en.machine.Acquire(locks.Ticket{ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: stamp}, turn)
+	})
+	if _, waits := e.waiters[t]; waits {
+		e.park(t)
+		e.mu.Unlock()
+		select {
+		case <-t.done:
+		case <-cancel:
+		}
+		e.mu.Lock()
+		if _, waits := e.waiters[t]; waits {
+			e.places.put(r, en.machine.Stamp(t.ID), time.Now())
+			e.withdraw(t, locks.ErrInterrupted, "interrupted")
+		}
+	}
+	if t.err != nil {
+		e.mu.Unlock()
+		return locks.Grant{}, t.err
+	}
+	return e.deliver(en, t)
+}
+
+// member waits until this node can grant anything at all. A try does not wait.
+// REQUIRES: e.mu held; it is held again when member returns.
+func (e *Engine) member(cancel <-chan struct{}, try bool) error {
+	for {
+		switch {
+		case e.closed:
+			return errClosed
+		case e.phase != outside:
+			return nil
+		case try:
+			return fmt.Errorf("%w: this node is not a member of the cluster at the moment", locks.ErrUnavailable)
+		}
+		changed := e.changed
+		e.mu.Unlock()
+		select {
+		case <-changed:
+		case <-cancel:
+			e.mu.Lock()
+			return locks.ErrInterrupted
+		}
+		e.mu.Lock()
+	}
+}
+
+// already serves what needs nobody's leave: a lock that the owner has, or a
+// weaker one on bytes that it has. In class Flock it gives up a lock of the
+// other mode, as flock(2) has it.
+func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
+	if en.key.Class == locks.Open {
+		return locks.Grant{}, false
+	}
+	o := en.owners[req.Owner]
+	if o == nil {
+		return locks.Grant{}, false
+	}
+	lo, hi := o.window(req.Range)
+	if lo == hi {
+		return locks.Grant{}, false
+	}
+	if en.key.Class == locks.Flock {
+		if held := o.held[lo]; held.Mode != req.Mode {
+			e.release(en, o, locks.Whole, 0, "flock converts: given up before the new mode is asked for")
+			return locks.Grant{}, false
+		}
+	} else if !posix.Has(o.pieces(lo, hi), req.Mode, req.Range) {
+		return locks.Grant{}, false
+	}
+	token, same := locks.Token(0), true
+	for _, t := range o.held[lo:hi] {
+		if t.Range.Overlaps(req.Range) {
+			token = max(token, t.token)
+			same = same && t.Mode == req.Mode
+		}
+	}
+	g := locks.Grant{Token: token, Tenure: e.Tenure()}
+	if same {
+		e.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
+		return g, true
+	}
+	t := &ticket{
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
+		entry: en, req: req, token: token, tenure: g.Tenure,
+	}
+	req.pieces, req.granted = 1, time.Now()
+	en.tickets[t.ID] = t
+	e.record(Granted, en, req, event{rng: req.Range, token: token})
+	e.place(t)
+	return g, true
+}
+
+// park prepares t for waiting.
+func (e *Engine) park(t *ticket) {
+	t.done = make(chan struct{})
+	t.step = firstOvertake
+	if t.req.Try {
+		t.step = tryPatience
+	}
+	t.due = t.req.asked.Add(t.step)
+	e.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: e.waitsFor(t)})
+	e.wake()
+}
+
+// decided does what the outcome of a ticket asks for.
+func (e *Engine) decided(en *entry, d locks.Outcome) {
+	t := en.tickets[d.Ticket]
+	delete(e.waiters, t)
+	now := time.Now()
+	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
+	if d.Granted {
+		t.held, t.token, t.tenure, t.req.granted = true, d.Token, e.Tenure(), now
+		if t.Mode == locks.Write {
+			en.dirty = true
+		}
+		wait.token = d.Token
+		e.record(Granted, en, t.req, wait)
+		if en.handles != nil {
+			if old := en.handles[t.Handle]; old != nil {
+				e.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))
+			}
+			en.handles[t.Handle] = t
+		} else {
+			e.place(t)
+		}
+	} else {
+		wait.reason, wait.final = e.holders(en, t.req), true
+		t.err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
+		delete(en.tickets, t.ID)
+		e.record(Denied, en, t.req, wait)
+		e.settle(en)
+	}
+	if t.done != nil {
+		close(t.done)
+	}
+}
+
+// withdraw ends the waiting of t with err.
+func (e *Engine) withdraw(t *ticket, err error, reason string) {
+	en := t.entry
+	delete(e.waiters, t)
+	delete(en.tickets, t.ID)
+	t.err = err
+	e.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
+	e.record(Withdrawn, en, t.req, event{rng: t.req.Range, wait: time.Since(t.req.asked),
+		messages: en.messages - t.req.messages, reason: reason, final: true})
+	e.settle(en)
+	if t.done != nil {
+		close(t.done)
+	}
+}
+
+// deliver makes the data behind a grant good and hands it to the caller. It
+// releases e.mu.
+func (e *Engine) deliver(en *entry, t *ticket) (locks.Grant, error) {
+	g := locks.Grant{Token: t.token, Tenure: t.tenure}
+	for en.fresh != en.stale {
+		seen := en.stale
+		e.mu.Unlock()
+		err := e.o.Files.Refresh(en.key)
+		e.mu.Lock()
+		if err != nil {
+			// What would be read may be old: better no lock than a wrong one.
+			if e.entries[en.key] == en {
+				e.releaseRequest(en, t, "released: what is cached of the file could not be renewed: "+err.Error())
+			}
+			e.mu.Unlock()
+			return locks.Grant{}, fmt.Errorf("renew what is cached of %q: %w", t.req.Path, err)
+		}
+		en.fresh = max(en.fresh, seen)
+	}
+	e.mu.Unlock()
+	if e.Tenure() != g.Tenure {
+		return locks.Grant{}, locks.ErrLost
+	}
+	return g, nil
+}
+
+// releaseRequest gives up all that is left of the request of t.
+func (e *Engine) releaseRequest(en *entry, t *ticket, reason string) {
+	if en.handles != nil {
+		e.releaseOpen(en, t, reason)
+	} else if o := en.owners[t.req.Owner]; o != nil {
+		e.release(en, o, t.req.Range, 0, reason)
+	}
+}
+
+// releaseOpen gives up the lock of an open file.
+func (e *Engine) releaseOpen(en *entry, t *ticket, reason string) {
+	if en.handles[t.Handle] == t {
+		delete(en.handles, t.Handle)
+	}
+	delete(en.tickets, t.ID)
+	t.req.pieces--
+	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
+	e.step(en, func(turn *locks.Turn) { en.machine.Replace([]locks.TicketID{t.ID}, nil, turn) })
+	e.settle(en)
+}
+
+// Unlock gives up what o holds of r, in whatever mode. It never waits and
+// never fails: what is not held needs no unlock.
+func (e *Engine) Unlock(k locks.Key, o locks.OwnerID, r locks.Range) {
+	e.unlock(k, o, r, "unlocked")
+}
+
+// UnlockOwner gives up all that o holds: in class Posix, its process has
+// closed a descriptor of the file (fcntl(2)).
+func (e *Engine) UnlockOwner(k locks.Key, o locks.OwnerID) {
+	e.unlock(k, o, locks.Whole, "a descriptor of the file was closed by its process")
+}
+
+func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if en := e.entries[k]; en != nil {
+		if o := en.owners[id]; o != nil {
+			e.release(en, o, r, 0, reason)
+		}
+	}
+}
+
+// UnlockHandle gives up all that was taken through h: the open file is closed.
+func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	en := e.entries[k]
+	switch {
+	case en == nil:
+	case en.handles != nil:
+		if t := en.handles[h]; t != nil {
+			e.releaseOpen(en, t, "closed")
+		}
+	case k.Class == locks.Flock:
+		// The owner of a flock is the open file.
+		if o := en.owners[locks.OwnerID(h)]; o != nil {
+			e.release(en, o, locks.Whole, 0, "closed")
+		}
+	default:
+		for _, id := range en.through[h] {
+			if o := en.owners[id]; o != nil {
+				e.release(en, o, locks.Whole, h, "closed")
+			}
+		}
+		delete(en.through, h)
+	}
+}
