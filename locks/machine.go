@@ -62,9 +62,11 @@ type Turn struct {
 	// programs may have written under this key. It must be on the shared
 	// storage before the first message of this turn leaves.
 	Handover bool
-	// Stale: after this turn a peer may write without this node hearing of
-	// it, so what this node has cached of the file is worth nothing at its
-	// next grant.
+	// Stale: a peer gave up in this turn, or lost by a new epoch, a permission
+	// to write of which this node would not have heard. What this node has
+	// cached of the file is worth nothing from the grants of this turn on. A
+	// machine that is new knows of nothing that was before it: to its first
+	// grant everything is stale, too.
 	Stale bool
 }
 
@@ -105,11 +107,25 @@ type Machine interface {
 	Resume(out *Turn)
 
 	// State is what the others need to know of this node at a new epoch, in a
-	// form that Restore reads; nil if there is nothing to know.
+	// form that Restore reads; nil if there is nothing to know. It gives up,
+	// without a message, every permission that no held ticket uses: what local
+	// programs wrote under this key must be on the shared storage before the
+	// state is sent.
+	//
+	// From then on, until Restore, a machine sends and grants nothing, and
+	// Receive is an error; all else goes on. State can be asked for again when
+	// there is yet another epoch. A machine that is made in between, for a
+	// node that has said nothing of this key, is first asked for its State,
+	// which is nil.
 	State() []byte
 	// Restore begins epoch v.Epoch with what each member said by State;
 	// members that said nothing are not in states. The caller's own State is
-	// in it as it was sent. Tickets stay, waiting ones ask again.
+	// in it as it was sent. Tickets stay, waiting ones ask again. It is called
+	// for every key of which any member said something.
+	//
+	// An error means that the states contradict each other or what is held
+	// here. Nobody can go on from there: the machine stays as it is, which is
+	// without grants.
 	Restore(v *View, states map[NodeID][]byte, out *Turn) error
 
 	// Blockers tells why a waiting ticket waits: the held tickets of other
@@ -121,10 +137,12 @@ type Machine interface {
 	// Stamp is the stamp of a waiting ticket.
 	Stamp(id TicketID) Stamp
 	// Kept is what this node could have again without asking anybody, beyond
-	// what its tickets hold.
+	// what its tickets hold. More than that may be worth an Expire: permissions
+	// of some members only.
 	Kept() Ranges
 	// Idle reports whether this machine can be dropped: one made anew with
-	// its Token as floor would behave in the same way.
+	// its Token as floor would grant in the same way. Only who goes first
+	// may differ, once, since a clock is forgotten.
 	Idle() bool
 	// Token is at least the token of every grant of this key that this node
 	// knows of.

@@ -1,7 +1,9 @@
 package locks
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -94,21 +96,54 @@ func (s Ranges) Contains(r Range) bool {
 	return i < len(s) && s[i].Contains(r)
 }
 
-// Add is s with the bytes of r.
-func (s Ranges) Add(r Range) Ranges {
-	if r.Empty() || s.Contains(r) {
-		return s
+// Insert adds the bytes of r to s in place. It is for a set that shares its
+// memory with no other; in ascending order it costs what append costs.
+func (s *Ranges) Insert(r Range) {
+	if r.Empty() {
+		return
 	}
-	i := s.search(r.Start, true)
+	t := *s
+	i := t.search(r.Start, true)
 	j := i
-	for j < len(s) && s[j].Start <= r.End {
-		r.Start, r.End = min(r.Start, s[j].Start), max(r.End, s[j].End)
+	for j < len(t) && t[j].Start <= r.End {
+		r.Start, r.End = min(r.Start, t[j].Start), max(r.End, t[j].End)
 		j++
 	}
-	out := make(Ranges, 0, len(s)-(j-i)+1)
-	out = append(out, s[:i]...)
-	out = append(out, r)
-	return append(out, s[j:]...)
+	*s = slices.Replace(t, i, j, r)
+}
+
+// Remove takes the bytes of r out of s in place, as Insert adds them.
+func (s *Ranges) Remove(r Range) {
+	if r.Empty() {
+		return
+	}
+	t := *s
+	i := t.search(r.Start, false)
+	j := i
+	var rest [2]Range
+	n := 0
+	for j < len(t) && t[j].Start < r.End {
+		if t[j].Start < r.Start {
+			rest[n] = Range{t[j].Start, r.Start}
+			n++
+		}
+		if r.End < t[j].End {
+			rest[n] = Range{r.End, t[j].End}
+			n++
+		}
+		j++
+	}
+	*s = slices.Replace(t, i, j, rest[:n]...)
+}
+
+// Add is s with the bytes of r.
+func (s Ranges) Add(r Range) Ranges {
+	if s.Contains(r) {
+		return s
+	}
+	out := append(make(Ranges, 0, len(s)+1), s...)
+	out.Insert(r)
+	return out
 }
 
 // Sub is s without the bytes of r.
@@ -116,19 +151,8 @@ func (s Ranges) Sub(r Range) Ranges {
 	if !s.Overlaps(r) {
 		return s
 	}
-	out := make(Ranges, 0, len(s)+1)
-	for _, x := range s {
-		if !x.Overlaps(r) {
-			out = append(out, x)
-			continue
-		}
-		if x.Start < r.Start {
-			out = append(out, Range{x.Start, r.Start})
-		}
-		if r.End < x.End {
-			out = append(out, Range{r.End, x.End})
-		}
-	}
+	out := append(make(Ranges, 0, len(s)+1), s...)
+	out.Remove(r)
 	if len(out) == 0 {
 		return nil
 	}
@@ -137,18 +161,87 @@ func (s Ranges) Sub(r Range) Ranges {
 
 // Union is the bytes that are in s or in o.
 func (s Ranges) Union(o Ranges) Ranges {
-	for _, r := range o {
-		s = s.Add(r)
+	switch {
+	case len(o) == 0:
+		return s
+	case len(s) == 0:
+		return o
+	case len(o) == 1:
+		return s.Add(o[0])
 	}
-	return s
+	return Collect(append(slices.Clip(s), o...))
 }
 
 // Minus is the bytes of s that are not in o.
 func (s Ranges) Minus(o Ranges) Ranges {
-	for _, r := range o {
-		s = s.Sub(r)
+	switch {
+	case len(s) == 0 || len(o) == 0:
+		return s
+	case len(o) == 1:
+		return s.Sub(o[0])
 	}
-	return s
+	var out Ranges
+	i := 0
+	for _, r := range s {
+		for i < len(o) && o[i].End <= r.Start {
+			i++
+		}
+		// What is cut out of r begins at o[i]; the last piece of o that
+		// touches r may reach into the next range of s, so i stays there.
+		for j := i; j < len(o) && o[j].Start < r.End; j++ {
+			if r.Start < o[j].Start {
+				out = append(out, Range{r.Start, o[j].Start})
+			}
+			r.Start = o[j].End
+			i = j
+		}
+		if !r.Empty() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Includes reports whether every byte of o is in s.
+func (s Ranges) Includes(o Ranges) bool {
+	for _, r := range o {
+		if !s.Contains(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// Meets reports whether s and o share a byte.
+func (s Ranges) Meets(o Ranges) bool {
+	if len(s) > len(o) {
+		s, o = o, s
+	}
+	for _, r := range s {
+		if o.Overlaps(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// Collect is the set of the bytes of all ranges in rs, which it sorts and
+// whose memory it takes.
+func Collect(rs []Range) Ranges {
+	rs = slices.DeleteFunc(rs, Range.Empty)
+	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	out := rs[:0]
+	for _, r := range rs {
+		if n := len(out); n > 0 && r.Start <= out[n-1].End {
+			out[n-1].End = max(out[n-1].End, r.End)
+		} else {
+			out = append(out, r)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return Ranges(out)
 }
 
 // Clip is the bytes of s that are in r.
