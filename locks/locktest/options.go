@@ -1,0 +1,49 @@
+package locktest
+
+import (
+	"flag"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// Options say what an algorithm claims beyond the contract of locks.Machine,
+// and what it bears.
+type Options struct {
+	// Reorders: messages between two nodes may overtake each other.
+	// Duplicates: they may come twice.
+	Reorders, Duplicates bool
+	// Pair checks an invariant over two nodes that are in the same epoch. The
+	// machines are nil where there is none. Quiet: nothing is under way
+	// between them.
+	Pair func(a, b Side, quiet bool) error
+	// Before reports whether waiting ticket a goes before waiting ticket b
+	// where they conflict. With it, a ticket that waits while nothing is under
+	// way must have a ticket before it or a held one against it, rather than
+	// just be connected to a held one.
+	Before func(a locks.Machine, ta locks.TicketID, b locks.Machine, tb locks.TicketID) bool
+	// MaxNodes bounds a simulation; 0 is 9.
+	MaxNodes int
+}
+
+// Side is one of the two nodes of [Options.Pair].
+type Side struct {
+	ID      locks.NodeID
+	Machine locks.Machine
+}
+
+var (
+	flagSeeds = flag.Int("locktest.seeds", 200, "how many random runs")
+	flagSeed  = flag.Uint64("locktest.seed", 0, "run this one seed only")
+	flagFrom  = flag.Uint64("locktest.from", 1, "first seed of the random runs")
+	flagLong  = flag.Bool("locktest.long", false, "explore the large configurations too")
+	flagFor   = flag.Duration("locktest.for", 0, "stop starting new random runs after this time")
+)
+
+// stopAt is when no new runs are started.
+func stopAt() time.Time {
+	if *flagFor == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(*flagFor)
+}

@@ -1,0 +1,165 @@
+package rw
+
+import (
+	"cmp"
+	"slices"
+
+	"dmxfs/locks"
+)
+
+// rank is a place in the one order by which everything gives way. It is total
+// over all nodes: a stamp names its site, and an ID is never used twice there.
+type rank struct {
+	try bool
+	// over is the clock at which the claim overtook the others, 0 if it never did.
+	over  uint64
+	stamp locks.Stamp
+	id    locks.TicketID
+}
+
+// compare is negative when a comes before b: a try before a wait, then the
+// latest overtaker, then the earliest stamp.
+func (a *rank) compare(b *rank) int {
+	if a.try != b.try {
+		if a.try {
+			return -1
+		}
+		return 1
+	}
+	if c := cmp.Compare(b.over, a.over); c != 0 {
+		return c
+	}
+	if c := a.stamp.Compare(b.stamp); c != 0 {
+		return c
+	}
+	// A request that comes again with its old stamp can meet one that was
+	// stamped by a machine that had forgotten it, see Idle.
+	return cmp.Compare(a.id, b.id)
+}
+
+// A claim is a ticket of this node, waiting or held, or a waiting request of a
+// peer that this node owes an answer.
+type claim struct {
+	rank
+	mode locks.Mode
+	rng  locks.Range
+
+	// Of a ticket: its owner, whether it is held, and how often it has asked.
+	owner locks.OwnerID
+	held  bool
+	round uint64
+	// links are the ticket's places in the trees of what is held.
+	links [trees]links
+
+	// Of a request: who asks, by which tag, and what its owner holds there.
+	from *peer
+	tag  tag
+	own  holds
+
+	// blocker is one claim that keeps this one from being granted, if any;
+	// blocking are the claims of which this one is the blocker, and place is
+	// the index of this one among those of its blocker. A claim is looked at
+	// again when its blocker goes, see pump.
+	blocker  *claim
+	blocking []*claim
+	place    int
+	queued   bool // to be looked at in this turn
+}
+
+// conflict reports whether a and b exclude each other. Owners are per node, so
+// a request conflicts with a ticket whatever its owner.
+func (a *claim) conflict(b *claim) bool {
+	return (a.mode == locks.Write || b.mode == locks.Write) && a.rng.Overlaps(b.rng) &&
+		(a.from != nil || b.from != nil || a.owner != b.owner)
+}
+
+// block makes u the blocker of c; u may be nil.
+func (c *claim) block(u *claim) {
+	if c.blocker == u {
+		return
+	}
+	if o := c.blocker; o != nil {
+		last := o.blocking[len(o.blocking)-1]
+		o.blocking[c.place], last.place = last, c.place
+		o.blocking = o.blocking[:len(o.blocking)-1]
+	}
+	if c.blocker = u; u != nil {
+		c.place = len(u.blocking)
+		u.blocking = append(u.blocking, c)
+	}
+}
+
+// holds is what one owner holds: everywhere, and for writing.
+type holds struct {
+	any, write locks.Ranges
+}
+
+// maxHolds bounds what a request says of its owner. What is beyond it is not
+// exempted from queues, so it may wait for an overtake; nothing is unsafe.
+const maxHolds = 1024
+
+// conflicts reports whether a claim of another owner, for r in mode m, waits
+// for what is held.
+func (h *holds) conflicts(m locks.Mode, r locks.Range) bool {
+	if m == locks.Write {
+		return h.any.Overlaps(r)
+	}
+	return h.write.Overlaps(r)
+}
+
+func (h *holds) includes(o *holds) bool {
+	return h.any.Includes(o.any) && h.write.Includes(o.write)
+}
+
+// order is that of rank, and among the requests of one ticket that of asking.
+func (c *claim) order(o *claim) int {
+	if r := c.compare(&o.rank); r != 0 {
+		return r
+	}
+	return cmp.Compare(c.tag.round, o.tag.round)
+}
+
+// A queue is a list of claims in their order.
+type queue []*claim
+
+// find is the place of c, or where it would be.
+func (q queue) find(c *claim) int {
+	i, _ := slices.BinarySearchFunc(q, c, (*claim).order)
+	return i
+}
+
+func (q *queue) insert(c *claim) { *q = slices.Insert(*q, q.find(c), c) }
+
+func (q *queue) remove(c *claim) {
+	i := q.find(c)
+	if (*q)[i] != c {
+		panic("rw: a claim is not where its rank belongs")
+	}
+	*q = slices.Delete(*q, i, i+1)
+}
+
+// An agenda is a queue in reverse, so that the first is taken from the end.
+type agenda []*claim
+
+// push adds c unless it is there.
+func (a *agenda) push(c *claim) {
+	if c.queued {
+		return
+	}
+	c.queued = true
+	i, _ := slices.BinarySearchFunc(*a, c, func(x, y *claim) int { return y.order(x) })
+	*a = slices.Insert(*a, i, c)
+}
+
+// pop takes the first, or nil.
+func (a *agenda) pop() *claim {
+	n := len(*a)
+	if n == 0 {
+		return nil
+	}
+	c := (*a)[n-1]
+	(*a)[n-1] = nil
+	*a = (*a)[:n-1]
+	c.queued = false
+	return c
+}

@@ -1,0 +1,318 @@
+package rw
+
+import (
+	"fmt"
+	"slices"
+
+	"dmxfs/locks"
+)
+
+// Algorithm makes machines of this package.
+var Algorithm = locks.Algorithm{
+	Name:   "rw",
+	Shared: true,
+	New:    func(c locks.Config) locks.Machine { return newMachine(c) },
+	Decode: decode,
+}
+
+// machine is one node's part of the algorithm for one key.
+type machine struct {
+	view  *locks.View
+	peers []*peer // the other members, in the order of the view
+
+	high  uint64      // the largest SN or over seen: the H of the paper's stamps
+	count uint64      // of the tickets stamped here
+	token locks.Token // the largest of a grant known here
+
+	tickets map[locks.TicketID]*claim
+	waiting queue // tickets
+	owed    queue // requests of peers
+
+	// The held tickets: the roots of the trees of each mode and owner.
+	reads, writes *claim
+	owners        map[locks.OwnerID]*claim
+
+	// What is to be looked at in this turn; see pump.
+	lookOwed, lookWaiting agenda
+	// barred: a ticket could have been granted but for Turn.MayEnter.
+	barred bool
+	// frozen: State has been said. Until Restore nobody enters and nothing
+	// more is said, since the others go by what State announced.
+	frozen bool
+}
+
+func newMachine(c locks.Config) *machine {
+	m := &machine{
+		tickets: make(map[locks.TicketID]*claim),
+		owners:  make(map[locks.OwnerID]*claim),
+		token:   c.Token,
+	}
+	m.install(c.View)
+	return m
+}
+
+// install begins the epoch of v: nobody has given anything to anybody.
+func (m *machine) install(v *locks.View) {
+	m.view = v
+	m.token = max(m.token, locks.TokenFloor(v.Epoch))
+	m.peers = make([]*peer, 0, len(v.Members)-1)
+	for _, id := range v.Members {
+		if id != v.Self {
+			m.peers = append(m.peers, &peer{id: id})
+		}
+	}
+}
+
+func (m *machine) peer(id locks.NodeID) *peer {
+	for _, p := range m.peers {
+		if p.id == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// Acquire adds a waiting ticket. A new one is stamped: a write with the next
+// SN, and a read with the SN that the next write will have, as the paper's
+// reads between two writes share one.
+func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
+	m.mustBeNew(t.ID)
+	mustBeSound(t.Mode, t.Range)
+	s := t.Stamp
+	if s.IsZero() {
+		m.count++
+		s = locks.Stamp{SN: m.high + 1, N: m.count}
+		if t.Mode == locks.Write {
+			m.high = s.SN
+		}
+	} else {
+		m.high, m.count = max(m.high, s.SN), max(m.count, s.N)
+	}
+	s.Site = m.view.Self
+	c := &claim{rank: rank{try: t.Try, stamp: s, id: t.ID}, mode: t.Mode, rng: t.Range, owner: t.Owner}
+	m.tickets[c.id] = c
+	m.waiting.insert(c)
+	m.look(c)
+	m.pump(out)
+}
+
+// Cancel takes a waiting ticket back, and its requests.
+func (m *machine) Cancel(id locks.TicketID, out *locks.Turn) {
+	t := m.mustWait(id)
+	m.forget(t)
+	m.withdraw(t, out)
+	m.pump(out)
+}
+
+// Replace rewrites held tickets of one owner. Permissions stay: nothing is
+// sent to anybody who did not ask.
+func (m *machine) Replace(old []locks.TicketID, parts []locks.Part, out *locks.Turn) {
+	owner := m.mustReplace(old, parts)
+	for _, id := range old {
+		t := m.tickets[id]
+		m.unhold(t)
+		delete(m.tickets, id)
+		m.unblock(t)
+	}
+	for _, p := range parts {
+		t := &claim{rank: rank{id: p.ID}, mode: p.Mode, rng: p.Range, owner: owner}
+		m.tickets[t.id] = t
+		m.hold(t)
+	}
+	m.pump(out)
+}
+
+// Overtake moves a waiting ticket to the front of all waits. The value is that
+// of a clock, so that the latest overtaker is the first. A try never queues,
+// and so has nobody to overtake.
+func (m *machine) Overtake(id locks.TicketID, out *locks.Turn) {
+	t := m.mustWait(id)
+	if t.try {
+		return
+	}
+	m.waiting.remove(t)
+	m.high++
+	t.over = m.high
+	m.waiting.insert(t)
+	m.look(t)
+	m.pump(out)
+}
+
+// Resume grants what could not be granted because MayEnter was false.
+func (m *machine) Resume(out *locks.Turn) { m.pump(out) }
+
+// maxRelease bounds the ranges in one message.
+const maxRelease = 4096
+
+// Expire gives back permissions that no ticket needs, and that were not asked
+// for again: such an ask may have been granted already, and the peer would
+// take the permission off its books when it gets the release.
+func (m *machine) Expire(out *locks.Turn) {
+	if m.frozen {
+		return
+	}
+	needed := m.written()
+	for _, t := range m.waiting {
+		if t.mode == locks.Write {
+			needed = needed.Add(t.rng)
+		}
+	}
+	for _, p := range m.peers {
+		idle := p.auth.Minus(needed)
+		for _, a := range p.asks {
+			if a.mode == locks.Write {
+				idle = idle.Sub(a.rng)
+			}
+		}
+		if idle.Empty() {
+			continue
+		}
+		p.auth = p.auth.Minus(idle)
+		out.Handover = true
+		for part := range slices.Chunk(idle, maxRelease) {
+			m.send(p, &release{part, m.token}, out)
+		}
+	}
+	m.pump(out)
+}
+
+func (m *machine) send(p *peer, msg locks.Message, out *locks.Turn) {
+	out.Send = append(out.Send, locks.Envelope{To: p.id, Msg: msg})
+}
+
+// hold puts t among the held tickets. What waits may now have to look again:
+// a try that t denies, and what its owner waits for, which others may wait for
+// in turn, see soft.
+func (m *machine) hold(t *claim) {
+	t.held = true
+	root := &m.reads
+	if t.mode == locks.Write {
+		root = &m.writes
+	}
+	*root = insert(*root, t, byMode)
+	m.owners[t.owner] = insert(m.owners[t.owner], t, byOwner)
+	for _, u := range m.waiting {
+		if u.try && u.conflict(t) || u.owner == t.owner {
+			m.look(u)
+		}
+	}
+}
+
+// unhold takes t from the held tickets.
+func (m *machine) unhold(t *claim) {
+	root := &m.reads
+	if t.mode == locks.Write {
+		root = &m.writes
+	}
+	*root = remove(*root, t, byMode)
+	if r := remove(m.owners[t.owner], t, byOwner); r != nil {
+		m.owners[t.owner] = r
+	} else {
+		delete(m.owners, t.owner)
+	}
+}
+
+// forget removes a waiting ticket.
+func (m *machine) forget(t *claim) {
+	m.waiting.remove(t)
+	delete(m.tickets, t.id)
+	m.unblock(t)
+}
+
+// unblock makes everything that c blocks look again, now that c is gone.
+func (m *machine) unblock(c *claim) {
+	c.block(nil)
+	for n := len(c.blocking); n > 0; n = len(c.blocking) {
+		x := c.blocking[n-1]
+		x.block(nil)
+		m.look(x)
+	}
+}
+
+// holds is what the owner of a ticket holds.
+func (m *machine) holds(t *claim) *holds {
+	var any, write []locks.Range
+	walk(m.owners[t.owner], byOwner, func(u *claim) bool {
+		any = extend(any, u.rng)
+		if u.mode == locks.Write {
+			write = extend(write, u.rng)
+		}
+		return len(any) < maxHolds
+	})
+	return &holds{any, write}
+}
+
+// written is what held tickets write.
+func (m *machine) written() locks.Ranges {
+	var s []locks.Range
+	walk(m.writes, byMode, func(t *claim) bool {
+		s = extend(s, t.rng)
+		return true
+	})
+	return s
+}
+
+// extend adds r to a set that has nothing that begins behind it.
+func extend(s []locks.Range, r locks.Range) []locks.Range {
+	if n := len(s); n > 0 && r.Start <= s[n-1].End {
+		s[n-1].End = max(s[n-1].End, r.End)
+		return s
+	}
+	return append(s, r)
+}
+
+func mustBeSound(mode locks.Mode, r locks.Range) {
+	if mode != locks.Read && mode != locks.Write || r.Empty() || r.End > locks.MaxOffset {
+		panic(fmt.Sprintf("rw: a ticket for %v %v", mode, r))
+	}
+}
+
+func (m *machine) mustBeNew(id locks.TicketID) {
+	if t := m.tickets[id]; t != nil {
+		panic(fmt.Sprintf("rw: ticket %d exists", id))
+	}
+}
+
+func (m *machine) mustWait(id locks.TicketID) *claim {
+	t := m.tickets[id]
+	if t == nil || t.held {
+		panic(fmt.Sprintf("rw: ticket %d does not wait", id))
+	}
+	return t
+}
+
+// mustReplace checks the preconditions of Replace, and returns the owner.
+func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.OwnerID {
+	var owner locks.OwnerID
+	for i, id := range old {
+		t := m.tickets[id]
+		if t == nil || !t.held || i > 0 && t.owner != owner || slices.Contains(old[:i], id) {
+			panic(fmt.Sprintf("rw: tickets %v are not all held by one owner", old))
+		}
+		owner = t.owner
+	}
+	if len(parts) == 0 {
+		return owner
+	}
+	var any, write, taken locks.Ranges
+	for _, id := range old {
+		t := m.tickets[id]
+		any = any.Add(t.rng)
+		if t.mode == locks.Write {
+			write = write.Add(t.rng)
+		}
+	}
+	for i, p := range parts {
+		mustBeSound(p.Mode, p.Range)
+		if !slices.Contains(old, p.ID) {
+			m.mustBeNew(p.ID)
+		}
+		same := func(o locks.Part) bool { return o.ID == p.ID }
+		if slices.ContainsFunc(parts[:i], same) || taken.Overlaps(p.Range) ||
+			!any.Contains(p.Range) || p.Mode == locks.Write && !write.Contains(p.Range) {
+			panic(fmt.Sprintf("rw: tickets %v cannot be made into %v", old, parts))
+		}
+		taken = taken.Add(p.Range)
+	}
+	return owner
+}

@@ -1,0 +1,230 @@
+package rw
+
+import (
+	"dmxfs/locks"
+)
+
+// pump grants all that can be granted: first answers to peers, then tickets of
+// this node, each in the order of rank.
+//
+// It is defined as a look at every request owed and at every waiting ticket,
+// again and again until nothing changes. It only looks at those for which
+// something has changed since: their blocker went (unblock), a permission or
+// an ask that they need came or went (touch), their rank changed (Overtake),
+// or their owner got something (hold). Check compares with the definition.
+func (m *machine) pump(out *locks.Turn) {
+	if m.frozen {
+		return
+	}
+	if out.MayEnter && m.barred {
+		m.barred = false
+		m.touch(locks.Whole)
+	}
+	for {
+		if q := m.lookOwed.pop(); q != nil {
+			m.answer(q, out)
+		} else if t := m.lookWaiting.pop(); t != nil {
+			m.enter(t, out)
+		} else {
+			return
+		}
+	}
+}
+
+// look puts c on the agenda of this turn. While the machine is frozen there is
+// none: Restore looks at everything.
+func (m *machine) look(c *claim) {
+	switch {
+	case m.frozen:
+	case c.from != nil:
+		m.lookOwed.push(c)
+	default:
+		m.lookWaiting.push(c)
+	}
+}
+
+// touch makes the waiting tickets for bytes of r look again.
+func (m *machine) touch(r locks.Range) {
+	for i := len(m.waiting) - 1; i >= 0; i-- { // backwards is cheap for the agenda
+		if t := m.waiting[i]; t.rng.Overlaps(r) {
+			m.look(t)
+		}
+	}
+}
+
+// answer looks at a request that is owed an answer. A try gets one now.
+func (m *machine) answer(q *claim, out *locks.Turn) {
+	b := m.soft(q)
+	if b == nil {
+		b = m.hard(q)
+	}
+	switch {
+	case b == nil:
+		m.grant(q, out)
+	case q.try:
+		m.settle(q)
+		m.send(q.from, &reply{tag: q.tag}, out)
+	default:
+		q.block(b)
+	}
+}
+
+// grant says yes to a request: this node's permission goes, and a writer gets
+// one. An ask that is open for the same bytes is crossed by it, unless the
+// peer gets the grant before it answers.
+func (m *machine) grant(q *claim, out *locks.Turn) {
+	p := q.from
+	if p.auth.Overlaps(q.rng) {
+		out.Handover = true
+		p.auth.Remove(q.rng)
+	}
+	if q.mode == locks.Write {
+		p.given.Insert(q.rng)
+	}
+	for _, a := range p.asks {
+		if a.mode == locks.Write && a.rng.Overlaps(q.rng) {
+			a.crossed = append(a.crossed, crossing{q.tag, q.rng})
+		}
+	}
+	m.settle(q)
+	m.send(p, &reply{tag: q.tag, yes: true, token: m.token, open: p.open(q.rng)}, out)
+	m.touch(q.rng)
+}
+
+// settle removes a request that has its answer.
+func (m *machine) settle(q *claim) {
+	m.owed.remove(q)
+	m.unblock(q)
+}
+
+// enter looks at a waiting ticket. A write asks for what it lacks although it
+// is blocked: its place in the order is known early, and the answers come
+// meanwhile. A read and a try do not: what blocks a read mostly brings the
+// permission back by itself.
+func (m *machine) enter(t *claim, out *locks.Turn) {
+	if t.try && m.hard(t) != nil {
+		m.forget(t)
+		out.Done = append(out.Done, locks.Outcome{Ticket: t.id})
+		return
+	}
+	b := m.soft(t)
+	if b == nil {
+		b = m.hard(t)
+	}
+	t.block(b)
+	if m.obtain(t, b != nil, out) && b == nil {
+		if !out.MayEnter {
+			m.barred = true
+			return
+		}
+		m.waiting.remove(t)
+		m.hold(t)
+		m.token++
+		out.Done = append(out.Done, locks.Outcome{Ticket: t.id, Granted: true, Token: m.token})
+		m.withdraw(t, out)
+	}
+}
+
+// obtain reports whether t has the permissions that it needs. If not, it asks
+// for those for which no answer is under way.
+func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
+	complete := true
+	var own *holds
+	var req *request
+	for _, p := range m.peers {
+		if !p.lacks(t.mode, t.rng) {
+			continue
+		}
+		complete = false
+		if blocked && (t.mode == locks.Read || t.try) {
+			break
+		}
+		if own == nil && !t.try {
+			own = m.holds(t)
+		}
+		if p.served(t, own) {
+			continue
+		}
+		if req == nil {
+			req = m.request(t, own)
+		}
+		p.asks = append(p.asks, &ask{rank: t.rank, round: t.round, mode: t.mode, rng: t.rng, own: req.own})
+		m.send(p, req, out)
+	}
+	return complete
+}
+
+// request is the next one of a ticket; it is the same for all peers.
+func (m *machine) request(t *claim, own *holds) *request {
+	t.round++
+	r := &request{
+		tag: tag{t.id, t.round}, sn: t.stamp.SN, n: t.stamp.N, over: t.over,
+		mode: t.mode, rng: t.rng, try: t.try,
+	}
+	if own != nil {
+		r.own = *own
+	}
+	return r
+}
+
+// withdraw cancels the open requests of a ticket that waits no more. Those of
+// a try are answered in any case.
+func (m *machine) withdraw(t *claim, out *locks.Turn) {
+	if t.round == 0 || t.try || m.frozen {
+		return
+	}
+	any := false
+	for _, p := range m.peers {
+		for _, a := range p.asks {
+			if a.id == t.id && !a.withdrawn {
+				a.withdrawn = true
+				any = true
+				m.send(p, &cancel{a.tag()}, out)
+			}
+		}
+	}
+	if any { // and it served others
+		m.touch(t.rng)
+	}
+}
+
+// hard is a held ticket that conflicts with c. That is what locks mean.
+func (m *machine) hard(c *claim) *claim {
+	if u := obstacle(m.writes, c); u != nil || c.mode == locks.Read {
+		return u
+	}
+	return obstacle(m.reads, c)
+}
+
+// soft is a claim that conflicts with c and goes before it: a waiting ticket
+// or, where c is a ticket too, a request that is owed. That is only fairness,
+// so it does not count when that claim itself waits for the owner of c: they
+// would wait for each other. Among several it is the last, so that those who
+// wait in a line look one after another as the line moves on.
+func (m *machine) soft(c *claim) *claim {
+	var own *holds
+	search := func(q queue) *claim {
+		for i := q.find(c) - 1; i >= 0; i-- {
+			u := q[i]
+			if !u.conflict(c) {
+				continue
+			}
+			if c.try {
+				return u
+			}
+			if own == nil {
+				if own = &c.own; c.from == nil {
+					own = m.holds(c)
+				}
+			}
+			if !own.conflicts(u.mode, u.rng) {
+				return u
+			}
+		}
+		return nil
+	}
+	if u := search(m.waiting); u != nil || c.from != nil {
+		return u
+	}
+	return search(m.owed)
+}

@@ -1,0 +1,131 @@
+package rw
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"dmxfs/locks"
+)
+
+// Blockers are the held tickets that conflict, and the members that were asked
+// and whose permission is missing. A read that is blocked at home has not
+// asked abroad: the second list is then empty.
+func (m *machine) Blockers(id locks.TicketID) (local []locks.TicketID, remote []locks.NodeID) {
+	t := m.mustWait(id)
+	add := func(u *claim) bool {
+		if u.conflict(t) {
+			local = append(local, u.id)
+		}
+		return true
+	}
+	overlapping(m.writes, byMode, t.rng, add)
+	if t.mode == locks.Write {
+		overlapping(m.reads, byMode, t.rng, add)
+	}
+	own := m.holds(t)
+	for _, p := range m.peers {
+		if p.lacks(t.mode, t.rng) && p.served(t, own) {
+			remote = append(remote, p.id)
+		}
+	}
+	return local, remote
+}
+
+// Suspects are the members whose permission mode on r would need.
+func (m *machine) Suspects(mode locks.Mode, r locks.Range) []locks.NodeID {
+	var s []locks.NodeID
+	for _, p := range m.peers {
+		if p.lacks(mode, r) {
+			s = append(s, p.id)
+		}
+	}
+	return s
+}
+
+// Stamp is the stamp of a waiting ticket.
+func (m *machine) Stamp(id locks.TicketID) locks.Stamp { return m.mustWait(id).stamp }
+
+// Kept is where this node could write without asking anybody, beyond what is
+// written. It is empty when there is nobody to ask.
+func (m *machine) Kept() locks.Ranges {
+	var kept locks.Ranges
+	for i, p := range m.peers {
+		if i == 0 {
+			kept = p.auth
+		} else {
+			kept = kept.Minus(kept.Minus(p.auth))
+		}
+	}
+	return slices.Clone(kept.Minus(m.written()))
+}
+
+// Idle reports whether nothing is lost by dropping the machine but its clock
+// and its count. They decide only who goes first: a request may pass others,
+// once, that were heard of before the drop.
+func (m *machine) Idle() bool {
+	if m.frozen || len(m.tickets) > 0 || len(m.owed) > 0 {
+		return false
+	}
+	for _, p := range m.peers {
+		if !p.auth.Empty() || !p.given.Empty() || len(p.asks) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Token is at least the token of every grant that this node knows of.
+func (m *machine) Token() locks.Token { return m.token }
+
+// String is the whole state. Two machines of one node with the same string act
+// alike; the exploration relies on it.
+func (m *machine) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s e%d high=%d count=%d token=%v", m.view.Self, m.view.Epoch, m.high, m.count, m.token)
+	if m.barred {
+		b.WriteString(" barred")
+	}
+	if m.frozen {
+		b.WriteString(" frozen")
+	}
+	for _, id := range slices.Sorted(maps.Keys(m.tickets)) {
+		t := m.tickets[id]
+		fmt.Fprintf(&b, "; %d %v %v o%d", id, t.mode, t.rng, t.owner)
+		if t.held {
+			b.WriteString(" held")
+		} else {
+			fmt.Fprintf(&b, " waits %v round=%d", &t.rank, t.round)
+		}
+	}
+	for _, q := range m.owed {
+		fmt.Fprintf(&b, "; owes %s %v %v %v %v own=%v", q.from.id, q.tag, q.mode, q.rng, &q.rank, q.own)
+	}
+	for _, p := range m.peers {
+		fmt.Fprintf(&b, "; %s auth=%v given=%v", p.id, p.auth, p.given)
+		for _, a := range p.asks {
+			fmt.Fprintf(&b, " ask %v %v %v %v own=%v", a.tag(), a.mode, a.rng, &a.rank, a.own)
+			if a.withdrawn {
+				b.WriteString(" withdrawn")
+			}
+			for _, c := range a.crossed {
+				fmt.Fprintf(&b, " crossed %v %v", c.tag, c.rng)
+			}
+		}
+	}
+	return b.String()
+}
+
+// String is as in "try 3.n0.2" or "over=5 3.n0.2".
+func (a *rank) String() string {
+	var b strings.Builder
+	if a.try {
+		b.WriteString("try ")
+	}
+	if a.over > 0 {
+		fmt.Fprintf(&b, "over=%d ", a.over)
+	}
+	b.WriteString(a.stamp.String())
+	return b.String()
+}

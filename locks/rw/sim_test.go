@@ -1,0 +1,38 @@
+package rw
+
+import (
+	"fmt"
+	"testing"
+
+	"dmxfs/locks"
+	"dmxfs/locks/locktest"
+)
+
+// options tell the harness the order of this algorithm, and the invariants
+// over two nodes.
+var options = locktest.Options{Pair: pair, Before: before}
+
+func before(a locks.Machine, ta locks.TicketID, b locks.Machine, tb locks.TicketID) bool {
+	return a.(*machine).mustWait(ta).compare(&b.(*machine).mustWait(tb).rank) < 0
+}
+
+// pair checks invariant I1: where a may write without asking b, b knows it;
+// and with nothing under way b believes it nowhere else.
+func pair(a, b locktest.Side, quiet bool) error {
+	var auth, given locks.Ranges
+	if m, ok := a.Machine.(*machine); ok {
+		auth = m.peer(b.ID).auth
+	}
+	if m, ok := b.Machine.(*machine); ok {
+		given = m.peer(a.ID).given
+	}
+	if !given.Includes(auth) {
+		return fmt.Errorf("I1: %s may write %v, but %s has given %v", a.ID, auth, b.ID, given)
+	}
+	if quiet && !auth.Includes(given) {
+		return fmt.Errorf("I1: %s has given %v, but %s knows of %v only", b.ID, given, a.ID, auth)
+	}
+	return nil
+}
+
+func TestSimulate(t *testing.T) { locktest.Simulate(t, Algorithm, options) }
