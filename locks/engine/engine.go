@@ -77,8 +77,11 @@ type Engine struct {
 	// changed is closed, and replaced, when the phase or the tenure changes.
 	changed chan struct{}
 	sync    *syncing
-	early   early
-	turns   []*locks.Turn
+	// stated: in this pause between two epochs the machines have been asked
+	// for their states.
+	stated bool
+	early  early
+	turns  []*locks.Turn
 	// workers drain outboxes; flushing counts those that write out just now,
 	// flushed is told when one has.
 	workers  sync.WaitGroup

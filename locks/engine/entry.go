@@ -57,9 +57,10 @@ type ticket struct {
 	// grant. It is nil when nobody waits.
 	done chan struct{}
 	err  error
-	// due is when sweep looks at it next: it may move to the front then, or
-	// a try has waited long enough.
+	// due is when sweep looks at it next: then the journal is told of the
+	// wait, later it may move to the front, or a try has waited long enough.
 	due  time.Time
+	told bool
 	step time.Duration // from one overtake to the next
 }
 
@@ -99,6 +100,9 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 			en.stale = 1
 		}
 		en.machine = alg.New(locks.Config{Key: k, View: e.view, Token: e.floor, Seed: e.id()})
+		if e.stated {
+			en.machine.State() // as the contract of State wants it
+		}
 		e.entries[k] = en
 		e.settle(en)
 	}
@@ -137,6 +141,16 @@ func (e *Engine) drop(en *entry) bool {
 	}
 	delete(e.entries, en.key)
 	return true
+}
+
+// holdsWrite reports whether a program of this node may write under the key.
+func (en *entry) holdsWrite() bool {
+	for _, t := range en.tickets {
+		if t.held && t.Mode == locks.Write {
+			return true
+		}
+	}
+	return false
 }
 
 func (en *entry) owner(id locks.OwnerID) *owner {

@@ -29,13 +29,14 @@ func (e *Engine) Freeze() {
 		e.sync = nil
 		return
 	}
-	e.phase, e.sync = frozen, nil
+	e.phase, e.sync, e.stated = frozen, nil, false
 	for _, en := range e.entries {
+		for _, p := range en.outbox {
+			en.dirty = en.dirty || p.flush
+		}
 		en.outbox = nil
 	}
-	for _, q := range e.queries {
-		q.restart()
-	}
+	e.restartQueries()
 }
 
 // State is what the other members need to know of this node at the next
@@ -47,36 +48,32 @@ func (e *Engine) State() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for {
-		var dirty []locks.Key
-		for k, en := range e.entries {
-			if en.dirty {
+		var todo []locks.Key
+		for _, en := range e.sorted() {
+			// What is held for writing can still be written, and is handed
+			// over later.
+			if en.dirty && !en.holdsWrite() {
 				en.dirty = false
-				dirty = append(dirty, k)
+				todo = append(todo, en.key)
 			}
 		}
-		if len(dirty) == 0 && e.flushing == 0 {
+		if len(todo) == 0 && e.flushing == 0 {
 			break
 		}
-		if len(dirty) == 0 {
+		if len(todo) == 0 {
 			e.flushed.Wait()
 			continue
 		}
 		e.flushing++
 		e.mu.Unlock()
-		for _, k := range dirty {
+		for _, k := range todo {
 			e.flush(k)
 		}
 		e.mu.Lock()
 		e.flushing--
 		e.flushed.Broadcast()
 	}
-	// What is held for writing can still be written, and is handed over
-	// later.
-	for _, en := range e.entries {
-		for _, t := range en.tickets {
-			en.dirty = en.dirty || t.held && t.Mode == locks.Write
-		}
-	}
+	e.stated = true
 	return e.encodeState()
 }
 
@@ -84,6 +81,9 @@ func (e *Engine) State() []byte {
 func (e *Engine) Install(v *locks.View) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.phase == outside {
+		e.stated = false
+	}
 	e.phase = frozen
 	e.view = v
 	e.sync = &syncing{told: map[locks.NodeID][]keyState{}}
@@ -132,7 +132,7 @@ func (e *Engine) restore() error {
 			}
 		}
 	}
-	e.phase, e.sync = active, nil
+	e.phase, e.sync, e.stated = active, nil, false
 	e.clean.clear()
 	for _, en := range e.sorted() {
 		en.stale++
@@ -142,6 +142,7 @@ func (e *Engine) restore() error {
 			e.phase = frozen
 			return fmt.Errorf("restore %v: %w", en.key, err)
 		}
+		e.settle(en) // what kept it from being dropped may be gone
 	}
 	frames := e.early[e.view.Epoch]
 	delete(e.early, e.view.Epoch)
@@ -205,9 +206,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	e.clean.clear()
 	e.places.clear()
 	e.early = early{}
-	for _, q := range e.queries {
-		q.restart()
-	}
+	e.restartQueries()
 	e.broadcast()
 	e.mu.Unlock()
 	e.o.Files.Expelled()

@@ -82,21 +82,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 			c.t.req.pieces--
 		}
 	}
-	for _, c := range changes {
-		if c.t == extra {
-			continue // it only grew
-		}
-		left := locks.RangesOf(c.was.Range)
-		for _, t := range keep {
-			if t.req == c.t.req {
-				left = left.Sub(t.Range)
-			}
-		}
-		for i, r := range left {
-			e.record(Released, en, c.t.req, event{rng: r, reason: reason, token: c.t.token,
-				final: c.t.req.pieces == 0 && i == len(left)-1})
-		}
-	}
+	e.recordReleased(en, changes, extra, keep, reason)
 	if len(o.held) == 0 {
 		delete(en.owners, o.id)
 		for _, c := range changes {
@@ -112,6 +98,35 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 	}
 	if len(old) > 0 {
 		e.step(en, func(turn *locks.Turn) { en.machine.Replace(old, parts, turn) })
+	}
+}
+
+// recordReleased journals what a rewrite took from each request.
+func (e *Engine) recordReleased(en *entry, changes []change, extra *ticket, keep []*ticket, reason string) {
+	type row struct {
+		req *request
+		ev  event
+	}
+	var rows []row
+	last := map[*request]int{}
+	for _, c := range changes {
+		if c.t == extra {
+			continue // it only grew
+		}
+		left := locks.RangesOf(c.was.Range)
+		for _, t := range keep {
+			if t.req == c.t.req {
+				left = left.Sub(t.Range)
+			}
+		}
+		for _, r := range left {
+			last[c.t.req] = len(rows)
+			rows = append(rows, row{c.t.req, event{rng: r, reason: reason, token: c.t.token}})
+		}
+	}
+	for i, r := range rows {
+		r.ev.final = r.req.pieces == 0 && last[r.req] == i
+		e.record(Released, en, r.req, r.ev)
 	}
 }
 

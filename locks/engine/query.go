@@ -20,10 +20,12 @@ type query struct {
 	found   []locks.Conflict
 	done    chan struct{} // closed when nothing is missing, or on failure
 	err     error
+	// then, if not nil, is called instead of closing done.
+	then func()
 }
 
 func (q *query) fail(err error) {
-	if q.err == nil && !q.isDone() {
+	if q.then == nil && q.err == nil && !q.isDone() {
 		q.err = err
 		close(q.done)
 	}
@@ -38,9 +40,16 @@ func (q *query) isDone() bool {
 	}
 }
 
-// restart: the epoch is over, and with it the answers; they are asked for
-// again in the next one.
-func (q *query) restart() { q.missing, q.found = nil, nil }
+// restartQueries: the epoch is over, and with it the answers; they are asked
+// for again in the next one.
+func (e *Engine) restartQueries() {
+	for id, q := range e.queries {
+		q.missing, q.found = nil, nil
+		if q.then != nil {
+			delete(e.queries, id)
+		}
+	}
+}
 
 // Test is F_GETLK: it returns a lock that would make r wait, the one with the
 // lowest offset of those that were held at some moment of the call, or nil.
@@ -93,14 +102,28 @@ func (e *Engine) ask(q *query) {
 			}
 		}
 	}
+	e.askThese(q, who)
+}
+
+func (e *Engine) askThese(q *query, who []locks.NodeID) {
 	q.missing, q.found = map[locks.NodeID]bool{}, nil
 	for _, m := range who {
 		q.missing[m] = true
 		e.o.Transport.Send(e.view.Epoch, m, queryFrame(q))
 	}
 	if len(who) == 0 {
-		close(q.done)
+		e.complete(q)
 	}
+}
+
+// complete: nobody is missing any more.
+func (e *Engine) complete(q *query) {
+	if q.then != nil {
+		delete(e.queries, q.id)
+		q.then()
+		return
+	}
+	close(q.done)
 }
 
 func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
@@ -113,7 +136,7 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 		q.found = append(q.found, c)
 	}
 	if len(q.missing) == 0 {
-		close(q.done)
+		e.complete(q)
 	}
 }
 

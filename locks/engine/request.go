@@ -115,7 +115,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 	for _, t := range o.held[lo:hi] {
 		if t.Range.Overlaps(req.Range) {
 			token = max(token, t.token)
-			same = same && t.Mode == req.Mode
+			same = same && t.Mode == req.Mode && t.Handle == req.Handle
 		}
 	}
 	g := locks.Grant{Token: token, Tenure: e.Tenure()}
@@ -137,12 +137,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 // park prepares t for waiting.
 func (e *Engine) park(t *ticket) {
 	t.done = make(chan struct{})
-	t.step = firstOvertake
-	if t.req.Try {
-		t.step = tryPatience
-	}
-	t.due = t.req.asked.Add(t.step)
-	e.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: e.waitsFor(t)})
+	t.due = t.req.asked.Add(tellAfter)
 	e.wake()
 }
 

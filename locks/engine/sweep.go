@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// A ticket that has waited for firstOvertake without a lock of this node
-	// in its way moves to the front of the queue, and again after twice the
-	// time, up to maxOvertake (rw.md, section 6): a queue is a courtesy, and
-	// courtesies can go round in a circle through several files.
+	// A wait longer than this is worth a line in the journal that says why.
+	tellAfter = 100 * time.Millisecond
+	// A ticket that has waited for firstOvertake without a held lock in its
+	// way moves to the front of the queue, and again after twice the time, up
+	// to maxOvertake: a queue is a courtesy, and courtesies can go round in a
+	// circle through several files.
 	firstOvertake = time.Second
 	maxOvertake   = 30 * time.Second
 	// A try is answered at once, but for a node that is not sure of itself:
@@ -61,22 +63,51 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 			next = min(next, left)
 			continue
 		}
-		if t.req.Try && (e.phase != active || !e.o.Live(0)) {
+		if t.told && t.req.Try && (e.phase != active || !e.o.Live(0)) {
 			e.withdraw(t, errUnsure, "no answer: "+e.waitsFor(t))
 			continue
 		}
-		t.step = min(2*t.step, maxOvertake)
-		t.due = now.Add(t.step + time.Duration(e.o.Jitter()*float64(t.step)/4))
-		next = min(next, t.due.Sub(now))
-		if e.phase != active || t.req.Try {
+		if !t.told {
+			t.told = true
+			e.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: e.waitsFor(t)})
+			t.due = t.req.asked.Add(firstOvertake)
+			if t.req.Try {
+				t.due = t.req.asked.Add(tryPatience)
+			}
+			next = min(next, max(t.due.Sub(now), 0))
 			continue
 		}
-		if local, _ := t.entry.machine.Blockers(t.ID); len(local) == 0 {
-			e.step(t.entry, func(turn *locks.Turn) { t.entry.machine.Overtake(t.ID, turn) })
+		t.step = min(max(2*t.step, firstOvertake), maxOvertake)
+		t.due = now.Add(t.step + time.Duration(e.o.Jitter()*float64(t.step)/4))
+		next = min(next, t.due.Sub(now))
+		if !t.req.Try {
+			e.overtake(t)
 		}
 	}
 	if left := e.places.expire(now); left > 0 {
 		next = min(next, left)
 	}
 	return next
+}
+
+// overtake moves t to the front of the queue, if nothing but the queue is in
+// its way: then no order of waiting is worth a deadlock through other files.
+// What is held elsewhere is known to those who owe t an answer, so they are
+// asked first.
+func (e *Engine) overtake(t *ticket) {
+	if e.phase != active || !e.o.Live(0) {
+		return // it could not enter now, also in front of all
+	}
+	local, remote := t.entry.machine.Blockers(t.ID)
+	if len(local) > 0 {
+		return
+	}
+	q := &query{id: e.id(), key: t.entry.key, mode: t.req.Mode, rng: t.req.Range}
+	q.then = func() {
+		if _, waits := e.waiters[t]; waits && len(q.found) == 0 {
+			e.step(t.entry, func(turn *locks.Turn) { t.entry.machine.Overtake(t.ID, turn) })
+		}
+	}
+	e.queries[q.id] = q
+	e.askThese(q, remote)
 }

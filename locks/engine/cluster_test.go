@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/rw"
+)
+
+// net is a cluster of engines in one process, under virtual time. Frames take
+// delay; each pair of nodes has one ordered channel.
+type net struct {
+	t     *testing.T
+	mu    sync.Mutex
+	nodes map[locks.NodeID]*node
+	delay time.Duration
+	epoch locks.Epoch
+	sent  int
+	// log lists what happened to data and frames, in order.
+	log []string
+}
+
+// node is one engine with what is around it.
+type node struct {
+	*Engine
+	net   *net
+	id    locks.NodeID
+	stop  context.CancelFunc
+	dead  atomic.Bool // not live
+	sick  atomic.Pointer[error]
+	queue map[locks.NodeID]chan delivery
+
+	mu       sync.Mutex
+	events   []Event
+	flushes  []locks.Key
+	refreshs []locks.Key
+	expelled int
+	onFlush  func(locks.Key) error
+	refresh  func(locks.Key) error
+}
+
+type delivery struct {
+	epoch locks.Epoch
+	frame []byte
+	at    time.Time
+}
+
+// newNet makes nodes n0, n1, … and their first view. Call it in a synctest
+// bubble.
+func newNet(t *testing.T, n int) *net {
+	c := &net{t: t, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond}
+	var ids []locks.NodeID
+	for i := range n {
+		ids = append(ids, c.add(locks.NodeID(fmt.Sprintf("n%d", i))))
+	}
+	c.view(ids...)
+	return c
+}
+
+func (c *net) add(id locks.NodeID) locks.NodeID {
+	ctx, stop := context.WithCancel(context.Background())
+	n := &node{net: c, id: id, stop: stop, queue: map[locks.NodeID]chan delivery{}}
+	n.Engine = New(Options{
+		Transport: n, Files: n, Recorder: n, Log: slog.New(slog.NewTextHandler(testWriter{c.t}, nil)),
+		Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm},
+		Rule:       func(string) string { return "rw" },
+		Live:       func(time.Duration) bool { return !n.dead.Load() },
+		Guard:      time.Millisecond,
+		Jitter:     func() float64 { return 0.5 },
+	})
+	go n.Run(ctx)
+	c.nodes[id] = n
+	c.t.Cleanup(stop)
+	return id
+}
+
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	w.t.Logf("%s", b)
+	return len(b), nil
+}
+
+// view installs the next epoch at all named nodes, each being told the states
+// of all.
+func (c *net) view(ids ...locks.NodeID) {
+	c.epoch++
+	states := map[locks.NodeID][]byte{}
+	for _, id := range ids {
+		c.nodes[id].Freeze()
+	}
+	for _, id := range ids {
+		states[id] = c.nodes[id].State()
+	}
+	for _, id := range ids {
+		c.nodes[id].Install(&locks.View{Epoch: c.epoch, Self: id, Members: ids})
+	}
+	for _, id := range ids {
+		for _, from := range ids {
+			if err := c.nodes[id].Sync(from, c.epoch, states[from]); err != nil {
+				c.t.Errorf("Sync: %v", err)
+			}
+		}
+	}
+}
+
+func (c *net) note(format string, args ...any) {
+	c.mu.Lock()
+	c.log = append(c.log, fmt.Sprintf(format, args...))
+	c.mu.Unlock()
+}
+
+// Send is Transport.
+func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
+	n.net.mu.Lock()
+	n.net.sent++
+	q := n.queue[to]
+	if q == nil {
+		q = make(chan delivery, 1<<16)
+		n.queue[to] = q
+		ctx, cancel := context.WithCancel(context.Background())
+		n.net.t.Cleanup(cancel)
+		go func() {
+			for {
+				select {
+				case d := <-q:
+					select {
+					case <-time.After(time.Until(d.at)):
+					case <-ctx.Done():
+						return
+					}
+					if r := n.net.nodes[to]; r != nil {
+						r.Receive(n.id, d.epoch, d.frame)
+					}
+				case <-ctx.Done():
+					return
+				}
+			}
+		}()
+	}
+	at := time.Now().Add(n.net.delay)
+	n.net.mu.Unlock()
+	q <- delivery{epoch, frame, at}
+}
+
+// Flush, Refresh and Expelled are Files.
+func (n *node) Flush(k locks.Key) error {
+	n.mu.Lock()
+	n.flushes = append(n.flushes, k)
+	f := n.onFlush
+	n.mu.Unlock()
+	if f != nil {
+		return f(k)
+	}
+	return nil
+}
+
+func (n *node) Refresh(k locks.Key) error {
+	n.mu.Lock()
+	n.refreshs = append(n.refreshs, k)
+	f := n.refresh
+	n.mu.Unlock()
+	if f != nil {
+		return f(k)
+	}
+	return nil
+}
+
+func (n *node) Expelled() {
+	n.mu.Lock()
+	n.expelled++
+	n.mu.Unlock()
+}
+
+// Record and Healthy are Recorder.
+func (n *node) Record(ev Event) {
+	n.mu.Lock()
+	n.events = append(n.events, ev)
+	n.mu.Unlock()
+}
+
+func (n *node) Healthy() error {
+	if e := n.sick.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+func (n *node) steps() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := ""
+	for i, ev := range n.events {
+		if i > 0 {
+			s += " "
+		}
+		s += ev.Step.String()
+		if ev.Final {
+			s += "."
+		}
+	}
+	return s
+}
+
+func (n *node) counts() (flushes, refreshs int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.flushes), len(n.refreshs)
+}
+
+// req is a request on file f.
+func req(c locks.Class, owner int, m locks.Mode, r locks.Range) *locks.Request {
+	return &locks.Request{
+		Key: locks.Key{File: "f", Class: c}, Path: "f", Owner: locks.OwnerID(owner), Handle: locks.HandleID(owner),
+		Mode: m, Range: r, Program: locks.Program{PID: 1000 + owner, Command: fmt.Sprintf("p%d", owner)},
+	}
+}
+
+// pending is a Lock that is under way.
+type pending struct {
+	cancel chan struct{}
+	done   chan struct{}
+	grant  locks.Grant
+	err    error
+}
+
+func (n *node) start(r *locks.Request) *pending {
+	p := &pending{cancel: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.grant, p.err = n.Lock(p.cancel, r)
+	}()
+	return p
+}
+
+// is reports whether p has ended.
+func (p *pending) is() bool {
+	synctest.Wait()
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// try is Lock with Try, for tests in which it must end.
+func (n *node) try(r *locks.Request) (locks.Grant, error) {
+	c := *r
+	c.Try = true
+	p := n.start(&c)
+	<-p.done
+	return p.grant, p.err
+}
+
+func (c *net) check() {
+	for _, n := range c.nodes {
+		n.Engine.mu.Lock()
+		for _, en := range n.entries {
+			if err := en.machine.Check(); err != nil {
+				c.t.Errorf("%s %v: %v", n.id, en.key, err)
+			}
+		}
+		n.Engine.mu.Unlock()
+	}
+}
