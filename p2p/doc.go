@@ -1,0 +1,112 @@
+// Package p2p carries what nodes of one cluster say to each other. It is in two
+// parts: [Host] is this node in the network, by libp2p; [Transport] has the four
+// channels, over a [Host] or any other [Network].
+//
+// # Words
+//
+//   - A peer is a host's identity: an Ed25519 key, named by its libp2p peer ID.
+//   - A node is one incarnation of a peer, see [NodeID].
+//   - A stream is one of many ordered flows of bytes on a connection.
+//   - A session is one direction of the lock channel between two nodes in one
+//     epoch. It outlives the streams that carry it.
+//
+// # Channels
+//
+//   - member: messages up to 256 KiB, to a peer. What can't be sent now is
+//     dropped. Nothing else can hold them up: they have a stream, and at both
+//     ends a goroutine, of their own. They also measure the round trip.
+//   - lock: frames up to 1 MiB, to a member of the epoch. Within an epoch each
+//     arrives exactly once and in order, over any number of lost connections.
+//     An epoch ends at both ends with [Transport.SetView], and everything of it
+//     is dropped.
+//   - sync: the state of a node at the begin of an epoch, up to 256 MiB, to a
+//     member of it; at least once if SendSync returned nil.
+//   - ask: a question up to 1 MiB to a peer, with an answer up to 64 MiB; at
+//     most once.
+//
+// # Who may speak
+//
+//  1. Who does not know the cluster secret can't do as much as a handshake: the
+//     secret makes the key of a private network (libp2p pnet), below Noise.
+//  2. Noise proves the peer ID. Options.Allow and [Host.Revoke] decide by it.
+//  3. On the lock and sync channels the incarnations of both ends and the epoch
+//     are compared with the view, once for each stream.
+//
+// A peer that speaks another version, or what is no dmxfs at all, is refused
+// with a line in the log, one in a minute for each peer and reason.
+//
+// # Guarantees of the lock channel
+//
+//  1. Of one session, frames are delivered in the order of their numbers, each
+//     once. [recvCount] delivers only last+1, and a stream is served only
+//     when the one before is not any more.
+//  2. A frame is kept by the sender until the receiver has acknowledged it,
+//     which it does after its handler has returned. A new stream begins with
+//     the number of the last delivered frame.
+//  3. A frame is delivered only in the epoch it was sent in, and only when both
+//     ends name each other with the right incarnation.
+//  4. A session of an epoch that the receiver has not reached waits, before its
+//     first frame. So nothing has to be kept for the future: it stays where it
+//     is kept anyway, with the sender.
+//
+// Memory: a sender keeps what its member does not take until the epoch ends,
+// which is when the members drop it; [SessionInfo] tells how much. A receiver
+// holds, for each peer, one frame and what the multiplexer lets through, 256
+// KiB for each stream. Goroutines: two for each peer, and two for each
+// direction of each session.
+//
+// # Streams, byte by byte
+//
+// Streams are opened by the one who has something to say, under the names
+// /dmxfs/member/1, /dmxfs/lock/1, /dmxfs/sync/1, /dmxfs/ask/1 (multistream).
+// Numbers are unsigned and big-endian. Both directions begin with
+//
+//	"dmxfs"   5 bytes
+//	kind      1 byte: 'M', 'L', 'S' or 'A'
+//	version   1 byte: 1
+//
+// but for the member channel, where only the caller speaks. A hello is
+//
+//	epoch     8 bytes
+//	from      8 bytes: incarnation of the caller
+//	to        8 bytes: incarnation that is called
+//
+// and a verdict is
+//
+//	status    1 byte: 0 ok, 1 old epoch, 2 not a member, 3 busy, 4 failed
+//	value     8 bytes
+//	length    2 bytes: of the reason, at most 1024
+//	reason    text, for people
+//
+// member, after the greeting of the caller, any number of
+//
+//	length    4 bytes: of the message
+//	sent      8 bytes: clock of the caller when it wrote this, µs
+//	echo      8 bytes: sent of the last message from the other side, or 0
+//	held      8 bytes: time since that message came, µs
+//	message
+//
+// lock, caller: hello; after the verdict, whose value is the number of the last
+// delivered frame, any number of
+//
+//	length    4 bytes: of the frame
+//	number    8 bytes: 1, 2, 3 …
+//	frame
+//
+// lock, called: verdict, not before it has reached the epoch; then
+// acknowledgements, each the number of the last delivered frame in 8 bytes, one
+// for every 32 frames or 64 KiB.
+//
+// sync, caller: hello, length of the state in 8 bytes; after the first verdict
+// the state. Called: verdict, not before it has reached the epoch; a second one
+// when its handler has the state.
+//
+// ask, caller: time to wait in 4 bytes, ms; length of the question in 4 bytes;
+// the question. Called: verdict, whose value is the length of the answer; the
+// answer.
+//
+// # What it does not do
+//
+// It does not decide who is a member: package p2p/member does. It does not know
+// what is in a message, and it does not log what goes well.
+package p2p

@@ -1,0 +1,187 @@
+package p2p
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/libp2p/go-libp2p/core/connmgr"
+	"github.com/libp2p/go-libp2p/core/control"
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+)
+
+// Limits of connections. A cluster has at most 128 members with one connection
+// each, and a second one for a moment when both sides dial.
+const (
+	maxConns     = 1024 // in all
+	maxPeerConns = 8    // with one peer
+	maxStrangers = 64   // inbound, before the handshake has told who it is
+)
+
+// gate decides who may connect. It is the connection gater of libp2p, and its
+// resource manager: only the latter hears of connections whose handshake fails,
+// which is what a stranger, or a node with another secret, looks like.
+type gate struct {
+	network.NullResourceManager
+	allow func(peer.ID) bool // may be nil
+	log   *limitedLog
+
+	mu        sync.Mutex
+	revoked   map[peer.ID]bool
+	conns     int
+	strangers int
+	peers     map[peer.ID]int
+}
+
+var (
+	_ connmgr.ConnectionGater = (*gate)(nil)
+	_ network.ResourceManager = (*gate)(nil)
+)
+
+func newGate(allow func(peer.ID) bool, log *limitedLog) *gate {
+	return &gate{allow: allow, log: log, revoked: make(map[peer.ID]bool), peers: make(map[peer.ID]int)}
+}
+
+// admit says why p may not be connected, or nil.
+func (g *gate) admit(p peer.ID) error {
+	g.mu.Lock()
+	revoked := g.revoked[p]
+	g.mu.Unlock()
+	if revoked {
+		return fmt.Errorf("%w: %s is revoked", ErrRefused, p)
+	}
+	if g.allow != nil && !g.allow(p) {
+		return fmt.Errorf("%w: %s is not allowed", ErrRefused, p)
+	}
+	return nil
+}
+
+func (g *gate) setRevoked(peers []peer.ID) {
+	revoked := make(map[peer.ID]bool, len(peers))
+	for _, p := range peers {
+		revoked[p] = true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.revoked = revoked
+}
+
+// InterceptPeerDial is asked before a dial.
+func (g *gate) InterceptPeerDial(p peer.ID) bool { return g.admit(p) == nil }
+
+// InterceptAddrDial is asked for each address of a dial.
+func (g *gate) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
+
+// InterceptAccept is asked when a connection comes in; see OpenConnection.
+func (g *gate) InterceptAccept(network.ConnMultiaddrs) bool { return true }
+
+// InterceptSecured is asked after the handshake; see connScope.SetPeer.
+func (g *gate) InterceptSecured(network.Direction, peer.ID, network.ConnMultiaddrs) bool { return true }
+
+// InterceptUpgraded is asked when a connection is complete. It asks once more,
+// for a peer that was revoked during the handshake.
+func (g *gate) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
+	return g.admit(c.RemotePeer()) == nil, 0
+}
+
+// OpenConnection counts a connection before its handshake.
+func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) (network.ConnManagementScope, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.conns >= maxConns {
+		g.log.Warn("too many connections", "refused a connection: there are too many", "addr", addr, "limit", maxConns)
+		return nil, network.ErrResourceLimitExceeded
+	}
+	s := &connScope{g: g, addr: addr}
+	if dir == network.DirInbound {
+		if g.strangers >= maxStrangers {
+			g.log.Warn("too many strangers", "refused a connection: too many are in their handshake", "addr", addr, "limit", maxStrangers)
+			return nil, network.ErrResourceLimitExceeded
+		}
+		s.stranger = true
+		g.strangers++
+	}
+	g.conns++
+	return s, nil
+}
+
+// connScope is one connection, from before its handshake to its end.
+type connScope struct {
+	network.NullScope
+	g    *gate
+	addr ma.Multiaddr
+
+	// Guarded by g.mu.
+	stranger bool // inbound, and SetPeer was not called
+	peer     peer.ID
+	counted  bool // in g.peers
+	done     bool
+}
+
+// peerScope is what a connScope belongs to once its peer is known.
+type peerScope struct {
+	network.NullScope
+	peer peer.ID
+}
+
+func (s *peerScope) Peer() peer.ID { return s.peer }
+
+// PeerScope is nil until the peer is known: so libp2p calls SetPeer.
+func (s *connScope) PeerScope() network.PeerScope {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	if s.peer == "" {
+		return nil
+	}
+	return &peerScope{peer: s.peer}
+}
+
+// SetPeer is called when the handshake has shown who the peer is. An error
+// ends the connection.
+func (s *connScope) SetPeer(p peer.ID) error {
+	err := s.g.admit(p)
+	s.g.mu.Lock()
+	if s.stranger {
+		s.stranger = false
+		s.g.strangers--
+	}
+	if err == nil && s.g.peers[p] >= maxPeerConns {
+		err = fmt.Errorf("%w: %s has %d connections", ErrRefused, p, s.g.peers[p])
+	}
+	if err == nil {
+		s.g.peers[p]++
+		s.peer, s.counted = p, true
+	}
+	s.g.mu.Unlock()
+	if err != nil {
+		s.g.log.Warn("gate:"+string(p), "refused a connection", "peer", p, "addr", s.addr, "err", err)
+	}
+	return err
+}
+
+// Done is called at the end of the connection, sometimes twice.
+func (s *connScope) Done() {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	if s.done {
+		return
+	}
+	s.done = true
+	s.g.conns--
+	if s.counted {
+		if s.g.peers[s.peer]--; s.g.peers[s.peer] == 0 {
+			delete(s.g.peers, s.peer)
+		}
+	}
+	if s.stranger {
+		s.stranger = false
+		s.g.strangers--
+		host := s.addr.String()
+		if ip, err := manet.ToIP(s.addr); err == nil {
+			host = ip.String()
+		}
+		s.g.log.Warn("handshake:"+host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
+	}
+}

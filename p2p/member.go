@@ -1,0 +1,226 @@
+package p2p
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+)
+
+// The member channel is for what is worth something only now: heartbeats that
+// promise for some seconds, and views that are sent again until they are known.
+const (
+	// mailboxLen is how many messages may wait for one peer: the few that a
+	// change of the view makes at once.
+	mailboxLen = 4
+	// mailAge is how old a message may get while it waits; a heartbeat that is
+	// older would be late.
+	mailAge = time.Second
+)
+
+// mailbox holds what waits to be sent to one peer. When it is full, the oldest
+// message goes.
+type mailbox struct {
+	wake chan struct{} // something was put in
+
+	mu sync.Mutex
+	q  []letter
+}
+
+type letter struct {
+	msg []byte
+	at  time.Time
+}
+
+func (m *mailbox) put(msg []byte, now time.Time) {
+	m.mu.Lock()
+	if len(m.q) == mailboxLen {
+		m.q = m.q[:copy(m.q, m.q[1:])]
+	}
+	m.q = append(m.q, letter{msg, now})
+	m.mu.Unlock()
+	notify(m.wake)
+}
+
+// take empties the mailbox into q, without what has become too old.
+func (m *mailbox) take(q []letter, now time.Time) []letter {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.q {
+		if now.Sub(l.at) <= mailAge {
+			q = append(q, l)
+		}
+	}
+	clear(m.q)
+	m.q = m.q[:0]
+	return q
+}
+
+// SendMember sends msg to a peer if that can be done now, and forgets it
+// otherwise: it never blocks, and nothing waits for longer than a second. It
+// reports false if the message was dropped at once, for want of a connection
+// or because it is longer than [MaxMember]; true promises nothing. The message
+// must not be changed afterwards.
+func (t *Transport) SendMember(to peer.ID, msg []byte) bool {
+	t.mu.Lock()
+	r := t.remotes[to]
+	connected := r != nil && r.connected
+	t.mu.Unlock()
+	if !connected {
+		if r != nil && r.slow.Load() {
+			notify(r.kick)
+		}
+		return false
+	}
+	if len(msg) > MaxMember {
+		t.log.Warn("member size", "a message to a peer is too long and was dropped", "peer", to, "bytes", len(msg), "limit", MaxMember)
+		return false
+	}
+	r.mail.put(msg, time.Now())
+	return true
+}
+
+// writeMember is the goroutine that writes the member channel to r.
+func (t *Transport) writeMember(r *remote) {
+	var s Stream
+	closeStream := func() {
+		if s != nil {
+			_ = s.Reset()
+			s = nil
+		}
+	}
+	defer closeStream()
+	var letters []letter
+	var buf []byte
+	for {
+		select {
+		case <-r.mail.wake:
+		case <-r.ctx.Done():
+			return
+		}
+		if r.reopen.Swap(false) {
+			closeStream()
+		}
+		fresh := s == nil
+		if s == nil {
+			if s = t.openMember(r); s == nil {
+				continue
+			}
+		}
+		clear(letters)
+		letters = r.mail.take(letters[:0], time.Now())
+		buf = t.appendLetters(buf[:0], r, letters)
+		err := writeWithin(s, buf, mailAge)
+		if err != nil {
+			closeStream()
+			// The stream may have died since the last message; what was
+			// written to it then is worth a second try on a new one.
+			if !fresh && r.ctx.Err() == nil {
+				if s = t.openMember(r); s != nil && writeWithin(s, t.appendLetters(buf[:0], r, letters), mailAge) != nil {
+					closeStream()
+				}
+			}
+		}
+	}
+}
+
+// openMember opens the stream and greets. The other direction of a member
+// stream is not used.
+func (t *Transport) openMember(r *remote) Stream {
+	s, err := t.open(r.ctx, r.id, memberProtocol)
+	if err == nil {
+		if err = writeWithin(s, appendPreamble(nil, kindMember), mailAge); err != nil {
+			_ = s.Reset()
+		}
+	}
+	if err != nil {
+		t.log.log.Debug("can't open the member channel", "peer", r.id, "err", err)
+		return nil
+	}
+	return s
+}
+
+func (t *Transport) appendLetters(b []byte, r *remote, letters []letter) []byte {
+	if cap(b) > MaxMember {
+		b = nil // a view was sent; don't keep so much for the heartbeats
+	}
+	for _, l := range letters {
+		now := time.Now()
+		h := memberHead{Len: uint32(len(l.msg)), Sent: uint64(now.UnixMicro())}
+		r.statMu.Lock()
+		if h.Echo = r.echo; h.Echo != 0 {
+			h.Held = uint64(now.Sub(r.echoAt).Microseconds())
+		}
+		r.statMu.Unlock()
+		b = append(h.append(b), l.msg...)
+	}
+	return b
+}
+
+// serveMember reads the member channel of p.
+func (t *Transport) serveMember(p peer.ID, s Stream) error {
+	br := bufio.NewReaderSize(s, 4<<10)
+	if err := readPreamble(br, kindMember); err != nil {
+		return err
+	}
+	sl := t.claim(slotKey{peer: p, kind: kindMember}, s)
+	defer sl.release()
+	t.mu.Lock()
+	r := t.remotes[p]
+	t.mu.Unlock()
+	if r == nil {
+		return fmt.Errorf("%w: the connection has just ended", ErrNotConnected)
+	}
+	defer r.setEcho(0, time.Time{})
+	_ = s.SetDeadline(time.Time{})
+	for {
+		h, msg, err := readMember(br)
+		if err != nil {
+			return err
+		}
+		if sl.ctx.Err() != nil {
+			return context.Cause(sl.ctx)
+		}
+		r.received(h, time.Now())
+		t.h.Member(p, msg)
+	}
+}
+
+func (r *remote) setEcho(sent uint64, at time.Time) {
+	r.statMu.Lock()
+	defer r.statMu.Unlock()
+	r.echo, r.echoAt = sent, at
+}
+
+// received measures the round trip: from when this node wrote a message, to
+// the peer, and back with the peer's next one, less the time it was held there.
+func (r *remote) received(h memberHead, now time.Time) {
+	r.statMu.Lock()
+	defer r.statMu.Unlock()
+	r.heard = now
+	r.echo, r.echoAt = h.Sent, now
+	if h.Echo == 0 {
+		return
+	}
+	// Unsigned on purpose: what is no time at all comes out huge.
+	d := uint64(now.UnixMicro()) - h.Echo - h.Held
+	if d > uint64(time.Minute/time.Microsecond) {
+		return
+	}
+	rtt := max(time.Duration(d)*time.Microsecond, time.Microsecond)
+	if r.rtt == 0 {
+		r.rtt = rtt
+	} else {
+		r.rtt += (rtt - r.rtt) / 8
+	}
+}
+
+// writeWithin writes b, or fails after d.
+func writeWithin(s Stream, b []byte, d time.Duration) error {
+	_ = s.SetWriteDeadline(time.Now().Add(d))
+	_, err := s.Write(b)
+	return err
+}

@@ -1,0 +1,68 @@
+package p2p
+
+import (
+	"context"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/network"
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/p2p/net/swarm"
+)
+
+// settleAfter is how long two connections to one peer are left alone: longer
+// than it takes to notice that one of them is dead.
+const settleAfter = 3 * time.Second
+
+// settle ends the second connection that two nodes have when both have dialed
+// at the same time. The one that the smaller peer ID has dialed stays, and the
+// other node ends its own: so they never end both.
+func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
+	due := make(map[peer.ID]time.Time)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-h.crowd:
+			due[p] = time.Now().Add(settleAfter)
+		case <-timer.C:
+		}
+		next := time.Duration(-1)
+		for p, at := range due {
+			d := time.Until(at)
+			if d <= 0 {
+				delete(due, p)
+				h.settlePeer(sw, p)
+			} else if next < 0 || d < next {
+				next = d
+			}
+		}
+		if next >= 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+func (h *Host) settlePeer(sw *swarm.Swarm, p peer.ID) {
+	if h.ID() < p {
+		return // the peer ends its own
+	}
+	var mine []network.Conn
+	theirs := 0
+	for _, c := range sw.ConnsToPeer(p) {
+		switch {
+		case c.IsClosed():
+		case c.Stat().Direction == network.DirOutbound:
+			mine = append(mine, c)
+		case time.Since(c.Stat().Opened) >= settleAfter:
+			theirs++
+		}
+	}
+	if theirs == 0 {
+		return
+	}
+	for _, c := range mine {
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,173 @@
+package p2p
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"dmxfs/locks"
+)
+
+// chunk is how much of a state is read or written at once, each within
+// progressTimeout.
+const chunk = 64 << 10
+
+// SendSync sends this node's state of epoch e, which must be the present one,
+// to another member, and returns when the member's handler has it. It waits
+// for a connection, and for the member to reach the epoch; it ends with ctx,
+// with the epoch, or when the transfer makes no progress for ten seconds.
+func (t *Transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
+	err := t.sendSync(ctx, to, e, state)
+	if err != nil {
+		return fmt.Errorf("p2p: state of epoch %d to %s: %w", e, to, err)
+	}
+	return nil
+}
+
+func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
+	v := t.view.Load()
+	out := v.out[to]
+	switch {
+	case v.epoch != e:
+		return fmt.Errorf("%w: the present one is %d", ErrEpoch, v.epoch)
+	case out == nil:
+		return ErrNotMember
+	case len(state) > MaxSync:
+		return fmt.Errorf("%w: %d bytes, the limit is %d", ErrTooLong, len(state), MaxSync)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(v.ctx, func() { cancel(context.Cause(v.ctx)) })()
+
+	t.mu.Lock()
+	r := t.remotes[out.peer]
+	t.mu.Unlock()
+	if r == nil {
+		return ErrNotConnected
+	}
+	if err := t.awaitConnected(ctx, r); err != nil {
+		return err
+	}
+	s, err := t.open(ctx, out.peer, syncProtocol)
+	if err != nil {
+		return err
+	}
+	defer s.Reset()
+	defer context.AfterFunc(ctx, func() { _ = s.Reset() })()
+	if err := t.transfer(s, v, out, state); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	return nil
+}
+
+func (t *Transport) transfer(s Stream, v *view, out *outSession, state []byte) error {
+	_, inc, _ := SplitNodeID(out.to)
+	h := hello{Epoch: uint64(v.epoch), From: v.inc, To: inc}
+	err := greet(s, kindSync, func(b []byte) []byte {
+		return binary.BigEndian.AppendUint64(h.append(b), uint64(len(state)))
+	})
+	if err != nil {
+		return err
+	}
+	if err := await(s); err != nil {
+		return err
+	}
+	for len(state) > 0 {
+		n := min(len(state), chunk)
+		if err := writeWithin(s, state[:n], progressTimeout); err != nil {
+			return err
+		}
+		state = state[n:]
+	}
+	return await(s)
+}
+
+// await reads a verdict.
+func await(s Stream) error {
+	v, err := readVerdict(s)
+	if err != nil {
+		return err
+	}
+	return v.err()
+}
+
+// serveSync receives a state.
+func (t *Transport) serveSync(p peer.ID, s Stream) error {
+	br := bufio.NewReaderSize(s, 4<<10)
+	if err := readPreamble(br, kindSync); err != nil {
+		return err
+	}
+	h, err := readHello(br)
+	if err != nil {
+		return err
+	}
+	var b [8]byte
+	if _, err := io.ReadFull(br, b[:]); err != nil {
+		return unexpected(err)
+	}
+	size := binary.BigEndian.Uint64(b[:])
+	if size > MaxSync {
+		return fmt.Errorf("%w: a state of %d bytes, the limit is %d", ErrProtocol, size, MaxSync)
+	}
+	sl := t.claim(slotKey{p, h.From, kindSync}, s)
+	defer sl.release()
+	_ = s.SetDeadline(time.Time{})
+	v, err := t.awaitEpoch(sl.ctx, locks.Epoch(h.Epoch))
+	if err != nil {
+		return err
+	}
+	in, verdict := v.judge(p, h)
+	if verdict.Status != statusOK {
+		return t.refuse(p, s, kindSync, syncProtocol, verdict)
+	}
+	defer context.AfterFunc(v.ctx, func() { sl.cancel(context.Cause(v.ctx)) })()
+	if err := t.budget.Acquire(sl.ctx, int64(size)); err != nil {
+		return context.Cause(sl.ctx)
+	}
+	defer t.budget.Release(int64(size))
+	if err := answer(s, kindSync, verdict); err != nil {
+		return err
+	}
+	state, err := readState(s, br, int(size))
+	if err != nil {
+		return err
+	}
+	if sl.ctx.Err() != nil {
+		return context.Cause(sl.ctx)
+	}
+	t.h.Sync(in.from, v.epoch, state)
+	_ = s.SetWriteDeadline(time.Now().Add(openTimeout))
+	_, err = s.Write(verdict.append(nil))
+	return err
+}
+
+// readState reads size bytes. Memory is taken as they come, so that a size
+// that is not true costs little.
+func readState(s Stream, r io.Reader, size int) ([]byte, error) {
+	state := make([]byte, 0, min(size, 1<<20))
+	for len(state) < size {
+		n := min(size-len(state), chunk)
+		if cap(state)-len(state) < n {
+			bigger := make([]byte, len(state), min(size, 2*cap(state)))
+			copy(bigger, state)
+			state = bigger
+			n = min(n, cap(state)-len(state))
+		}
+		_ = s.SetReadDeadline(time.Now().Add(progressTimeout))
+		m, err := io.ReadFull(r, state[len(state):len(state)+n])
+		if err != nil {
+			return nil, unexpected(err)
+		}
+		state = state[:len(state)+m]
+	}
+	_ = s.SetReadDeadline(time.Time{})
+	return state, nil
+}
