@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -178,45 +177,45 @@ func (h *Host) Connect(ctx context.Context, p peer.ID) error {
 	ps.ClearAddrs(p)
 	ps.AddAddrs(p, addrs, peerstore.TempAddrTTL)
 	sw.Backoff().Clear(p) // the transport has pauses of its own
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	// Each address has its own time limit; this one comes after it, since the
+	// errors of the addresses say more.
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout+time.Second)
 	defer cancel()
 	if _, err := sw.DialPeer(ctx, p); err != nil {
-		return explain(p, err)
+		return explain(err)
 	}
 	return nil
 }
 
 // explain turns an error of a dial into one that says what to do.
-func explain(p peer.ID, err error) error {
+func explain(err error) error {
 	var dial *swarm.DialError
 	if !errors.As(err, &dial) || len(dial.DialErrors) == 0 {
 		return fmt.Errorf("dial: %w", err)
 	}
 	var lines []string
-	kind := error(nil)
+	var reason error
 	for _, te := range dial.DialErrors {
 		text := te.Cause.Error()
 		var other sec.ErrPeerIDMismatch
 		switch {
 		case errors.As(te.Cause, &other):
 			text = fmt.Sprintf("another node answers there, %s", other.Actual)
-		case handshakeFailed(te.Cause):
-			kind = ErrRefused
+		case !strings.Contains(text, "failed to negotiate"): // not connected at all
+		case errors.Is(te.Cause, context.DeadlineExceeded):
+			// What another key makes of the first bytes may ask for more of them.
+			reason = errHandshake
+			text = "did not answer the handshake: it is stopped or overloaded, or has another cluster secret"
+		default:
+			reason = ErrRefused
 			text = "closed the connection in the handshake: it has another cluster secret, does not admit this node, or is no dmxfs"
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s", te.Address, text))
 	}
-	if kind != nil {
-		return fmt.Errorf("dial: %w: %s", kind, strings.Join(lines, "; "))
+	if reason != nil {
+		return fmt.Errorf("dial: %w: %s", reason, strings.Join(lines, "; "))
 	}
 	return fmt.Errorf("dial: %s", strings.Join(lines, "; "))
 }
 
-// handshakeFailed: the connection was made, and then the peer did not
-// understand the handshake, or did not like who asked.
-func handshakeFailed(err error) bool {
-	if !strings.Contains(err.Error(), "failed to negotiate") {
-		return false
-	}
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || !errors.Is(err, context.DeadlineExceeded)
-}
+var errHandshake = errors.New("no handshake")

@@ -14,10 +14,10 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 )
 
-// Questions that are answered at the same time; more are told to come again.
+// Questions that are under way at the same time.
 const (
-	askEach = 8  // of one peer
-	askAll  = 64 // of all peers
+	askEach = 8  // between two peers, in one direction; more wait with the one who asks
+	askAll  = 64 // that one node answers; more are told to come again
 )
 
 // ErrBusy: the peer answers as many questions as it can already.
@@ -62,6 +62,18 @@ func (t *Transport) Ask(ctx context.Context, to peer.ID, question []byte) ([]byt
 }
 
 func (t *Transport) ask(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
+	t.mu.Lock()
+	r := t.remotes[to]
+	t.mu.Unlock()
+	if r == nil {
+		return nil, ErrNotConnected
+	}
+	select {
+	case r.asks <- struct{}{}:
+		defer func() { <-r.asks }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 	s, err := t.open(ctx, to, askProtocol)
 	if err != nil {
 		return nil, err
@@ -144,10 +156,13 @@ func (t *Transport) serveAsk(p peer.ID, s Stream) error {
 	return nil
 }
 
+// beginAsk counts a question, or reports that it is one too many. A peer may
+// have more than it should for a moment: it knows that one is answered before
+// this node has counted it.
 func (t *Transport) beginAsk(p peer.ID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.asking[p] >= askEach || t.askings >= askAll {
+	if t.asking[p] >= 2*askEach || t.askings >= askAll {
 		return false
 	}
 	t.asking[p]++

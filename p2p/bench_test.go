@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -27,6 +28,7 @@ import (
 const echoEnv = "DMXFS_P2P_ECHO" // peer ID of the one who measures, and the secret
 
 func TestMain(m *testing.M) {
+	LogLibraries(slog.New(slog.DiscardHandler))
 	if arg := os.Getenv(echoEnv); arg != "" {
 		if err := echo(arg); err != nil {
 			fmt.Fprintln(os.Stderr, err)

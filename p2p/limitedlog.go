@@ -1,9 +1,12 @@
 package p2p
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/libp2p/go-libp2p/gologshim"
 )
 
 const (
@@ -63,3 +66,30 @@ func (l *limitedLog) due(cause string, now time.Time) (suppressed int, ok bool) 
 	l.last[cause] = &logged{at: now}
 	return suppressed, true
 }
+
+// LogLibraries sends what libp2p logs to log, all of it at level debug: what an
+// operator should know is logged by this package, in words of its own. It
+// concerns the whole process, and has no effect once libp2p has logged
+// something. Without it libp2p writes its errors to standard error.
+func LogLibraries(log *slog.Logger) {
+	gologshim.SetDefaultHandler(quietHandler{log.Handler()})
+}
+
+// quietHandler turns every level into debug.
+type quietHandler struct{ h slog.Handler }
+
+func (q quietHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo && q.h.Enabled(ctx, slog.LevelDebug)
+}
+
+func (q quietHandler) Handle(ctx context.Context, r slog.Record) error {
+	r.AddAttrs(slog.String("level_there", r.Level.String()))
+	r.Level = slog.LevelDebug
+	return q.h.Handle(ctx, r)
+}
+
+func (q quietHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return quietHandler{q.h.WithAttrs(attrs)}
+}
+
+func (q quietHandler) WithGroup(name string) slog.Handler { return quietHandler{q.h.WithGroup(name)} }

@@ -236,7 +236,7 @@ func (t *Transport) serveLock(p peer.ID, s Stream) error {
 	}
 	in, verdict := v.judge(p, h)
 	if verdict.Status != statusOK {
-		return t.refuse(p, s, kindLock, lockProtocol, verdict)
+		return t.refuse(p, s, v, kindLock, lockProtocol, verdict)
 	}
 	stop := context.AfterFunc(v.ctx, func() { _ = s.Reset() })
 	defer stop()
@@ -288,12 +288,12 @@ func (t *Transport) receive(v *view, in *inSession, s Stream, br *bufio.Reader) 
 
 // refuse tells the peer why its stream is refused, and logs it where that
 // should not happen.
-func (t *Transport) refuse(p peer.ID, s Stream, k kind, proto protocol.ID, v verdict) error {
+func (t *Transport) refuse(p peer.ID, s Stream, v *view, k kind, proto protocol.ID, no verdict) error {
 	_ = s.SetDeadline(time.Now().Add(openTimeout))
-	if v.Status == statusNotMember {
-		t.refused(p, s, proto, errors.New(v.Reason))
+	if no.Status == statusNotMember && v.member {
+		t.refused(p, s, proto, errors.New(no.Reason))
 	}
-	return answer(s, k, v)
+	return answer(s, k, no)
 }
 
 // SessionInfo is the state of the lock channel to one member.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type remote struct {
 	stop context.CancelCauseFunc
 	mail mailbox
 	kick chan struct{} // dial now
+	asks chan struct{} // holds one for each question to it that is under way
 	// slow is set while the next dial is further away than a peer that there
 	// is something to say to should wait.
 	slow atomic.Bool
@@ -52,7 +54,7 @@ func (t *Transport) remote(p peer.ID) *remote {
 	if r != nil || t.state == closed || p == t.net.ID() {
 		return r
 	}
-	r = &remote{id: p, kick: make(chan struct{}, 1), changed: make(chan struct{})}
+	r = &remote{id: p, kick: make(chan struct{}, 1), asks: make(chan struct{}, askEach), changed: make(chan struct{})}
 	r.mail.wake = make(chan struct{}, 1)
 	r.ctx, r.stop = context.WithCancelCause(t.base)
 	t.remotes[p] = r
@@ -168,6 +170,11 @@ func pause(n int) time.Duration {
 	return slowPause
 }
 
+var (
+	errEndedAtOnce = errors.New("the connection ended at once")
+	errTurnedAway  = fmt.Errorf("%w: the peer closes each connection at once: it does not admit this node", ErrRefused)
+)
+
 // dial keeps r connected while it is wanted.
 func (t *Transport) dial(r *remote) {
 	for failed := 0; ; {
@@ -190,7 +197,9 @@ func (t *Transport) dial(r *remote) {
 				r.setDial(nil)
 				continue
 			}
-			err = errors.New("the peer closed the connection at once: it may not admit this node")
+			if err = errEndedAtOnce; failed >= 2 { // not by chance
+				err = errTurnedAway
+			}
 		}
 		r.setDial(err)
 		t.dialFailed(r, err)
@@ -209,7 +218,7 @@ func (t *Transport) dial(r *remote) {
 
 // dialFailed logs what needs a person; that a host is down does not.
 func (t *Transport) dialFailed(r *remote, err error) {
-	if errors.Is(err, ErrRefused) || errors.Is(err, ErrProtocol) {
+	if errors.Is(err, ErrRefused) || errors.Is(err, errHandshake) {
 		t.log.Warn("dial:"+string(r.id), "can't connect to a peer", "peer", r.id, "addrs", t.net.Addrs(r.id), "err", err)
 		return
 	}

@@ -126,7 +126,7 @@ func (t *Transport) serveSync(p peer.ID, s Stream) error {
 	}
 	in, verdict := v.judge(p, h)
 	if verdict.Status != statusOK {
-		return t.refuse(p, s, kindSync, syncProtocol, verdict)
+		return t.refuse(p, s, v, kindSync, syncProtocol, verdict)
 	}
 	defer context.AfterFunc(v.ctx, func() { sl.cancel(context.Cause(v.ctx)) })()
 	if err := t.budget.Acquire(sl.ctx, int64(size)); err != nil {

@@ -52,8 +52,8 @@ type Handlers struct {
 	// one who asks has stopped waiting by its deadline.
 	Ask func(ctx context.Context, from peer.ID, question []byte) ([]byte, error)
 	// Peer is told when the first connection to a peer is made, and when the
-	// last one is gone. It may be nil. It must return at once and must not
-	// call the transport.
+	// last one is gone, one change at a time. It may be nil. It must return at
+	// once; it may call methods of the transport that never block.
 	Peer func(p peer.ID, connected bool)
 }
 
@@ -223,40 +223,40 @@ func (ev *events) Accept(p peer.ID, proto protocol.ID, s Stream) {
 func (ev *events) Opened(p peer.ID) {
 	t := (*Transport)(ev)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	r := t.remote(p)
-	if r == nil {
-		return
-	}
-	r.reopen.Store(true)
-	if !r.connected {
+	first := r != nil && !r.connected
+	if first {
 		r.connected = true
 		r.since = time.Now()
 		r.signal()
-		if t.h.Peer != nil {
-			t.h.Peer(p, true)
-		}
+	}
+	t.mu.Unlock()
+	if r != nil {
+		r.reopen.Store(true)
+	}
+	if first && t.h.Peer != nil {
+		t.h.Peer(p, true)
 	}
 }
 
 func (ev *events) Closed(p peer.ID) {
 	t := (*Transport)(ev)
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	for k, s := range t.slots {
 		if k.peer == p {
 			s.cancel(ErrNotConnected)
 		}
 	}
 	r := t.remotes[p]
-	if r == nil || !r.connected {
-		return
+	last := r != nil && r.connected
+	if last {
+		r.connected = false
+		r.since = time.Now()
+		r.signal()
+		t.forget(r)
 	}
-	r.connected = false
-	r.since = time.Now()
-	r.signal()
-	t.forget(r)
-	if t.h.Peer != nil {
+	t.mu.Unlock()
+	if last && t.h.Peer != nil {
 		t.h.Peer(p, false)
 	}
 }

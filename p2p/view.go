@@ -15,8 +15,9 @@ import (
 // view is the epoch that the lock and sync channels work for. All that they
 // keep belongs to one epoch and goes with it.
 type view struct {
-	epoch locks.Epoch
-	inc   uint64 // of this node
+	epoch  locks.Epoch
+	inc    uint64 // of this node
+	member bool   // this node is in it; else nobody is, see DropView
 	// ctx ends when the next epoch begins.
 	ctx context.Context
 	end context.CancelCauseFunc
@@ -67,6 +68,7 @@ func (t *Transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.No
 		return fmt.Errorf("p2p: view %d: %w: this node, %s", e, ErrNotMember, self)
 	}
 	v := newView(t.base, e, inc)
+	v.member = true
 	for _, m := range members {
 		p, _, err := SplitNodeID(m)
 		if err != nil {
@@ -87,14 +89,15 @@ func (t *Transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.No
 // DropView ends the present epoch without another one: this node has left, or
 // was expelled. Later views are greater still.
 func (t *Transport) DropView() {
-	_ = t.setView(newView(t.base, t.view.Load().epoch, 0))
+	v := newView(t.base, t.view.Load().epoch, 0)
+	_ = t.setView(v) // fails only if another view has just begun
 }
 
 func (t *Transport) setView(v *view) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.view.Load()
-	if v.epoch <= old.epoch && len(v.out)+len(v.in) > 0 || v.epoch < old.epoch {
+	if v.epoch < old.epoch || v.member && v.epoch == old.epoch {
 		v.end(errEpochOver)
 		return fmt.Errorf("p2p: view %d: %w: the present one is %d", v.epoch, ErrEpoch, old.epoch)
 	}
@@ -143,6 +146,9 @@ func (t *Transport) awaitEpoch(ctx context.Context, e locks.Epoch) (*view, error
 func (v *view) judge(p peer.ID, h hello) (*inSession, verdict) {
 	if v.epoch > locks.Epoch(h.Epoch) {
 		return nil, verdict{statusOldEpoch, uint64(v.epoch), fmt.Sprintf("epoch %d is over, this is epoch %d", h.Epoch, v.epoch)}
+	}
+	if !v.member {
+		return nil, verdict{statusNotMember, uint64(v.epoch), "this node is in no view now"}
 	}
 	from := NodeID(p, h.From)
 	in := v.in[from]

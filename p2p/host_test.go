@@ -1,0 +1,430 @@
+package p2p
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
+	ma "github.com/multiformats/go-multiaddr"
+	manet "github.com/multiformats/go-multiaddr/net"
+	"github.com/multiformats/go-multistream"
+)
+
+func wantLog(tb testing.TB, n *node, parts ...string) {
+	tb.Helper()
+	poll(tb, fmt.Sprintf("a line in the log of %s with %q", n.name, parts), func() bool {
+		for line := range strings.Lines(n.log.String()) {
+			if containsAll(line, parts) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func containsAll(s string, parts []string) bool {
+	for _, p := range parts {
+		if !strings.Contains(s, p) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestNodesOfAnotherSecretDoNotConnect(t *testing.T) {
+	a := startNode(t)
+	b := startNode(t, func(o *Options) {
+		s, err := ParseSecret(NewSecret())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Secret = s
+	})
+	err := connectOnce(t, a, b)
+	if err == nil || !strings.Contains(err.Error(), "another cluster secret") || !strings.Contains(err.Error(), b.info(t).Addrs[0].String()) {
+		t.Errorf("Connect: %v", err)
+	}
+	wantLog(t, b, "WARN", "another cluster secret", "/ip4/127.0.0.1/tcp/")
+	if a.connectedTo(b) || b.connectedTo(a) {
+		t.Error("they are connected")
+	}
+	// The one that dials in vain says so as well.
+	a.SetWanted([]peer.AddrInfo{b.info(t)})
+	wantLog(t, a, "WARN", "can't connect to a peer", b.host.ID().String(), "another cluster secret")
+}
+
+func connectOnce(tb testing.TB, a, b *node) error {
+	a.host.SetAddrs(b.info(tb))
+	return a.host.Connect(tb.Context(), b.host.ID())
+}
+
+func TestGarbageOnThePortIsLoggedAndHarmless(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	addr, err := manet.ToNetAddr(a.info(t).Addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write([]byte(strings.Repeat("GET / HTTP/1.1\r\n", 100))); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, c) // until it hangs up
+		c.Close()
+	}
+	wantLog(t, a, "WARN", "failed in its handshake", "addr=/ip4/127.0.0.1/tcp/")
+	if n := strings.Count(a.log.String(), "failed in its handshake"); n != 1 {
+		t.Errorf("three tries within a minute were logged %d times", n)
+	}
+	connect(t, a, b)
+}
+
+func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	addr, err := manet.ToNetAddr(a.info(t).Addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range maxStrangers + 10 {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
+	wantLog(t, a, "WARN", "too many are in their handshake")
+	// They are not counted for ever.
+	connect(t, a, b)
+}
+
+func TestWrongPeerAtTheAddress(t *testing.T) {
+	a, b, c := startNode(t), startNode(t), startNode(t)
+	a.host.SetAddrs(peer.AddrInfo{ID: c.host.ID(), Addrs: b.info(t).Addrs})
+	err := a.host.Connect(t.Context(), c.host.ID())
+	if err == nil || !strings.Contains(err.Error(), "another node answers there, "+b.host.ID().String()) {
+		t.Errorf("Connect: %v", err)
+	}
+}
+
+func TestRevokedPeersAreDisconnectedAndStayOut(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	connect(t, a, b)
+	a.host.Revoke([]peer.ID{b.host.ID()})
+	poll(t, "a to lose b", func() bool { return !a.connectedTo(b) })
+	if err := a.host.Connect(t.Context(), b.host.ID()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "revoked") {
+		t.Errorf("Connect to a revoked peer: %v", err)
+	}
+	wantLog(t, a, "WARN", "refused a connection", b.host.ID().String(), "revoked", "addr=/ip4/127.0.0.1/tcp/")
+	wantLog(t, b, "WARN", "can't connect to a peer", a.host.ID().String(), "does not admit this node")
+	if a.connectedTo(b) {
+		t.Error("a revoked peer is connected")
+	}
+	a.host.Revoke(nil)
+	connect(t, a, b)
+}
+
+func TestAllowDecidesWhoConnects(t *testing.T) {
+	a := startNode(t, func(o *Options) { o.Allow = func(peer.ID) bool { return false } })
+	b := startNode(t)
+	if err := connectOnce(t, a, b); !errors.Is(err, ErrRefused) {
+		t.Errorf("Connect to a peer that is not allowed: %v", err)
+	}
+	_ = connectOnce(t, b, a) // looks well to b, until a hangs up
+	wantLog(t, a, "WARN", "refused a connection", b.host.ID().String(), "not allowed")
+	poll(t, "b to lose a", func() bool { return !b.connectedTo(a) })
+}
+
+func TestListenErrorsNameTheAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	taken, err := manet.FromNetAddr(l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := ma.StringCast("/ip4/127.0.0.1/tcp/0")
+	h, err := NewHost(Options{Identity: id, Secret: testSecret(), Listen: []ma.Multiaddr{free, taken}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr := NewTransport(h, Handlers{}, nil)
+	if err := tr.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "can't listen on "+taken.String()) {
+		t.Errorf("Run: %v", err)
+	}
+	for _, bad := range []string{"/ip4/127.0.0.1/udp/1/quic-v1", "/ip4/127.0.0.1/tcp/1/ws", "/ip4/127.0.0.1", "/unix/tmp/x"} {
+		_, err := NewHost(Options{Identity: id, Secret: testSecret(), Listen: []ma.Multiaddr{ma.StringCast(bad)}})
+		if err == nil || !strings.Contains(err.Error(), "only TCP") {
+			t.Errorf("listen on %s: %v", bad, err)
+		}
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{
+		"no identity":       {Secret: testSecret()},
+		"no cluster secret": {Identity: id},
+		"name of the clust": {Identity: id, Secret: testSecret(), MDNS: true},
+	} {
+		if _, err := NewHost(o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestDefaultListensOnAllInterfaces(t *testing.T) {
+	n := startNode(t, func(o *Options) { o.Listen = nil })
+	addrs := n.info(t).Addrs
+	if len(addrs) == 0 || !manet.IsIPLoopback(addrs[len(addrs)-1]) {
+		t.Errorf("own addresses %v: loopback should be there, and last", addrs)
+	}
+	for _, a := range addrs {
+		if manet.IsIPUnspecified(a) || !isTCP(a) {
+			t.Errorf("own address %s can't be dialed", a)
+		}
+	}
+}
+
+// Both dial at the same time, again and again; one connection remains.
+func TestSimultaneousDialsAreSettled(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	a.host.SetAddrs(b.info(t))
+	b.host.SetAddrs(a.info(t))
+	double := func() bool {
+		start := make(chan struct{})
+		errs := make(chan error, 2)
+		for _, d := range [][2]*node{{a, b}, {b, a}} {
+			go func() {
+				<-start
+				errs <- d[0].host.Connect(t.Context(), d[1].host.ID())
+			}()
+		}
+		close(start)
+		for range 2 {
+			if err := <-errs; err != nil {
+				t.Fatal(err)
+			}
+		}
+		return len(a.host.Conns(b.host.ID())) == 2
+	}
+	for i := 0; !double(); i++ {
+		if i == 100 {
+			t.Skip("in 100 tries the two dials never crossed")
+		}
+		poll(t, "both ends to see the end", func() bool {
+			_ = a.host.swarm.ClosePeer(b.host.ID())
+			return len(a.host.Conns(b.host.ID())) == 0 && len(b.host.Conns(a.host.ID())) == 0
+		})
+	}
+	setView(t, 1, a, b)
+	if err := a.Send(1, b.name, []byte("before")); err != nil {
+		t.Fatal(err)
+	}
+	small := a
+	if b.host.ID() < a.host.ID() {
+		small = b
+	}
+	poll(t, "one connection", func() bool {
+		return len(a.host.Conns(b.host.ID())) == 1 && len(b.host.Conns(a.host.ID())) == 1
+	})
+	for _, n := range []*node{a, b} {
+		other := a
+		if n == a {
+			other = b
+		}
+		if c := n.host.Conns(other.host.ID())[0]; c.Inbound == (n == small) {
+			t.Errorf("the connection that remains was not dialed by %s, the smaller", small.host.ID())
+		}
+	}
+	if err := a.Send(1, b.name, []byte("after")); err != nil {
+		t.Fatal(err)
+	}
+	b.wait(t, "both frames", func() bool { return len(b.frames[a.name]) == 2 })
+}
+
+func TestPeerIsToldOfConnections(t *testing.T) {
+	// Through the channels: the member channel works from inside the handler.
+	a, b := startNode(t), startNode(t)
+	type change struct {
+		p  peer.ID
+		up bool
+	}
+	changes := make(chan change, 10)
+	b.Transport.h.Peer = func(p peer.ID, up bool) {
+		if up && !b.SendMember(p, []byte("welcome")) {
+			t.Error("no message can be sent from the handler")
+		}
+		changes <- change{p, up}
+	}
+	if err := connectOnce(t, a, b); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-changes; got != (change{a.host.ID(), true}) {
+		t.Errorf("got %v", got)
+	}
+	a.wait(t, "the message", func() bool { return len(a.member) == 1 })
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+	if got := <-changes; got != (change{a.host.ID(), false}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A peer that knows the secret but speaks other versions, or nonsense.
+type oddity struct {
+	*Host
+	cancel context.CancelFunc
+	done   chan error
+}
+
+type quiet struct{ serve func(Stream) }
+
+func (quiet) Opened(peer.ID) {}
+func (quiet) Closed(peer.ID) {}
+func (q quiet) Accept(_ peer.ID, _ protocol.ID, s Stream) {
+	if q.serve != nil {
+		q.serve(s)
+	}
+}
+
+func startOddity(t *testing.T, protocols []protocol.ID, serve func(Stream)) *oddity {
+	t.Helper()
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := NewHost(Options{Identity: id, Secret: testSecret(), Listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.muxer = multistream.NewMultistreamMuxer[protocol.ID]()
+	for _, p := range protocols {
+		h.muxer.AddHandler(p, nil)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx, quiet{serve}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	<-h.Ready()
+	return &oddity{Host: h}
+}
+
+func (o *oddity) info(t *testing.T) peer.AddrInfo {
+	addrs, err := o.Own()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return peer.AddrInfo{ID: o.ID(), Addrs: addrs}
+}
+
+func TestPeerWithOtherProtocolVersions(t *testing.T) {
+	a := startNode(t)
+	o := startOddity(t, []protocol.ID{"/dmxfs/lock/2", "/dmxfs/member/2"}, nil)
+	a.SetWanted([]peer.AddrInfo{o.info(t)})
+	poll(t, "a connection", func() bool { return len(a.host.Conns(o.ID())) == 1 })
+	a.SendMember(o.ID(), []byte("x"))
+	wantLog(t, a, "WARN", "another version of dmxfs", o.ID().String(), "/dmxfs/member/1", o.info(t).Addrs[0].String())
+	if _, err := a.Ask(t.Context(), o.ID(), nil); !errors.Is(err, ErrProtocol) {
+		t.Errorf("Ask: %v", err)
+	}
+	// And the other way round.
+	_, err := o.Open(t.Context(), a.host.ID(), "/dmxfs/lock/2")
+	if !errors.Is(err, ErrProtocol) {
+		t.Errorf("Open: %v", err)
+	}
+	wantLog(t, a, "WARN", "refused a stream of a peer", o.ID().String(), "no protocol of this version")
+}
+
+func TestGarbageOnStreamsIsRefusedWithAReason(t *testing.T) {
+	a := startNode(t)
+	setView(t, 1, a)
+	tests := []struct {
+		name  string
+		proto protocol.ID
+		send  []byte
+		log   string
+	}{
+		{"text", lockProtocol, []byte("GET / HTTP/1.1\r\n"), `begins with \"GET / H\"`},
+		{"other version", lockProtocol, []byte("dmxfsL\x02" + strings.Repeat("\x00", helloLen)), "version 2 of the wire format"},
+		{"other kind", memberProtocol, []byte("dmxfsL\x01"), "a stream of kind"},
+		{"long message", memberProtocol, memberHead{Len: MaxMember + 1}.append(appendPreamble(nil, kindMember)), "a message of 262145 bytes"},
+		{"long state", syncProtocol, append(hello{Epoch: 1}.append(appendPreamble(nil, kindSync)), "\xff\xff\xff\xff\xff\xff\xff\xff"...), "a state of"},
+		{"long question", askProtocol, append(appendPreamble(nil, kindAsk), "\x00\x00\x10\x00\xff\xff\xff\xff"...), "a question of"},
+		{"stranger", lockProtocol, hello{Epoch: 1, From: 7}.append(appendPreamble(nil, kindLock)), "is not a member of epoch 1"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := startOddity(t, nil, nil)
+			o.SetAddrs(a.info(t))
+			if err := o.Connect(t.Context(), a.host.ID()); err != nil {
+				t.Fatal(err)
+			}
+			s, err := o.Open(t.Context(), a.host.ID(), tt.proto)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Reset()
+			if _, err := s.Write(tt.send); err != nil {
+				t.Fatal(err)
+			}
+			_ = s.SetReadDeadline(time.Now().Add(10 * time.Second))
+			if _, err := io.Copy(io.Discard, s); errors.Is(err, context.DeadlineExceeded) {
+				t.Error("the stream was left open")
+			}
+			wantLog(t, a, "WARN", "refused a stream of a peer", o.ID().String(), "addr=/ip4/127.0.0.1/tcp/", string(tt.proto), tt.log)
+		})
+	}
+	b := startNode(t)
+	connect(t, a, b)
+}
+
+// What a peer answers can be nonsense as well.
+func TestGarbageAsAnswerIsAnError(t *testing.T) {
+	a := startNode(t)
+	for name, reply := range map[string][]byte{
+		"text":           []byte("HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"status":         append(appendPreamble(nil, kindAsk), 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0),
+		"length":         verdict{Value: MaxAnswer + 1}.append(appendPreamble(nil, kindAsk)),
+		"cut short":      verdict{Value: 100}.append(appendPreamble(nil, kindAsk)),
+		"nothing at all": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := startOddity(t, []protocol.ID{askProtocol, memberProtocol}, func(s Stream) {
+				_, _ = s.Read(make([]byte, 100))
+				_, _ = s.Write(reply)
+			})
+			a.host.SetAddrs(o.info(t))
+			if err := a.host.Connect(t.Context(), o.ID()); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := a.Ask(t.Context(), o.ID(), []byte("?")); err == nil {
+				t.Errorf("Ask: %q", got)
+			}
+		})
+	}
+}
