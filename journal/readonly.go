@@ -1,0 +1,76 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// OpenReadOnly opens the journal in a directory in which no daemon runs, to
+// query it. Requests that the last run left open stay so. It can be open in
+// several processes at once. Cluster and Mount are compared if they are set.
+//
+// A journal that was not closed is put in order first: what Badger holds in its
+// log is written to a table, as the next daemon would do. Nothing is lost by
+// it, but it needs to write.
+func OpenReadOnly(dir string, o Options) (*Journal, error) {
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
+	d, err := openDirectory(dir, identity{formatVersion, o.Cluster, o.Mount}, false)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	st, err := openToRead(d, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", errors.Join(err, d.release()))
+	}
+	j := newJournal(st, o)
+	j.dir = d
+	j.readOnly = true
+	close(j.stopped) // there is no writer
+	if _, err := j.load(); err != nil {
+		return nil, fmt.Errorf("journal: %w", errors.Join(err, st.close(), d.release()))
+	}
+	j.buf.next = j.idx.end
+	j.buf.stored = j.idx.end - 1
+	j.recovery.Damaged = j.damage.from(j.idx.floor)
+	return j, nil
+}
+
+// openToRead opens the database read-only, and lets other readers in.
+func openToRead(d *directory, log *slog.Logger) (*badgerStore, error) {
+	s := &badgerStore{opt: badgerOptions(d.db(), log).WithReadOnly(true), log: log}
+	err := s.open()
+	// After a crash Badger can't open its log for reading only, since it has
+	// to cut it; nor a log that was just created.
+	if err != nil && (strings.Contains(err.Error(), "Log truncate required") ||
+		strings.Contains(err.Error(), "Create a new file")) {
+		if err := d.mend(log); err != nil {
+			return nil, fmt.Errorf("the last daemon did not close the journal, and it can't be put in order: %w", err)
+		}
+		err = s.open()
+	}
+	if err != nil {
+		return nil, d.cantOpen(err)
+	}
+	if d.alone {
+		if err := d.share(); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
+	return s, nil
+}
+
+// mend opens the database for writing, and closes it.
+func (d *directory) mend(log *slog.Logger) error {
+	if !d.alone {
+		return fmt.Errorf("%w: another process reads it", ErrInUse)
+	}
+	st, err := openDatabase(d, log)
+	if err != nil {
+		return err
+	}
+	return st.close()
+}

@@ -1,0 +1,231 @@
+package journal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Recovery is what a journal found when it was opened.
+type Recovery struct {
+	// Clean: the last run closed the journal and left no request open, or
+	// there was none.
+	Clean bool
+	// Lost are the records that were added for requests that the last run held
+	// when it ended, and Withdrawn for those that it waited for.
+	Lost, Withdrawn []Record
+	// Damaged are parts of the journal that can't be read any more.
+	Damaged []Damage
+}
+
+const (
+	reasonLost      = "the daemon ended without releasing it"
+	reasonWithdrawn = "the daemon ended while it waited"
+)
+
+// recover reads what is in the store, and adds the records that close what the
+// last run left open. They take the way of all records: if we stop before they
+// are written, the next run adds them again; if we stop between some of them,
+// it adds the rest.
+func (j *Journal) recover() error {
+	s, err := j.load()
+	if err != nil {
+		return err
+	}
+	if j.idx.floor > s.first {
+		// The last run did not come to the end of deleting.
+		if err := j.st.drop(blockKey{}, before(j.idx.floor)); err != nil {
+			j.log.Warn("the space of old records can't be given back now", "error", err)
+		}
+	}
+	if !s.closed {
+		if err := j.replay(&s); err != nil {
+			return err
+		}
+	}
+	now := time.Now()
+	last := now
+	if s.newest != math.MinInt64 {
+		last = time.Unix(0, s.newest)
+	}
+	j.age = newAgeClock(s.last.age, last, now, j.opt.up)
+	j.buf.next = j.idx.end
+	j.buf.stored = j.idx.end - 1
+	j.w.next = j.idx.end
+	j.recovery.Clean = !s.any || s.closed && len(j.open.reqs) == 0
+	j.recovery.Damaged = j.damage.from(j.idx.floor)
+	if !j.recovery.Clean {
+		j.closeOpen(now)
+	}
+	j.noteDamage(j.recovery.Damaged)
+	return nil
+}
+
+// survey is what a first look at all blocks finds.
+type survey struct {
+	any    bool
+	first  uint64 // number of the first block
+	last   block  // head of the last block
+	closed bool   // it says that the journal was closed, and nothing open
+	newest int64  // wall clock of the newest record, Unix nanoseconds
+	// state is where the newest complete state stands, if hasState.
+	state    uint64
+	hasState bool
+	parts    parts
+}
+
+// parts puts together the state blocks of one place.
+type parts struct {
+	at    uint64
+	next  uint16 // the part that is missing
+	valid bool   // none is missing so far
+}
+
+// add reports whether the state at k.seq is now complete.
+func (p *parts) add(k blockKey, b *block) bool {
+	if k.part == 0 {
+		*p = parts{at: k.seq, valid: true}
+	}
+	p.valid = p.valid && k.seq == p.at && k.part == p.next
+	p.next++
+	return p.valid && b.flags&flagMore == 0
+}
+
+// load reads the heads of all blocks into the index.
+func (j *Journal) load() (survey, error) {
+	s := survey{newest: math.MinInt64}
+	x := &j.idx
+	x.end = 1
+	var seq sequence
+	note := func(d Damage, ok bool) {
+		if ok {
+			j.damage.add(d)
+		}
+	}
+	err := j.st.scan(blockKey{}, endKey, func(k blockKey, v []byte) bool {
+		if !s.any {
+			s.any, s.first = true, k.seq
+		}
+		s.closed = false
+		x.end = max(x.end, k.seq)
+		b, err := checkBlock(k, v)
+		if err != nil {
+			note(seq.damaged(k, err))
+			return true
+		}
+		x.add(k, &b, len(v))
+		s.last = b
+		s.last.body = nil
+		if !b.state() {
+			note(seq.block(&b))
+			s.newest = max(s.newest, b.newest)
+		} else if s.parts.add(k, &b) {
+			s.state, s.hasState = k.seq, true
+			s.closed = b.flags&flagClosed != 0 && b.count == 0
+		}
+		return true
+	})
+	note(seq.end(0))
+	x.end = max(x.end, seq.next)
+	x.state, x.hasState = s.state, s.hasState
+	x.cut(x.floor)
+	return s, err
+}
+
+// checkBlock parses the block that is stored under k.
+func checkBlock(k blockKey, v []byte) (block, error) {
+	b, err := parseBlock(v)
+	if err == nil && (b.first != k.seq || b.state() != (k.kind == kindState)) {
+		err = errors.New("it is in the place of another one")
+	}
+	return b, err
+}
+
+// replay finds the open requests: those of the last state, and what changed
+// since.
+func (j *Journal) replay(s *survey) error {
+	from := blockKey{}
+	if s.hasState {
+		from = before(s.state)
+	}
+	var d decoder
+	var buf []byte
+	return j.st.scan(from, endKey, func(k blockKey, v []byte) bool {
+		b, err := checkBlock(k, v)
+		if err != nil || b.state() && k.seq != from.seq {
+			return true // damage is known; this state repeats an older one, and is not whole
+		}
+		err = b.records(&d, &buf, func(r *Record) bool {
+			j.open.apply(r)
+			return true
+		})
+		if err != nil {
+			j.damage.add(Damage{First: b.first, Last: b.last, Err: err})
+		}
+		return true
+	})
+}
+
+// closeOpen adds the records that end the open requests, in their order.
+func (j *Journal) closeOpen(now time.Time) {
+	j.eachOpen(func(q *openRequest) {
+		r := *q.story()
+		r.Time = now
+		if q.held() {
+			r.Event, r.Final, r.Reason = Lost, true, reasonLost
+		} else {
+			r.Event, r.Final, r.Reason = Withdrawn, true, reasonWithdrawn
+		}
+		r.Peer = ""
+		j.buf.append(&r)
+		if r.Event == Lost {
+			j.recovery.Lost = append(j.recovery.Lost, r)
+		} else {
+			j.recovery.Withdrawn = append(j.recovery.Withdrawn, r)
+		}
+	})
+	j.Append(Record{
+		Time: now, Event: Recovered,
+		Reason: fmt.Sprintf("the last run did not end in order: %d locks lost, %d waiting requests withdrawn",
+			len(j.recovery.Lost), len(j.recovery.Withdrawn)),
+	})
+}
+
+// eachOpen calls f for the open requests in the order in which they began.
+func (j *Journal) eachOpen(f func(*openRequest)) {
+	var qs []*openRequest
+	for _, q := range j.open.reqs {
+		qs = append(qs, q)
+	}
+	slices.SortFunc(qs, func(a, b *openRequest) int {
+		return cmp.Compare(a.recs[0].Seq, b.recs[0].Seq)
+	})
+	for _, q := range qs {
+		f(q)
+	}
+}
+
+// noteDamage tells those who read the journal what is missing from it.
+func (j *Journal) noteDamage(ds []Damage) {
+	if len(ds) == 0 {
+		return
+	}
+	const most = 8
+	var s strings.Builder
+	for i, d := range ds {
+		if i == most {
+			fmt.Fprintf(&s, "; and %d more", len(ds)-most)
+			break
+		}
+		if i > 0 {
+			s.WriteString("; ")
+		}
+		s.WriteString(d.String())
+	}
+	j.log.Warn("the journal is damaged", "lost", s.String())
+	j.Append(Record{Event: Note, Reason: "records can't be read: " + s.String()})
+}

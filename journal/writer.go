@@ -1,0 +1,300 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// batchRecords is how many records are written at a time at most.
+	batchRecords = 8192
+	// batchBytes is how large a transaction may become; Badger takes one of
+	// about 600 kB (15 % of a memory table).
+	batchBytes = 256 << 10
+	// retryEvery is how often a disk is tried that refused a write.
+	retryEvery = 500 * time.Millisecond
+	// stallAfter is how long a write can take before the journal is unhealthy.
+	stallAfter = 3 * time.Second
+	// tendEvery is how often the writer looks for records that are too old.
+	tendEvery = time.Hour
+)
+
+// fault is why the journal is not healthy.
+type fault struct {
+	err   error
+	since time.Time
+}
+
+// barrier is a call of Sync that waits.
+type barrier struct{ done chan error }
+
+// writer is the goroutine that owns the store, and its state.
+type writer struct {
+	*Journal
+	flushT, syncT, retryT, tendT *time.Timer
+	// encoded: prs hold what the buffer calls writing. They stay the same over
+	// all tries to write them: what a failed try stored is written again.
+	encoded  bool
+	dirty    bool // something is stored but not synced
+	urgent   bool // it should be
+	retrying bool // retryT is set
+	// stall fires while an operation of the store takes too long.
+	stall   *time.Timer
+	faultMu sync.Mutex // guards busy, and changes of fault
+	busy    bool       // an operation is under way
+	// sinceState is the bytes written since the last state block.
+	sinceState int64
+}
+
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// write is the writer's goroutine. It ends after Close.
+func (j *Journal) write() {
+	w := &writer{
+		Journal: j,
+		flushT:  stopped(), syncT: stopped(), retryT: stopped(),
+		tendT: time.NewTimer(tendEvery),
+	}
+	w.stall = time.AfterFunc(time.Hour, w.stalled)
+	w.stall.Stop()
+	defer close(j.stopped)
+	defer func() {
+		for _, t := range []*time.Timer{w.flushT, w.syncT, w.retryT, w.tendT, w.stall} {
+			t.Stop()
+		}
+	}()
+	for {
+		select {
+		case <-j.buf.wake:
+			switch {
+			case w.retrying: // there will be another turn
+			case j.buf.hurry():
+				w.turn()
+			default:
+				w.flushT.Reset(j.opt.Delay)
+			}
+		case <-w.flushT.C:
+			w.turn()
+		case <-w.syncT.C:
+			w.urgent = w.dirty
+			w.turn()
+		case <-w.retryT.C:
+			w.turn()
+		case <-w.tendT.C:
+			w.tendT.Reset(tendEvery)
+			w.turn()
+		case b := <-j.barriers:
+			w.dirty, w.urgent = true, true
+			b.done <- w.turn()
+		case <-j.stop:
+			j.endErr = w.end()
+			return
+		}
+	}
+}
+
+// turn brings what is buffered to the disk, and does what else is due.
+func (w *writer) turn() error {
+	w.flushT.Stop()
+	w.retryT.Stop()
+	err := w.work()
+	if w.retrying = err != nil; w.retrying {
+		w.faultMu.Lock()
+		w.setFault(err)
+		w.faultMu.Unlock()
+		w.buf.failing()
+		w.retryT.Reset(w.opt.retry)
+		return fmt.Errorf("journal: %w", err)
+	}
+	w.healthy()
+	w.reportDrops()
+	return nil
+}
+
+func (w *writer) work() error {
+	if err := w.flush(); err != nil {
+		return err
+	}
+	if w.urgent {
+		if err := w.do(w.st.sync); err != nil {
+			return fmt.Errorf("sync: %w", err)
+		}
+		w.dirty, w.urgent = false, false
+		w.syncT.Stop()
+	}
+	return w.retain()
+}
+
+// do calls f, which may take long: then Healthy says so while it lasts.
+func (w *writer) do(f func() error) error {
+	w.faultMu.Lock()
+	w.busy = true
+	w.faultMu.Unlock()
+	w.stall.Reset(stallAfter)
+	defer func() {
+		w.stall.Stop()
+		w.faultMu.Lock()
+		w.busy = false
+		w.faultMu.Unlock()
+	}()
+	return f()
+}
+
+// stalled is called by the timer.
+func (w *writer) stalled() {
+	w.faultMu.Lock()
+	defer w.faultMu.Unlock()
+	if w.busy {
+		w.setFault(fmt.Errorf("the disk has not answered for %v", stallAfter))
+	}
+}
+
+// setFault makes Healthy say err. REQUIRES: faultMu held.
+func (w *writer) setFault(err error) {
+	f := &fault{err: fmt.Errorf("journal: %w", err), since: time.Now()}
+	if old := w.fault.Load(); old != nil {
+		f.since = old.since
+	} else {
+		w.log.Error("the journal can't be written; no new locks are granted until it can", "error", err)
+	}
+	w.fault.Store(f)
+}
+
+func (w *writer) healthy() {
+	w.faultMu.Lock()
+	f := w.fault.Swap(nil)
+	w.faultMu.Unlock()
+	if f != nil {
+		w.log.Info("the journal can be written again", "after", time.Since(f.since).Round(time.Millisecond))
+	}
+}
+
+// flush writes all that is buffered.
+func (w *writer) flush() error {
+	for {
+		if !w.encoded {
+			chunks := w.buf.take(batchRecords)
+			if len(chunks) == 0 {
+				return nil
+			}
+			w.encode(chunks)
+		}
+		if err := w.store(); err != nil {
+			return err
+		}
+		// If we stop here, the next run reads from the store what we now take
+		// into the set of open requests.
+		for _, c := range w.buf.writing {
+			for i := range c.recs[:c.n] {
+				w.open.apply(&c.recs[i])
+			}
+		}
+		w.encoded = false
+		w.buf.done()
+	}
+}
+
+// encode makes blocks of the records, in w.prs.
+func (w *writer) encode(chunks []*chunk) {
+	w.w.reset()
+	w.w.node, w.w.age, w.w.floor = w.opt.Node, w.age.age(), w.idx.floor
+	for _, c := range chunks {
+		for i := range c.recs[:c.n] {
+			r := &c.recs[i]
+			w.urgent = w.urgent || r.Event.urgent()
+			w.w.add(r)
+		}
+	}
+	w.w.finish()
+	w.prs = w.w.pairs(w.prs[:0])
+	w.encoded = true
+}
+
+// store writes w.prs, all or, after an error, some of them.
+func (w *writer) store() error {
+	if err := w.st.room(); err != nil {
+		return err
+	}
+	for from := 0; from < len(w.prs); {
+		n, to := 0, from
+		for to < len(w.prs) && (to == from || n+len(w.prs[to].value) <= batchBytes) {
+			n += len(w.prs[to].value)
+			to++
+		}
+		if err := w.do(func() error { return w.st.write(w.prs[from:to]) }); err != nil {
+			return err
+		}
+		from = to
+	}
+	for i, e := range w.w.ends {
+		size := len(w.prs[i].value)
+		w.idx.add(e.key, &e.head, size)
+		w.sinceState += int64(size + entrySize)
+	}
+	clear(w.prs)
+	w.prs = w.prs[:0]
+	if !w.dirty {
+		w.dirty = true
+		w.syncT.Reset(w.opt.SyncEvery)
+	}
+	return nil
+}
+
+// reportDrops tells of records that were dropped, and ends those requests in
+// the journal whose end was among them.
+func (w *writer) reportDrops() {
+	d := w.buf.takeDrops()
+	if d.n == 0 {
+		return
+	}
+	w.log.Error("the journal dropped records that it could not hold", "records", d.n, "first", d.first, "last", d.last)
+	now := time.Now()
+	for id := range d.ended {
+		if q := w.open.reqs[id]; q != nil {
+			r := *q.story()
+			r.Time, r.Event, r.Final = now, Released, true
+			r.Reason = "how it ended is not known: the record was dropped"
+			if !q.held() {
+				r.Event, r.Final = Withdrawn, false
+			}
+			w.buf.append(&r)
+		}
+	}
+	w.Append(Record{
+		Time: now, Event: Note,
+		Reason: fmt.Sprintf("%d records from %d to %d were dropped: the disk did not take them, and memory is limited",
+			d.n, d.first, d.last),
+	})
+}
+
+// end is the last turn. It does not try twice.
+func (w *writer) end() error {
+	w.buf.close()
+	err := w.flush()
+	if err == nil {
+		err = w.writeState(true, w.idx.floor)
+	}
+	if err == nil {
+		err = w.do(w.st.sync)
+	}
+	if err != nil {
+		w.buf.mu.Lock()
+		n := w.buf.n + w.buf.nWriting
+		w.buf.mu.Unlock()
+		err = fmt.Errorf("%d records were not written: %w", n, err)
+	}
+	err = errors.Join(err, w.do(w.st.close))
+	if w.dir != nil {
+		err = errors.Join(err, w.dir.release())
+	}
+	if err != nil {
+		return fmt.Errorf("journal: closing: %w", err)
+	}
+	return nil
+}
