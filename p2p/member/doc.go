@@ -1,0 +1,130 @@
+// Package member decides who is in the cluster. It is the membership protocol
+// of one node as a pure state machine: inputs in, outputs out, no clock, no
+// goroutine, no I/O.
+//
+// # Words
+//
+//   - A node is a peer (a libp2p identity) in one incarnation (a random number).
+//   - A view is an epoch and the list of its members. View e+1 is a file on the
+//     shared storage that gets its name by link(2), which fails if the name
+//     exists: who links first decides. Views form one chain.
+//   - A promise of x to y, "I have heard your heartbeat that you sent at T", says
+//     that x will take part in no view without y before y's clock shows T + L
+//     and a margin have passed.
+//   - Tenure: y may grant locks, and start I/O under them, while every other
+//     member has promised it so less than L ago, counted from when y sent, and
+//     its last look at the storage began less than Ls ago. A node with tenure
+//     is live.
+//   - S is how old a listing of the storage may be: [Member.Cache].
+//   - SYNC is what a node's lock machines hold and wait for. At a new epoch all
+//     members send it to all.
+//
+// # What holds
+//
+//	S1  No two nodes are live in different epochs.
+//	S2  A node that a view has dropped is not live from the moment of its link.
+//	S3  No node grants at an epoch before it has the SYNC of all its members.
+//	L1  After the last fault all nodes that run are live in one view, within
+//	    L + delta + 3 s + back-off (at most 16 s) + 1 s, and 3S.
+//	L3  A fault costs two views per node that it happens to: one to go on
+//	    without it and one for its return.
+//
+// It rests on this: link(2) is atomic, and what it acknowledged is not
+// forgotten; a listing shows all names that existed S before it began; clocks
+// of two nodes run apart by less than [Params.Drift]. The network may lose,
+// delay, repeat and reorder, one way or both. Nodes may stop at any
+// instruction, for any time, and die. A link request may be carried out long
+// after its error.
+//
+// # The rules
+//
+// Every view follows from the one before it by one of two rules, whoever links it:
+//
+//   - Add: anybody may link a view that keeps all members and adds nodes. A node
+//     is added on top of the one view that its incarnation was drawn for, so
+//     one that was dropped never returns.
+//   - Drop: a member may link a view without y if y is live in no epoch: (a) it has
+//     promised y nothing for L + delta, and (b) it has heard y at an epoch with
+//     both in, or has known this view for Ls + delta + S. A member may be dropped
+//     at once with proof of death: its process, on this host, has ended, and
+//     what it wrote is at the server.
+//
+// Who proposes a view without y promises y nothing from before the link is
+// tried until it knows a view of that epoch, or above: also if the link
+// failed, since it may be carried out still. The same file is linked again
+// until then. A link is believed when a look shows it as the newest view; its
+// name may have been one that was pruned.
+//
+// The argument why S1 follows: let y be live at d, w live at e > d. w is live at
+// e, so all members of e have installed e; y, at d, is not one. It was dropped
+// by a member p of some view g, d < g <= e, under rule Drop. If p was in view d,
+// y's tenure needs p's promise, and (a) excludes one that is young enough. If
+// not, p heard y in a view after d, so that y is not at d any more; or p has
+// known a view above d for longer than y's last look may be old, and that look
+// showed none.
+//
+// # Driving a machine
+//
+// One goroutine calls [New], then [Machine.Step] for each input, and obeys the
+// [Output] before it takes the next input. Its duties:
+//
+//  1. Time is CLOCK_BOOTTIME in milliseconds, read just before each Step by the
+//     goroutine that calls it. The first input is [Start]. [Tick] comes every
+//     Params.Tick; ticks that were missed are not made up for.
+//  2. Obey the fields of Output in their order. First of all store LiveUntil in
+//     one atomic word, after every Step. Who grants a lock, or begins a read or
+//     write under one, compares that word with a clock read at that place:
+//     locks may be granted while now < LiveUntil; I/O may begin while
+//     now < LiveUntil - Params.Guard. Never keep the outcome of the comparison.
+//  3. Expelled: give it to the engine before anything that follows. All locks
+//     and waits are lost: the tenure (locks.Tenure) grows, and I/O under older
+//     ones fails, before a later LiveUntil can be seen together with them.
+//  4. Freeze: give it to the engine and go on; do not wait for it. When the
+//     engine has ended its turn and grants nothing more, it answers, and
+//     [Frozen] with the same Seq is the next input. Freezes are answered in
+//     their order. From a Freeze with a View on the engine is at that epoch:
+//     its SYNC is what it holds and waits for at that moment, and messages of
+//     older epochs are dropped. The machine sends nothing at the new epoch
+//     before Frozen. An engine that does not answer for long has to end the
+//     process: the others wait for it.
+//  5. Synced: the engine has been given all states, restores its machines, and
+//     grants while the tenure lasts. When Granting becomes true it resumes what
+//     it left waiting.
+//  6. Send: [Encode] each, hand it to the channel of the receiver, and forget it.
+//     What cannot be sent at once is dropped, never queued: a message that
+//     arrives late is harmless but useless, and all is sent again. Sending must
+//     not block. What arrives goes through [Decode], with the peer ID that the
+//     channel has authenticated, and is given in as [Received].
+//  7. SendSync: send the engine's SYNC of the current epoch to that node, unless
+//     that is under way already. When the SYNC of another node has arrived in
+//     full, give [SyncArrived]; if the output says TakeSync, give the SYNC to
+//     the engine at once, before Synced of the same output. Otherwise drop it,
+//     or, if its epoch is above Epoch(), keep it and give SyncArrived again
+//     when that is installed; it will also be sent again.
+//  8. Storage: carry the operation out on a goroutine of its own, since it may
+//     hang for ever, and give [Done] with its result, exactly once. Before a
+//     look opens the directory read the clock: that is Look.Began. There is
+//     one operation under way at most.
+//  9. Fence: for a dead node call syncfs(2) on the backing file system, without a
+//     time limit; for another one run the fence command, with one. Give
+//     [Fenced]. Several members may fence one node at the same time.
+//  10. Save: write it to the state directory, and give it back in [Start].
+//  11. Meet: tell the transport where peers can be reached. It should keep
+//     connections to the members of View(), and to whom it was told of.
+//  12. A node whose record has this host's boot ID, and the device and inode of
+//     the lock file that this process holds exclusively, is taken for dead.
+//     So Config.Self.Boot and Lock must be left empty unless the lock is held,
+//     from before New until the process ends.
+//  13. End: nothing is wanted any more. Unmount, or fail, as its code says;
+//     [End.Text] is for people.
+//
+// Two things are not in the outputs: the driver keeps its peer record on the
+// storage fresh (package register), and watches that the engine turns at all.
+//
+// # What it does not do
+//
+// It cannot protect from a hypervisor that stops a machine without its clock
+// noticing, from storage that forgets a link it has acknowledged, or from a
+// write that the kernel was given before the process was stopped. A fence
+// command closes the first and the last.
+package member

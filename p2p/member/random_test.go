@@ -1,0 +1,145 @@
+package member_test
+
+import (
+	"flag"
+	"fmt"
+	"testing"
+
+	"dmxfs/p2p/member"
+)
+
+var (
+	flagSeeds = flag.Int("member.seeds", 200, "how many random schedules to run")
+	flagSeed  = flag.Int64("member.seed", -1, "run this schedule only, with its trace")
+	flagFirst = flag.Int64("member.first", 0, "the first of the random schedules")
+	flagLong  = flag.Bool("member.long", false, "run the larger searches")
+)
+
+// outcome is what a random schedule came to.
+type outcome struct {
+	w        *world
+	settling int64 // ms from the last fault until all nodes grant
+	faults   int
+	affected int // nodes that a fault happened to
+	grew     int // views after the first settling
+}
+
+// schedule runs one random schedule: some nodes come together, then trouble
+// comes, then everything is well again and the nodes have to come together.
+func schedule(o options, tracing bool) outcome {
+	w := newWorld(o)
+	w.tracing = tracing
+	rng := w.rng
+	r := outcome{w: w}
+
+	n := 1 + rng.IntN(4)
+	if rng.IntN(4) == 0 {
+		n = 5 + rng.IntN(5)
+	}
+	for i := range n {
+		w.start(string(rune('a' + i)))
+		w.run(rng.Int64N(200))
+	}
+	if rng.IntN(8) > 0 { // else the trouble begins at once
+		w.runUntil(12_000+3*o.cache, w.settled)
+	}
+	views := w.check.views
+	w.run(rng.Int64N(3000))
+
+	last := w.now
+	r.faults = 1 + rng.IntN(5)
+	for range r.faults {
+		w.run(rng.Int64N(9000))
+		alive := w.running()
+		if w.check.err != nil || len(alive) == 0 {
+			break
+		}
+		victim := alive[rng.IntN(len(alive))]
+		f := faults[rng.IntN(len(faults))]
+		length := 200 + rng.Int64N(6000)
+		if rng.IntN(3) == 0 {
+			length = 5000 + rng.Int64N(15_000)
+		}
+		w.logf("--- fault: %s, %s, %d ms", f.name, victim.name, length)
+		r.affected++
+		last = max(last, w.now+f.do(w, victim, length)*ms)
+	}
+	w.runUntil(60_000, func() bool { return w.now >= last && w.pending == 0 })
+	w.logf("--- the last fault is over")
+	// A newcomer that dies just before it is added makes the others settle
+	// twice: so they may, within the bound, but not for ever.
+	well := w.now
+	bound := settleBound(o)
+	for stable := false; !stable && w.check.err == nil; {
+		if !w.runUntil(bound-(w.now-well)/ms, func() bool { return w.settled() && w.noWishes() }) && w.check.err == nil {
+			w.check.failf("L1: not settled %d ms after the last fault", bound)
+		}
+		r.settling = (w.now - well) / ms
+		at := w.check.views
+		w.run(3000)
+		stable = w.check.views == at && w.settled()
+	}
+	r.grew = w.check.views - views
+	for _, x := range w.nodes {
+		if x.end != nil && w.check.err == nil {
+			w.checkEnd(x)
+		}
+	}
+	return r
+}
+
+// checkEnd: nobody gives up without a reason.
+func (w *world) checkEnd(n *node) {
+	switch n.end.Code {
+	case member.EndLeft, member.EndUnreachable, member.EndPartial:
+	default:
+		w.check.failf("%s ended: %v: %s", n.name, n.end.Code, n.end.Text)
+	}
+}
+
+// settleBound is L1: how long, in milliseconds, after the last fault all
+// running nodes grant in the newest view.
+func settleBound(o options) int64 {
+	p := o.params
+	if p == (member.Params{}) {
+		p = member.Default()
+	}
+	return p.Tenure + p.Delta + 3000 + p.BackoffMax + 1000 + 3*o.cache
+}
+
+// randomOptions are those of the random schedule of a seed.
+func randomOptions(seed int64) options {
+	o := options{seed: uint64(seed), params: member.Default(), drift: 1000}
+	o.params.Keep = 2 // names are pruned early, so that they are used again
+	if seed%5 == 1 {
+		o.cache, o.stale = 3000, -1
+	}
+	o.wire = seed%8 == 3
+	return o
+}
+
+func TestRandomSchedules(t *testing.T) {
+	first, seeds := *flagFirst, int64(*flagSeeds)
+	if *flagSeed >= 0 {
+		first, seeds = *flagSeed, 1
+	}
+	var total struct {
+		checks, views, relinked, slowest int64
+		settle                           []int64
+	}
+	for seed := first; seed < first+seeds; seed++ {
+		r := schedule(randomOptions(seed), false)
+		if r.w.check.err != nil {
+			fail(t, r.w, fmt.Sprintf("go test ./p2p/member -run TestRandomSchedules -member.seed %d -v", seed),
+				func(tracing bool) *world { return schedule(randomOptions(seed), tracing).w })
+			return
+		}
+		total.checks += int64(r.w.check.checks)
+		total.views += int64(r.w.check.views)
+		total.relinked += int64(r.w.store.Relinked)
+		total.settle = append(total.settle, r.settling)
+	}
+	p50, p99, top := percentiles(total.settle)
+	t.Logf("%d schedules, %d checks, %d views, %d pruned names linked again; settling p50 %d ms, p99 %d ms, max %d ms",
+		seeds, total.checks, total.views, total.relinked, p50, p99, top)
+}

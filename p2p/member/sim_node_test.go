@@ -1,0 +1,437 @@
+package member_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"dmxfs/locks"
+	"dmxfs/p2p/member"
+)
+
+// node is a process: a machine, the driver and the engine around it, and its
+// host's clock and storage client.
+type node struct {
+	w     *world
+	name  string // also its peer ID
+	host  *host
+	m     *member.Machine
+	alive bool
+	end   *member.End
+	out   member.Output
+
+	// What the engine and the file system see.
+	published int64 // LiveUntil
+	// A turn of the engine that is under way may have read LiveUntil before
+	// a freeze or an expulsion: until the engine acknowledges, it is used.
+	held        int64
+	heldNode    member.Node
+	heldEpoch   locks.Epoch
+	epoch       locks.Epoch
+	taken       map[member.Node]bool // whose state the engine has
+	expelled    int
+	wasGranting bool
+	ackAt       int64 // real time of its last acknowledgment
+
+	stoppedUntil int64 // real time; 0: it runs
+	inbox        []member.Input
+	ticked       bool // a tick is waiting in the inbox
+
+	disk client
+}
+
+// host is what outlives a process.
+type host struct {
+	offset int64 // of its clock, ms
+	ppm    int64 // its drift
+	boot   string
+	lock   member.LockFile
+	saved  member.Saved
+}
+
+// client is a host's way to the storage.
+type client struct {
+	hangUntil  int64 // real time until which operations are not carried out
+	slow       int64 // ms that an operation takes at most; 0: options.slowAt
+	slowMin    int64
+	errs       float64 // part of the operations that fail,
+	done       float64 // of these, part that are carried out,
+	late       float64 // and part that are carried out after the error
+	lateBy     int64   // ms at most
+	stopAt     point   // stop the process there, once
+	stopFor    int64   // ms
+	brokenFrom int64
+}
+
+// point is a place in a storage operation.
+type point int
+
+const (
+	noPoint      point = iota
+	beforeLink         // the machine has decided, nothing has happened
+	afterLink          // the link is carried out, the reply is not seen
+	afterListing       // the same of a look
+)
+
+// newHost makes a host with a clock of its own.
+func (w *world) newHost() *host {
+	w.boots++
+	h := &host{offset: 100_000 + w.rng.Int64N(1_000_000), boot: fmt.Sprintf("boot%d", w.boots), lock: member.LockFile{Dev: 1, Ino: uint64(w.boots)}}
+	if d := w.opt.drift; d > 0 {
+		h.ppm = w.rng.Int64N(2*d+1) - d
+	}
+	return h
+}
+
+// start starts a process with a new state directory on a new host.
+func (w *world) start(name string) *node { return w.startOn(name, w.newHost(), nil) }
+
+// startOn starts one on a host; adapt may change what it is made of.
+// It returns nil if a process of the peer is alive on the same host: it has
+// the lock of the state directory.
+func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node {
+	for _, n := range w.nodes {
+		if n.alive && n.name == name && !w.opt.clones {
+			return nil
+		}
+	}
+	cfg := member.Config{
+		Params:  w.opt.params,
+		Cluster: strings.Repeat("c", 32),
+		Self:    member.Member{Node: member.Node{Peer: name}, Host: "host-" + name, Addrs: []string{"/addr/" + name}, Boot: h.boot, Lock: h.lock, Cache: w.opt.cache},
+		Random:  w.rng.Uint64,
+		Made:    func() string { return "2026-01-01T00:00:00Z" },
+	}
+	if adapt != nil {
+		adapt(&cfg)
+	}
+	var m *member.Machine
+	if w.opt.raw {
+		m = member.NewUnchecked(cfg)
+	} else {
+		var err error
+		if m, err = member.New(cfg); err != nil {
+			panic(err)
+		}
+	}
+	if w.opt.bug != "" {
+		member.Plant(m, w.opt.bug)
+	}
+	n := &node{w: w, name: name, host: h, m: m, alive: true}
+	w.nodes = append(w.nodes, n)
+	w.byPeer[name] = append(w.byPeer[name], n)
+	w.logf("%s starts", name)
+	n.input(member.Start{Saved: h.saved})
+	n.tickIn(w.rng.Int64N(w.opt.params.Tick*ms + 1))
+	return n
+}
+
+// clock is CLOCK_BOOTTIME in milliseconds.
+func (n *node) clock() int64 {
+	return n.host.offset + (n.w.now+n.w.now*n.host.ppm/1_000_000)/ms
+}
+
+func (n *node) tickIn(d int64) {
+	n.w.after(d, func() {
+		if !n.alive {
+			return
+		}
+		n.input(member.Tick{})
+		d := n.w.opt.params.Tick * ms
+		if n.w.chance(0.02) { // the scheduler is late
+			d += n.w.between(0, 60)
+		}
+		n.tickIn(d)
+	})
+}
+
+// input gives an input to the machine, or keeps it while the process is stopped.
+func (n *node) input(in member.Input) {
+	if !n.alive {
+		return
+	}
+	if n.stopped() {
+		if _, ok := in.(member.Tick); ok {
+			if n.ticked { // a ticker keeps one
+				return
+			}
+			n.ticked = true
+		}
+		n.inbox = append(n.inbox, in)
+		return
+	}
+	n.step(in)
+}
+
+func (n *node) stopped() bool { return n.stoppedUntil > n.w.now }
+
+// stop stops the process for d milliseconds (SIGSTOP, swap, a long GC).
+func (n *node) stop(d int64) {
+	if !n.alive {
+		return
+	}
+	n.w.logf("%s is stopped for %d ms", n.name, d)
+	n.stoppedUntil = max(n.stoppedUntil, n.w.now+d*ms)
+	n.w.after(d*ms, n.wake)
+}
+
+func (n *node) wake() {
+	if !n.alive || n.stopped() {
+		return
+	}
+	n.w.logf("%s goes on", n.name)
+	n.stoppedUntil = 0
+	inbox := n.inbox
+	n.inbox, n.ticked = nil, false
+	// What waits comes in the order of arrival, but the tick may be seen
+	// before or after anything else.
+	if n.w.chance(0.5) {
+		inbox = append([]member.Input{member.Tick{}}, inbox...)
+	}
+	for i, in := range inbox {
+		if n.stopped() {
+			n.inbox = append(n.inbox, inbox[i:]...)
+			return
+		}
+		n.input(in)
+	}
+}
+
+// pause stops the process and its clock: what a hypervisor may do.
+func (n *node) pause(d int64) {
+	n.w.logf("%s is paused with its clock for %d ms", n.name, d)
+	n.stoppedUntil = max(n.stoppedUntil, n.w.now+d*ms)
+	step := int64(10)
+	for at := step; at <= d; at += step {
+		n.w.after(at*ms, func() { n.host.offset -= step })
+	}
+	n.w.after(d*ms, n.wake)
+}
+
+// kill ends the process. What it asked of the storage may still be done.
+func (n *node) kill() {
+	n.w.logf("%s is killed", n.name)
+	n.alive = false
+}
+
+func (n *node) step(in member.Input) {
+	w := n.w
+	before, beforeEpoch := n.m.Self(), n.epoch
+	now := n.clock()
+	n.m.Step(now, in, &n.out)
+	out := &n.out
+	if w.tracing {
+		n.traceStep(now, in)
+	}
+
+	if (out.Freeze != nil || out.Expelled != nil || out.End != nil) && n.published > now {
+		n.held, n.heldNode, n.heldEpoch = n.published, before, beforeEpoch
+	}
+	n.published = out.LiveUntil
+	if out.Expelled != nil {
+		n.expelled++
+		w.after(w.between(0, 5), func() { n.held = 0 })
+	}
+	if f := out.Freeze; f != nil {
+		delay := w.between(0, 3)
+		if w.chance(0.05) {
+			delay = w.between(0, 60)
+		}
+		n.ackAt = max(n.ackAt, w.now+delay) // it obeys in order
+		w.after(n.ackAt-w.now, func() { n.acknowledge(f) })
+	}
+	if s, ok := in.(member.SyncArrived); ok && out.TakeSync {
+		if s.Epoch != n.epoch {
+			w.check.failf("%v takes a state of %d at %d", n.m.Self(), s.Epoch, n.epoch)
+		}
+		n.taken[s.From] = true
+	}
+	for _, e := range out.Send {
+		// A view is a fact of the past; all else speaks for its epoch.
+		if _, ok := e.Msg.(member.ViewMsg); !ok && e.Epoch > n.epoch && n.m.State() != member.StateOut && w.opt.bug == "" {
+			w.check.failf("%v sends %v before its engine is at %d", n.m.Self(), e, e.Epoch)
+		}
+		w.transmit(n, e)
+	}
+	for _, to := range out.SendSync {
+		w.transmitSync(n, to, n.m.Epoch())
+	}
+	if out.Storage != nil {
+		n.begin(out.Storage)
+	}
+	for _, f := range out.Fence {
+		f := f
+		w.after(w.between(0, 20), func() { n.input(member.Fenced{Node: f.Node}) })
+	}
+	if out.Save != nil {
+		n.host.saved = *out.Save
+	}
+	if out.Granting {
+		w.check.grants(n)
+	}
+	if out.End != nil {
+		n.end = out.End
+		n.alive = false
+	}
+	w.check.live(n)
+}
+
+// traceStep writes a step down, unless it is the ordinary course of things.
+func (n *node) traceStep(now int64, in member.Input) {
+	text := strings.TrimSpace(n.out.String())
+	quiet := n.out.Granting == n.wasGranting && n.out.Freeze == nil && n.out.Storage == nil && n.out.Synced == 0 &&
+		n.out.Expelled == nil && len(n.out.Notices) == 0
+	n.wasGranting = n.out.Granting
+	switch in := in.(type) {
+	case member.Tick, member.SyncArrived:
+		if quiet {
+			return
+		}
+	case member.Received:
+		if _, hb := in.Msg.(member.HB); hb && quiet {
+			return
+		}
+	case member.Done:
+		if _, look := in.Op.(member.LookOp); look && in.Err == nil && in.Look.View == nil && quiet {
+			return
+		}
+	}
+	n.w.logf("%s (%d) %v => live=%d granting=%v %s", n.name, now, in, max(n.out.LiveUntil-now, 0), n.out.Granting, text)
+}
+
+// acknowledge is the engine's answer to a freeze.
+func (n *node) acknowledge(f *member.Freeze) {
+	if !n.alive {
+		return
+	}
+	if n.stopped() {
+		n.w.after(n.stoppedUntil-n.w.now, func() { n.acknowledge(f) })
+		return
+	}
+	n.held = 0
+	if f.View != nil {
+		n.epoch = f.View.Epoch
+		n.taken = map[member.Node]bool{}
+	}
+	n.input(member.Frozen{Seq: f.Seq})
+}
+
+// live reports whether, by its own clock, this process may grant or do I/O
+// under a lock, as who, and at which epoch.
+func (n *node) live() (member.Node, locks.Epoch, bool) {
+	if !n.alive {
+		return member.Node{}, 0, false
+	}
+	now := n.clock()
+	if now < n.held {
+		return n.heldNode, n.heldEpoch, true
+	}
+	return n.m.Self(), n.epoch, now < n.published
+}
+
+// granting is live, with the state of all others, and not stopped.
+func (n *node) granting() bool {
+	return n.alive && !n.stopped() && n.out.Granting && n.clock() < n.published
+}
+
+func (n *node) describe() string {
+	if n.end != nil {
+		return fmt.Sprintf("ended: %v: %s", n.end.Code, n.end.Text)
+	}
+	if !n.alive {
+		return "dead"
+	}
+	s := n.m.Status()
+	return fmt.Sprintf("%v %v, view %v, live=%v granting=%v, %s%s, proposal %v", s.Self, s.State, s.View, s.Live, s.Granting, s.Why, s.Disk, s.Proposal)
+}
+
+// begin starts a storage operation.
+func (n *node) begin(op member.Op) {
+	w, d := n.w, &n.disk
+	began := n.clock()
+	_, isLink := op.(member.LinkOp)
+	_, isLook := op.(member.LookOp)
+	if isLink && d.stopAt == beforeLink {
+		d.stopAt = noPoint
+		n.stop(d.stopFor)
+		w.after(d.stopFor*ms, func() { n.perform(op, began) })
+		return
+	}
+	slow := d.slow
+	if slow == 0 {
+		slow = max(w.opt.slowAt, 4)
+	}
+	toServer := w.between(d.slowMin/2, slow/2)
+	if d.hangUntil > w.now {
+		toServer += d.hangUntil - w.now
+	}
+	w.after(toServer, func() {
+		if d.hangUntil > w.now { // it hangs by now
+			w.after(d.hangUntil-w.now, func() { n.perform(op, began) })
+			return
+		}
+		if isLink && d.stopAt == afterLink || isLook && d.stopAt == afterListing {
+			d.stopAt = noPoint
+			n.stop(d.stopFor)
+		}
+		n.perform(op, began)
+	})
+}
+
+var errIO = errors.New("input/output error")
+
+// perform has the server carry op out, and sends the reply.
+func (n *node) perform(op member.Op, began int64) {
+	w, d := n.w, &n.disk
+	res := member.Done{Op: op}
+	fails := w.chance(d.errs)
+	switch o := op.(type) {
+	case member.LookOp:
+		if fails {
+			res.Err = errIO
+			break
+		}
+		at := w.now
+		if w.opt.stale > 0 {
+			at -= w.rng.Int64N(w.opt.stale*ms + 1)
+		}
+		res.Look = w.store.Look(at, o)
+		res.Look.Began = began
+	default:
+		switch {
+		case !fails:
+			res.Err = w.do(op)
+		case w.chance(d.done):
+			w.do(op)
+			res.Err = errIO
+		default:
+			res.Err = errIO
+			if w.chance(d.late) {
+				w.after(w.between(0, d.lateBy), func() {
+					w.logf("late: %v", op)
+					w.do(op)
+				})
+			}
+		}
+	}
+	slow := d.slow
+	if slow == 0 {
+		slow = max(w.opt.slowAt, 4)
+	}
+	reply := w.between(d.slowMin/2, slow/2)
+	if d.hangUntil > w.now {
+		reply += d.hangUntil - w.now
+	}
+	w.after(reply, func() { n.input(res) })
+}
+
+// do carries an operation out at the server, whoever asked for it.
+func (w *world) do(op member.Op) error {
+	err := w.store.Do(w.now, op)
+	if l, ok := op.(member.LinkOp); ok && err == nil {
+		w.logf("linked: %v", l.View)
+		w.check.linked(l.View)
+	}
+	w.store.Forget(w.now - 2*w.opt.stale*ms - 60*second)
+	return err
+}

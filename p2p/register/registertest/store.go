@@ -1,0 +1,194 @@
+package registertest
+
+import (
+	"fmt"
+	"slices"
+
+	"dmxfs/locks"
+	"dmxfs/p2p/member"
+)
+
+// Store is the content of the directory of views, now and in the past. Times
+// are in any unit, and do not decrease from call to call that changes
+// something. It is not safe for concurrent use.
+type Store struct {
+	// Newest is the greatest epoch that was ever linked.
+	Newest locks.Epoch
+	// Relinked counts links of names that had been removed before: the store
+	// accepts them, as a file system does.
+	Relinked int
+
+	views   []*file[locks.Epoch, *member.View]
+	asks    []*file[string, member.Challenge]
+	answers []*file[[2]string, member.Answer]
+	damaged map[locks.Epoch]error
+}
+
+// file is a name and what it had from one time until another.
+type file[K comparable, V any] struct {
+	name     K
+	data     V
+	from, to int64 // to is always for what is there now
+}
+
+const always = int64(1) << 62
+
+func find[K comparable, V any](files []*file[K, V], name K) *file[K, V] {
+	for _, f := range files {
+		if f.name == name && f.to == always {
+			return f
+		}
+	}
+	return nil
+}
+
+func put[K comparable, V any](files []*file[K, V], now int64, name K, data V) []*file[K, V] {
+	if f := find(files, name); f != nil {
+		f.to = now
+	}
+	return append(files, &file[K, V]{name, data, now, always})
+}
+
+// Link gives v its name, or fails with [member.ErrExists].
+func (s *Store) Link(now int64, v *member.View) error {
+	for _, f := range s.views {
+		if f.name == v.Epoch && f.to == always {
+			return fmt.Errorf("link %s: %w", member.ViewName(v.Epoch), member.ErrExists)
+		}
+	}
+	if v.Epoch <= s.Newest {
+		s.Relinked++
+	}
+	s.Newest = max(s.Newest, v.Epoch)
+	s.views = append(s.views, &file[locks.Epoch, *member.View]{v.Epoch, v, now, always})
+	return nil
+}
+
+// Ask, Answer and Unask are as in member.AskOp, AnswerOp and UnaskOp.
+func (s *Store) Ask(now int64, c member.Challenge) { s.asks = put(s.asks, now, c.Node.Peer, c) }
+
+func (s *Store) Answer(now int64, a member.Answer) {
+	s.answers = put(s.answers, now, [2]string{a.To.Peer, a.Node.Peer}, a)
+}
+
+func (s *Store) Unask(now int64, peer string) {
+	if f := find(s.asks, peer); f != nil {
+		f.to = now
+	}
+	for _, f := range s.answers {
+		if f.name[0] == peer && f.to == always {
+			f.to = now
+		}
+	}
+}
+
+// Prune removes the views below e, but never the newest.
+func (s *Store) Prune(now int64, e locks.Epoch) {
+	for _, f := range s.views {
+		if f.name < e && f.name < s.Newest && f.to == always {
+			f.to = now
+		}
+	}
+}
+
+// Damage makes the view of epoch e unreadable, with this error, for all looks
+// from now on; nil mends it.
+func (s *Store) Damage(e locks.Epoch, err error) {
+	if s.damaged == nil {
+		s.damaged = map[locks.Epoch]error{}
+	}
+	s.damaged[e] = err
+}
+
+// Clear removes everything, as an admin may.
+func (s *Store) Clear(now int64) {
+	for _, f := range s.views {
+		f.to = min(f.to, now)
+	}
+	for _, f := range s.asks {
+		f.to = min(f.to, now)
+	}
+	for _, f := range s.answers {
+		f.to = min(f.to, now)
+	}
+}
+
+// Forget removes what only looks at times before at would see.
+func (s *Store) Forget(at int64) {
+	s.views = slices.DeleteFunc(s.views, func(f *file[locks.Epoch, *member.View]) bool { return f.to < at })
+	s.asks = slices.DeleteFunc(s.asks, func(f *file[string, member.Challenge]) bool { return f.to < at })
+	s.answers = slices.DeleteFunc(s.answers, func(f *file[[2]string, member.Answer]) bool { return f.to < at })
+}
+
+// View is the view of epoch e as of now, or nil.
+func (s *Store) View(e locks.Epoch) *member.View {
+	if f := find(s.views, e); f != nil {
+		return f.data
+	}
+	return nil
+}
+
+// Look is what a look sees whose listing is as of the time at. Began is left
+// to the caller.
+func (s *Store) Look(at int64, op member.LookOp) member.Look {
+	var l member.Look
+	var newest, before *member.View
+	for _, f := range s.views {
+		if f.from > at || f.to <= at {
+			continue
+		}
+		if f.name > l.Newest {
+			l.Newest, newest = f.name, f.data
+		}
+		l.Known = l.Known || f.name == op.Known
+	}
+	if l.Newest > op.Known {
+		l.View = newest
+		if err := s.damaged[l.Newest]; err != nil {
+			l.View = nil
+			l.Bad = fmt.Errorf("view %d: %w", l.Newest, err)
+			for _, f := range s.views {
+				if f.name == l.Newest-1 && f.from <= at && at < f.to {
+					before = f.data
+				}
+			}
+			if before != nil && before.Epoch > op.Known && s.damaged[before.Epoch] == nil {
+				l.View = before
+			}
+		}
+	}
+	if op.Asks {
+		for _, f := range s.asks {
+			if f.from <= at && at < f.to {
+				l.Asks = append(l.Asks, f.data)
+			}
+		}
+	}
+	if !op.For.IsZero() {
+		for _, f := range s.answers {
+			if f.from <= at && at < f.to && f.data.To == op.For {
+				l.Answers = append(l.Answers, f.data)
+			}
+		}
+	}
+	return l
+}
+
+// Do carries an operation other than a look out.
+func (s *Store) Do(now int64, op member.Op) error {
+	switch op := op.(type) {
+	case member.LinkOp:
+		return s.Link(now, op.View)
+	case member.AskOp:
+		s.Ask(now, op.Challenge)
+	case member.AnswerOp:
+		s.Answer(now, op.Answer)
+	case member.UnaskOp:
+		s.Unask(now, op.Peer)
+	case member.PruneOp:
+		s.Prune(now, op.Below)
+	default:
+		panic(fmt.Sprintf("not an operation that changes something: %T", op))
+	}
+	return nil
+}
