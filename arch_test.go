@@ -34,6 +34,16 @@ var rules = map[string]rule{
 	"locks/locktest": {why: "a harness for tests", ours: []string{"locks"}, ext: []string{"github.com/cockroachdb/datadriven"}},
 	"locks/engine": {why: "the engine knows machines by their contract, and its surroundings by its own interfaces",
 		ours: []string{"locks", "locks/posix", "locks/wire"}, ext: []string{"golang.org/x/sync"}},
+	"p2p": {why: "the network knows nothing of what it carries", ours: []string{"locks"},
+		ext: []string{"github.com/libp2p/go-libp2p", "github.com/multiformats/", "golang.org/x/"}},
+	"p2p/p2ptest": {why: "a network for tests", ours: []string{"p2p"}, ext: []string{"github.com/libp2p/go-libp2p/core"}},
+	"p2p/member": {why: "the membership protocol is a pure machine", ours: []string{"locks", "locks/wire"},
+		std: append(pure, "encoding/json", "hash/crc32", "math", "unicode/utf8")},
+	"p2p/register/registertest": {why: "a register for tests", ours: []string{"locks", "p2p/member"}},
+	"p2p/cluster": {why: "the driver of the membership machine knows its surroundings by its own interfaces",
+		ours: []string{"locks", "p2p/member"}},
+	"journal": {why: "the journal stores what it is given", ours: []string{"locks", "locks/wire"},
+		ext: []string{"github.com/dgraph-io/badger/v4", "github.com/bmatcuk/doublestar/v4", "github.com/klauspost/compress/s2", "golang.org/x/"}},
 }
 
 // TestImports holds the packages to the table above, which is the one of

@@ -20,7 +20,7 @@ type net struct {
 	t     *testing.T
 	mu    sync.Mutex
 	nodes map[locks.NodeID]*node
-	delay time.Duration
+	delay time.Duration // guarded by mu, as are sent and log
 	epoch locks.Epoch
 	sent  int
 	// log lists what happened to data and frames, in order.

@@ -506,7 +506,9 @@ func TestLeaveEndsEveryWait(t *testing.T) {
 		p := a.start(w)
 		q := make(chan error, 1)
 		go func() { _, err := a.Test(nil, req(locks.Posix, 1, locks.Write, locks.Whole)); q <- err }()
+		c.mu.Lock()
 		c.delay = never
+		c.mu.Unlock()
 		go func() { _, err := a.Test(nil, req(locks.Posix, 1, locks.Write, locks.Whole)); q <- err }()
 		synctest.Wait()
 		a.Leave()
