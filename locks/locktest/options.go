@@ -22,6 +22,14 @@ type Options struct {
 	// way must have a ticket before it or a held one against it, rather than
 	// just be connected to a held one.
 	Before func(a locks.Machine, ta locks.TicketID, b locks.Machine, tb locks.TicketID) bool
+	// Asks is the ticket for which a message asks, or 0. With it is checked
+	// that no wait is granted before another that conflicts with it and that
+	// its node had heard of when it came; unless something may pass: tries,
+	// overtakes, owners with several tickets, dropped machines.
+	Asks func(locks.Message) locks.TicketID
+	// Overtakes: Machine.Overtake moves a ticket in front of all waits. Without
+	// it, it does nothing.
+	Overtakes bool
 	// MaxNodes bounds a simulation; 0 is 9.
 	MaxNodes int
 }
@@ -33,11 +41,13 @@ type Side struct {
 }
 
 var (
-	flagSeeds = flag.Int("locktest.seeds", 200, "how many random runs")
-	flagSeed  = flag.Uint64("locktest.seed", 0, "run this one seed only")
-	flagFrom  = flag.Uint64("locktest.from", 1, "first seed of the random runs")
-	flagLong  = flag.Bool("locktest.long", false, "explore the large configurations too")
-	flagFor   = flag.Duration("locktest.for", 0, "stop starting new random runs after this time")
+	flagSeeds  = flag.Int("locktest.seeds", 200, "how many random runs")
+	flagSeed   = flag.Uint64("locktest.seed", 0, "run this one seed only")
+	flagFrom   = flag.Uint64("locktest.from", 1, "first seed of the random runs")
+	flagLong   = flag.Bool("locktest.long", false, "explore the large configurations too")
+	flagBlind  = flag.Bool("locktest.blind", false, "check only what users of locks can see, not what machines say of themselves")
+	flagShrink = flag.Bool("locktest.shrink", true, "look for a shorter run that fails as well")
+	flagFor    = flag.Duration("locktest.for", 0, "stop starting new random runs after this time")
 )
 
 // stopAt is when no new runs are started.

@@ -25,6 +25,13 @@ type ticket struct {
 	justified bool
 	// stamp is what a cancelled one had.
 	stamp locks.Stamp
+	// heard are the nodes that know that it waits, as bits; after are those
+	// that the ticket's own node knew of when the ticket came.
+	heard uint64
+	after []*ticket
+	// overtook is when it last moved to the front, or 0; told, when all had
+	// heard of that.
+	overtook, told int
 }
 
 func (t *ticket) String() string {
@@ -38,6 +45,7 @@ type oracle struct {
 	// The largest token of a grant, by what conflicts with it: on each byte
 	// for reads and for writes.
 	readToken, writeToken [bytesSeen]locks.Token
+	now                   int // counts overtakes
 }
 
 // bytesSeen is how many bytes the observer tells apart; what is beyond is the
@@ -81,7 +89,7 @@ func (w *world) acquire(n *node, o Op) error {
 	if or.ticket(n, o.Ticket.ID) != nil {
 		return errSkip
 	}
-	t := &ticket{Ticket: o.Ticket, node: n}
+	t := &ticket{Ticket: o.Ticket, node: n, heard: 1 << n.index}
 	t.Stamp = locks.Stamp{}
 	if o.As != 0 {
 		old := or.ticket(n, o.As)
@@ -90,10 +98,13 @@ func (w *world) acquire(n *node, o Op) error {
 		}
 		t.Stamp, old.stamp = old.stamp, locks.Stamp{}
 	}
-	or.tickets = append(or.tickets, t)
 	for _, u := range or.tickets {
 		t.justified = t.justified || u.status == held && w.conflict(t, u)
+		if u.status == waiting && u.heard&t.heard != 0 {
+			t.after = append(t.after, u)
+		}
 	}
+	or.tickets = append(or.tickets, t)
 	return w.run(n, func(m locks.Machine, out *locks.Turn) error { m.Acquire(t.Ticket, out); return nil })
 }
 
@@ -133,6 +144,17 @@ func (w *world) replace(n *node, o Op) error {
 		})
 	}
 	return w.run(n, func(m locks.Machine, out *locks.Turn) error { m.Replace(o.Old, o.Parts, out); return nil })
+}
+
+func (w *world) overtake(n *node, id locks.TicketID) error {
+	or := &w.oracle
+	t := or.ticket(n, id)
+	if t == nil || t.status != waiting {
+		return errSkip
+	}
+	or.now++
+	t.overtook = or.now
+	return w.run(n, func(m locks.Machine, out *locks.Turn) error { m.Overtake(id, out); return nil })
 }
 
 // replaceable reports whether the preconditions of Machine.Replace hold.
@@ -184,6 +206,11 @@ func (or *oracle) done(w *world, n *node, o locks.Outcome, mayEnter bool) error 
 			return fmt.Errorf("%v was granted beside %v", t, u)
 		}
 	}
+	if w.fair {
+		if u := or.passed(w, t); u != nil {
+			return fmt.Errorf("%v was granted before %v, which %s had heard of", t, u, n.id)
+		}
+	}
 	t.status = held
 	for _, u := range or.tickets {
 		u.justified = u.justified || w.conflict(t, u)
@@ -198,6 +225,16 @@ func (or *oracle) done(w *world, n *node, o locks.Outcome, mayEnter bool) error 
 	}
 	if m == locks.Write {
 		or.write(n, r)
+	}
+	return nil
+}
+
+// passed is a ticket that t should have waited for.
+func (or *oracle) passed(w *world, t *ticket) *ticket {
+	for _, u := range t.after {
+		if u.status == waiting && w.conflict(t, u) {
+			return u
+		}
 	}
 	return nil
 }
@@ -249,6 +286,18 @@ func (or *oracle) justify(w *world) {
 	}
 }
 
+// unhear is for a node that leaves an epoch: what it had heard of is asked
+// again, and perhaps too late.
+func (or *oracle) unhear(n *node) {
+	for _, t := range or.tickets {
+		if t.node != n {
+			t.heard &^= 1 << n.index
+		} else {
+			t.after = slices.DeleteFunc(t.after, func(u *ticket) bool { return u.node != n })
+		}
+	}
+}
+
 // die voids the tickets of a node.
 func (or *oracle) die(n *node) {
 	or.tickets = slices.DeleteFunc(or.tickets, func(t *ticket) bool { return t.node == n })
@@ -257,6 +306,11 @@ func (or *oracle) die(n *node) {
 
 // idle is an error if a ticket waits without cause while nothing is under way.
 func (or *oracle) idle(w *world) error {
+	for _, t := range or.tickets {
+		if t.overtook > 0 && t.told < t.overtook {
+			t.told = or.now
+		}
+	}
 	for _, t := range or.tickets {
 		if t.status != waiting || t.node.suspended {
 			continue
@@ -283,6 +337,9 @@ func (or *oracle) cause(w *world, t *ticket) bool {
 		}
 		if u.status == held {
 			return true
+		}
+		if w.opt.Overtakes && !u.Try && t.overtook > 0 && (u.overtook == 0 || u.told < t.overtook) {
+			continue
 		}
 		if w.opt.Before == nil {
 			if or.connected(w, t) {

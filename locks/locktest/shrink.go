@@ -3,18 +3,18 @@ package locktest
 import (
 	"fmt"
 	"runtime/debug"
-	"strings"
 
 	"dmxfs/locks"
 )
 
 func stack() []byte { return debug.Stack() }
 
-// replay does ops in a new world of n nodes and leaves out what is not
+// replay does ops in a new world and leaves out what is not
 // possible. It returns what was done and what went wrong. A run that ends well
 // is brought to rest, so that what went wrong at the end still does.
-func replay(alg locks.Algorithm, opt Options, n int, ops []Op) (done []Op, err error) {
-	w := newWorld(alg, opt, n)
+func replay(alg locks.Algorithm, opt Options, p plan, ops []Op) (done []Op, err error) {
+	w := newWorld(alg, opt, p.nodes)
+	w.fair = p.fair
 	do := func(o Op) error {
 		err := w.apply(o)
 		if err == errSkip {
@@ -30,6 +30,9 @@ func replay(alg locks.Algorithm, opt Options, n int, ops []Op) (done []Op, err e
 		if err := do(o); err != nil {
 			return done, err
 		}
+	}
+	if n := w.nodes[0]; p.oneWriter && n.data.read > 0 {
+		return done, fmt.Errorf("%s read its own writes in again", n.id)
 	}
 	return done, finish(w, do)
 }
@@ -67,8 +70,11 @@ func finish(w *world, do func(Op) error) error {
 
 // shortest is a run that fails, made of ops by leaving out as many as possible,
 // as an interaction file.
-func shortest(alg locks.Algorithm, opt Options, n int, ops []Op) string {
-	done, err := replay(alg, opt, n, ops)
+func shortest(alg locks.Algorithm, opt Options, p plan, ops []Op) string {
+	if !*flagShrink {
+		return fileText(p.nodes, ops)
+	}
+	done, err := replay(alg, opt, p, ops)
 	if err == nil {
 		return "(replayed, the run does not fail)"
 	}
@@ -76,7 +82,7 @@ func shortest(alg locks.Algorithm, opt Options, n int, ops []Op) string {
 		shorter := false
 		for at := 0; at+size <= len(done); {
 			cut := append(append([]Op(nil), done[:at]...), done[at+size:]...)
-			if d, e := replay(alg, opt, n, cut); e != nil && len(d) < len(done) {
+			if d, e := replay(alg, opt, p, cut); e != nil && len(d) < len(done) {
 				done, err, shorter = d, e, true
 			} else {
 				at += size
@@ -86,11 +92,5 @@ func shortest(alg locks.Algorithm, opt Options, n int, ops []Op) string {
 			size /= 2
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "The shortest run found (%d steps):\n\nnodes %d\n----\n", len(done), n)
-	for _, o := range done {
-		fmt.Fprintf(&b, "\n%v\n----\n", o)
-	}
-	fmt.Fprintf(&b, "\n%v\n", err)
-	return b.String()
+	return fmt.Sprintf("The shortest run found (%d steps):\n\n%s\n%v\n", len(done), fileText(p.nodes, done), err)
 }

@@ -39,6 +39,9 @@ type plan struct {
 	// How many of each disturbance at most.
 	cancels, overtakes, expires, replaces, drops, suspends, epochs, dups int
 	steps                                                                int
+	// What else is checked: that nobody is passed, and that the only node
+	// that writes never reads in again what it has written itself.
+	fair, oneWriter bool
 }
 
 func (p plan) String() string {
@@ -79,6 +82,16 @@ func newPlan(rng *rand.Rand, opt Options) plan {
 			p.epochs = up(3)
 		}
 	}
+	switch rng.IntN(8) {
+	case 0:
+		p.fair = opt.Asks != nil
+	case 1:
+		p.oneWriter = true
+	}
+	if p.fair { // without what may pass
+		p.tries, p.cancels, p.overtakes, p.replaces, p.drops = 0, 0, 0, 0, 0
+		p.owners, p.bytes = 1<<30, 1
+	}
 	p.steps = 3000 + 400*p.nodes*p.nodes*p.tickets
 	return p
 }
@@ -99,6 +112,7 @@ func runSeed(alg locks.Algorithm, opt Options, seed uint64) (*sim, error) {
 	rng := rand.New(rand.NewPCG(seed, 0x6c6f636b74657374))
 	s := &sim{plan: newPlan(rng, opt), rng: rng}
 	s.w = newWorld(alg, opt, s.nodes)
+	s.w.fair = s.fair
 	s.left = slices.Repeat([]int{s.tickets}, s.nodes)
 	return s, s.run()
 }
@@ -144,6 +158,9 @@ func (s *sim) end() error {
 		if t.status <= held {
 			return fmt.Errorf("at the end, %v is not over", t)
 		}
+	}
+	if n := s.w.nodes[0]; s.oneWriter && n.data.read > 0 {
+		return fmt.Errorf("%s read its own writes in again, %d times", n.id, n.data.read)
 	}
 	return rest(s.w, s.do)
 }
@@ -306,7 +323,7 @@ func (s *sim) acquire(n int) Op {
 		Range: locks.Range{Start: uint64(start), End: uint64(end)},
 		Try:   s.rng.IntN(100) < s.tries,
 	}}
-	if s.rng.IntN(100) < s.reads {
+	if s.rng.IntN(100) < s.reads || s.oneWriter && n != 0 {
 		o.Ticket.Mode = locks.Read
 	}
 	return o
@@ -467,7 +484,7 @@ func Simulate(t *testing.T, alg locks.Algorithm, opt Options) {
 		}
 		s, err := runSeed(alg, opt, seed)
 		if err != nil {
-			t.Fatalf("seed %d (%v): %v\n\nagain: go test -run '^%s$' -locktest.seed=%d\n\n%s", seed, s.plan, err, t.Name(), seed, shortest(alg, opt, s.nodes, s.ops))
+			t.Fatalf("seed %d (%v): %v\n\nagain: go test -run '^%s$' -locktest.seed=%d\n\n%s", seed, s.plan, err, t.Name(), seed, shortest(alg, opt, s.plan, s.ops))
 		}
 		runs, steps = runs+1, steps+len(s.ops)
 		if seed%16 == 0 || n == 1 {

@@ -25,6 +25,8 @@ type world struct {
 	seq   int
 
 	oracle oracle
+	// fair: check that nobody is passed; see Options.Asks.
+	fair bool
 	// log is what the last op did, for interaction files.
 	log []string
 	// quick: leave out the checks that look at more than one step; for
@@ -155,10 +157,7 @@ func (w *world) apply(o Op) (err error) {
 	case opReplace:
 		return w.replace(n, o)
 	case opOvertake:
-		if t := w.oracle.ticket(n, o.Ticket.ID); t == nil || t.status != waiting {
-			return errSkip
-		}
-		return w.run(n, func(m locks.Machine, out *locks.Turn) error { m.Overtake(o.Ticket.ID, out); return nil })
+		return w.overtake(n, o.Ticket.ID)
 	case opExpire:
 		if n.machine == nil {
 			return errSkip
@@ -289,6 +288,11 @@ func (w *world) deliver(from, to *node, o Op) error {
 		}
 		w.log = append(w.log, fmt.Sprintf("%v: %v", Op{Kind: opDeliver, Node: from.index, To: to.index}, msg))
 	}
+	if w.opt.Asks != nil {
+		if t := w.oracle.ticket(from, w.opt.Asks(msg)); t != nil {
+			t.heard |= 1 << to.index
+		}
+	}
 	return w.run(to, func(m locks.Machine, out *locks.Turn) error { return m.Receive(from.id, msg, out) })
 }
 
@@ -325,6 +329,7 @@ func (w *world) freeze(n *node) error {
 		w.links[i][n.index] = keep(w.links[i][n.index], func(p packet) bool { return p.epoch >= w.epoch })
 	}
 	w.oracle.writeOut(n)
+	w.oracle.unhear(n)
 	n.state = nil
 	if n.machine != nil {
 		n.state = n.machine.State()
@@ -377,7 +382,7 @@ func (w *world) restore(n *node) error {
 
 // check verifies n, and every pair that it is in.
 func (w *world) check(n *node) error {
-	if w.quick {
+	if w.quick || *flagBlind {
 		return nil
 	}
 	if n.machine != nil {

@@ -64,7 +64,7 @@ func (m *machine) checkIndexes() error {
 	}
 	for _, q := range []queue{m.waiting, m.owed} {
 		for i, c := range q {
-			if i > 0 && q[i-1].order(c) >= 0 {
+			if i > 0 && q[i-1].compare(&c.rank) >= 0 {
 				err = errors.Join(err, fmt.Errorf("%v is queued behind %v", &c.rank, &q[i-1].rank))
 			}
 			if u := c.blocker; u != nil && (c.place >= len(u.blocking) || u.blocking[c.place] != c) {

@@ -44,10 +44,14 @@ type claim struct {
 	mode locks.Mode
 	rng  locks.Range
 
-	// Of a ticket: its owner, whether it is held, and how often it has asked.
+	// Of a ticket: its owner, whether it is held, and how often it asked.
 	owner locks.OwnerID
 	held  bool
 	round uint64
+	// moved: it has overtaken and not looked since. bids is how often it may
+	// still overtake by itself, see onClock.
+	moved bool
+	bids  int
 	// links are the ticket's places in the trees of what is held.
 	links [trees]links
 
@@ -111,20 +115,12 @@ func (h *holds) includes(o *holds) bool {
 	return h.any.Includes(o.any) && h.write.Includes(o.write)
 }
 
-// order is that of rank, and among the requests of one ticket that of asking.
-func (c *claim) order(o *claim) int {
-	if r := c.compare(&o.rank); r != 0 {
-		return r
-	}
-	return cmp.Compare(c.tag.round, o.tag.round)
-}
-
-// A queue is a list of claims in their order.
+// A queue is a list of claims in the order of their ranks.
 type queue []*claim
 
 // find is the place of c, or where it would be.
 func (q queue) find(c *claim) int {
-	i, _ := slices.BinarySearchFunc(q, c, (*claim).order)
+	i, _ := slices.BinarySearchFunc(q, c, func(a, b *claim) int { return a.compare(&b.rank) })
 	return i
 }
 
@@ -147,7 +143,7 @@ func (a *agenda) push(c *claim) {
 		return
 	}
 	c.queued = true
-	i, _ := slices.BinarySearchFunc(*a, c, func(x, y *claim) int { return y.order(x) })
+	i, _ := slices.BinarySearchFunc(*a, c, func(x, y *claim) int { return y.compare(&x.rank) })
 	*a = slices.Insert(*a, i, c)
 }
 

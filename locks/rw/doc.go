@@ -47,7 +47,7 @@
 // # Messages
 //
 // REQUEST and REPLY are the paper's. CANCEL withdraws a request. RELEASE gives
-// kept permissions back unasked. The paper's CREPLY, and its counting of a
+// kept permissions back unasked. CLOCK is for overtakers. The paper's CREPLY, and its counting of a
 // concurrent REQUEST as a REPLY, are left out: they are not safe beside silent
 // readers, and worth nothing once permissions are kept.
 //
@@ -88,7 +88,18 @@
 //   - A request says what its owner holds, so that the rule about owners in
 //     soft blocking holds at the other node as well. (14_upgrade.txt)
 //   - CANCEL: a withdrawn request leaves no ghost for readers to stand behind.
-//     (13_no_ghost.txt)
+//     (13_no_ghost.txt) A ticket that asks again withdraws its earlier request
+//     by that: it has at most one that counts at each peer.
+//     (16_no_leaning_on_a_write.txt)
+//   - CLOCK: who overtakes is in front of those of whom it could have heard.
+//     A node that had its permission did not tell it; it tells its clock when
+//     the request comes, and the overtaker goes in front of that. Else each
+//     overtakes from the clock that it knows, and the same one is ahead every
+//     time: a wait behind a queue without end. (notes_overtake_unheard.txt)
+//
+// What a request leaves under way when its ticket is granted or cancelled can
+// be answered yes and cross a grant. Then a wait may go before another that its
+// node had heard of, once. With one range for all it cannot.
 //
 // A machine that is idle can be dropped and made anew. What it knew of its
 // requests is gone, so their tags must not come again while an old one may

@@ -130,12 +130,18 @@ func (m *machine) Overtake(id locks.TicketID, out *locks.Turn) {
 	if t.try {
 		return
 	}
+	t.bids = len(m.peers)
+	m.overtake(t)
+	m.pump(out)
+}
+
+func (m *machine) overtake(t *claim) {
 	m.waiting.remove(t)
 	m.high++
 	t.over = m.high
+	t.moved = true
 	m.waiting.insert(t)
 	m.look(t)
-	m.pump(out)
 }
 
 // Resume grants what could not be granted because MayEnter was false.

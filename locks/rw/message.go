@@ -14,6 +14,7 @@ const (
 	kindReply
 	kindCancel
 	kindRelease
+	kindClock
 )
 
 // A tag names one request of a node for ever: tickets are never named twice,
@@ -59,6 +60,13 @@ type release struct {
 	token  locks.Token
 }
 
+// clock tells who overtook without having heard of another overtaker that it
+// is not in front.
+type clock struct {
+	tag
+	high uint64
+}
+
 func (m *request) Append(b []byte) []byte {
 	b = m.tag.append(append(b, kindRequest))
 	b = wire.Uint(b, m.sn)
@@ -91,6 +99,10 @@ func (m *release) Append(b []byte) []byte {
 	return wire.Uint(wire.Ranges(append(b, kindRelease), m.ranges), m.token)
 }
 
+func (m *clock) Append(b []byte) []byte {
+	return wire.Uint(m.tag.append(append(b, kindClock)), m.high)
+}
+
 func (t tag) append(b []byte) []byte { return wire.Uint(wire.Uint(b, t.ticket), t.round) }
 
 // decode reads one message.
@@ -106,6 +118,8 @@ func decode(b []byte) (locks.Message, error) {
 		m = &cancel{readTag(r)}
 	case kindRelease:
 		m = readRelease(r)
+	case kindClock:
+		m = &clock{readTag(r), r.Uint()}
 	default:
 		r.Failf("kind %d", k)
 	}
@@ -191,6 +205,8 @@ func (m *reply) String() string {
 func (m *cancel) String() string { return fmt.Sprintf("CANCEL %v", m.tag) }
 
 func (m *release) String() string { return fmt.Sprintf("RELEASE %v token=%v", m.ranges, m.token) }
+
+func (m *clock) String() string { return fmt.Sprintf("CLOCK %v high=%d", m.tag, m.high) }
 
 // String is as in "[0,4)(W[0,1))": what is held, and what of it for writing.
 func (h holds) String() string {

@@ -21,11 +21,15 @@ type peer struct {
 // An ask is a request as it was sent.
 type ask struct {
 	rank
-	round     uint64 // with the ticket's ID: the tag
-	mode      locks.Mode
-	rng       locks.Range
-	own       holds
-	withdrawn bool // a CANCEL was sent after it
+	round uint64 // with the ticket's ID: the tag
+	mode  locks.Mode
+	rng   locks.Range
+	own   holds
+	// withdrawn: a CANCEL was sent after it, or a later request of the same
+	// ticket. What comes is a no, if not the answer that was on its way.
+	withdrawn bool
+	// moved: it tells of an overtake.
+	moved bool
 	// crossed lists the peer's requests that were granted while this ask was
 	// open: the peer may have answered before it had the grant.
 	crossed []crossing
@@ -37,6 +41,34 @@ type crossing struct {
 }
 
 func (a *ask) tag() tag { return tag{a.id, a.round} }
+
+// ask is the open one of that tag, or nil.
+func (p *peer) ask(t tag) *ask {
+	for _, a := range p.asks {
+		if a.tag() == t {
+			return a
+		}
+	}
+	return nil
+}
+
+// close removes an ask that has its answer.
+func (p *peer) close(a *ask) {
+	i := slices.Index(p.asks, a)
+	p.asks = slices.Delete(p.asks, i, i+1)
+}
+
+// withdraw marks the request of a ticket that p has not answered, if there is
+// one. There is at most one: the next one of the same ticket withdraws it.
+func (p *peer) withdraw(id locks.TicketID) *ask {
+	for _, a := range p.asks {
+		if a.id == id && !a.withdrawn {
+			a.withdrawn = true
+			return a
+		}
+	}
+	return nil
+}
 
 // lacks reports whether a claim for r in mode m needs something of p.
 func (p *peer) lacks(m locks.Mode, r locks.Range) bool {

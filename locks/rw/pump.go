@@ -112,7 +112,9 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 		b = m.hard(t)
 	}
 	t.block(b)
-	if m.obtain(t, b != nil, out) && b == nil {
+	complete := m.obtain(t, b != nil, out)
+	t.moved = false
+	if complete && b == nil {
 		if !out.MayEnter {
 			m.barred = true
 			return
@@ -128,7 +130,7 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 // obtain reports whether t has the permissions that it needs. If not, it asks
 // for those for which no answer is under way.
 func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
-	complete := true
+	complete, again := true, false
 	var own *holds
 	var req *request
 	for _, p := range m.peers {
@@ -148,8 +150,12 @@ func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
 		if req == nil {
 			req = m.request(t, own)
 		}
-		p.asks = append(p.asks, &ask{rank: t.rank, round: t.round, mode: t.mode, rng: t.rng, own: req.own})
+		again = p.withdraw(t.id) != nil || again
+		p.asks = append(p.asks, &ask{rank: t.rank, round: t.round, mode: t.mode, rng: t.rng, own: req.own, moved: t.moved})
 		m.send(p, req, out)
+	}
+	if again {
+		m.touch(t.rng) // what leaned on the earlier requests
 	}
 	return complete
 }
@@ -175,16 +181,13 @@ func (m *machine) withdraw(t *claim, out *locks.Turn) {
 	}
 	any := false
 	for _, p := range m.peers {
-		for _, a := range p.asks {
-			if a.id == t.id && !a.withdrawn {
-				a.withdrawn = true
-				any = true
-				m.send(p, &cancel{a.tag()}, out)
-			}
+		if a := p.withdraw(t.id); a != nil {
+			any = true
+			m.send(p, &cancel{a.tag()}, out)
 		}
 	}
-	if any { // and it served others
-		m.touch(t.rng)
+	if any {
+		m.touch(t.rng) // what leaned on them
 	}
 }
 

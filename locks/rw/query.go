@@ -65,7 +65,7 @@ func (m *machine) Kept() locks.Ranges {
 // and its count. They decide only who goes first: a request may pass others,
 // once, that were heard of before the drop.
 func (m *machine) Idle() bool {
-	if m.frozen || len(m.tickets) > 0 || len(m.owed) > 0 {
+	if m.frozen || len(m.tickets) > 0 { // what is owed waits for a ticket
 		return false
 	}
 	for _, p := range m.peers {
@@ -97,6 +97,9 @@ func (m *machine) String() string {
 			b.WriteString(" held")
 		} else {
 			fmt.Fprintf(&b, " waits %v round=%d", &t.rank, t.round)
+			if t.bids > 0 {
+				fmt.Fprintf(&b, " bids=%d", t.bids)
+			}
 		}
 	}
 	for _, q := range m.owed {
@@ -108,6 +111,9 @@ func (m *machine) String() string {
 			fmt.Fprintf(&b, " ask %v %v %v %v own=%v", a.tag(), a.mode, a.rng, &a.rank, a.own)
 			if a.withdrawn {
 				b.WriteString(" withdrawn")
+			}
+			if a.moved {
+				b.WriteString(" moved")
 			}
 			for _, c := range a.crossed {
 				fmt.Fprintf(&b, " crossed %v %v", c.tag, c.rng)

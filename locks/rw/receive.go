@@ -1,6 +1,7 @@
 package rw
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,11 +21,13 @@ func (m *machine) Receive(from locks.NodeID, msg locks.Message, out *locks.Turn)
 	var err error
 	switch msg := msg.(type) {
 	case *request:
-		err = m.onRequest(p, msg)
+		err = m.onRequest(p, msg, out)
 	case *reply:
 		err = m.onReply(p, msg, out)
 	case *cancel:
 		m.onCancel(p, msg, out)
+	case *clock:
+		err = m.onClock(p, msg)
 	case *release:
 		err = m.onRelease(p, msg, out)
 	default:
@@ -37,9 +40,13 @@ func (m *machine) Receive(from locks.NodeID, msg locks.Message, out *locks.Turn)
 	return nil
 }
 
-func (m *machine) onRequest(p *peer, msg *request) error {
-	if m.owing(p, msg.tag) != nil {
-		return fmt.Errorf("that request is owed an answer already")
+func (m *machine) onRequest(p *peer, msg *request, out *locks.Turn) error {
+	if old := m.owing(p, msg.ticket); old != nil {
+		if old.try || msg.try || msg.round <= old.tag.round {
+			return fmt.Errorf("request %v is owed an answer", old.tag)
+		}
+		m.settle(old) // by this one, which says more or goes before it
+		m.send(p, &reply{tag: old.tag}, out)
 	}
 	m.high = max(m.high, msg.sn, msg.over)
 	stamp := locks.Stamp{SN: msg.sn, Site: p.id, N: msg.n}
@@ -50,30 +57,55 @@ func (m *machine) onRequest(p *peer, msg *request) error {
 	}
 	m.owed.insert(q)
 	m.look(q)
+	m.pump(out)
+	if u := q.blocker; q.over > 0 && u != nil && !u.held && !u.try {
+		m.send(p, &clock{q.tag, m.high}, out)
+	}
 	return nil
 }
 
-// owing is a request of p that is owed an answer.
-func (m *machine) owing(p *peer, t tag) *claim {
+// onClock raises the clock of who has overtaken, and is behind another one of
+// whom it had not heard: that one had the permission of this node already, so
+// it did not tell. The ticket overtakes again, or it would be behind for ever:
+// each of the two would overtake from the clock that it knows, and the other
+// one's is ahead. That a request was only repeated, since something overtook,
+// is no reason: both would then take turns without end.
+func (m *machine) onClock(p *peer, msg *clock) error {
+	a := p.ask(msg.tag)
+	if a == nil {
+		return errNotOpen
+	}
+	m.high = max(m.high, msg.high)
+	t := m.tickets[a.id]
+	if t != nil && !t.held && a.moved && a.over == t.over && t.over <= msg.high && t.bids > 0 {
+		t.bids--
+		m.overtake(t)
+	}
+	return nil
+}
+
+// owing is the request of a ticket of p that is owed an answer.
+func (m *machine) owing(p *peer, id locks.TicketID) *claim {
 	for _, q := range m.owed {
-		if q.from == p && q.tag == t {
+		if q.from == p && q.id == id {
 			return q
 		}
 	}
 	return nil
 }
 
+var errNotOpen = errors.New("no request with that tag is open")
+
 func (m *machine) onReply(p *peer, msg *reply, out *locks.Turn) error {
-	i := slices.IndexFunc(p.asks, func(a *ask) bool { return a.tag() == msg.tag })
-	if i < 0 {
-		return fmt.Errorf("no request of that tag is open")
+	a := p.ask(msg.tag)
+	if a == nil {
+		return errNotOpen
 	}
-	a := p.asks[i]
 	if !msg.yes {
 		if !a.try && !a.withdrawn {
 			return fmt.Errorf("the request is neither a try nor withdrawn")
 		}
-		p.asks = slices.Delete(p.asks, i, i+1)
+		p.close(a)
 		if t := m.tickets[a.id]; t != nil && a.try && !t.held {
 			m.forget(t)
 			out.Done = append(out.Done, locks.Outcome{Ticket: t.id})
@@ -83,7 +115,7 @@ func (m *machine) onReply(p *peer, msg *reply, out *locks.Turn) error {
 	if err := m.learn(msg.token); err != nil {
 		return err
 	}
-	p.asks = slices.Delete(p.asks, i, i+1)
+	p.close(a)
 	m.gain(p, a, msg.open, out)
 	m.touch(a.rng)
 	return nil
@@ -118,7 +150,7 @@ func (m *machine) gain(p *peer, a *ask, open []tag, out *locks.Turn) {
 }
 
 func (m *machine) onCancel(p *peer, msg *cancel, out *locks.Turn) {
-	if q := m.owing(p, msg.tag); q != nil { // else the answer is on its way
+	if q := m.owing(p, msg.ticket); q != nil && q.tag == msg.tag { // else the answer is on its way
 		m.settle(q)
 		m.send(p, &reply{tag: msg.tag}, out)
 	}

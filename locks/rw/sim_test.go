@@ -10,10 +10,17 @@ import (
 
 // options tell the harness the order of this algorithm, and the invariants
 // over two nodes.
-var options = locktest.Options{Pair: pair, Before: before}
+var options = locktest.Options{Pair: pair, Before: before, Asks: asks, Overtakes: true}
 
 func before(a locks.Machine, ta locks.TicketID, b locks.Machine, tb locks.TicketID) bool {
 	return a.(*machine).mustWait(ta).compare(&b.(*machine).mustWait(tb).rank) < 0
+}
+
+func asks(msg locks.Message) locks.TicketID {
+	if r, ok := msg.(*request); ok {
+		return r.ticket
+	}
+	return 0
 }
 
 // pair checks invariant I1: where a may write without asking b, b knows it;

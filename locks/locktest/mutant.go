@@ -1,0 +1,97 @@
+package locktest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A Mutant is a planted bug: one place of the package under test, written
+// otherwise. It shows that the harness would find that bug, and that the line
+// is needed.
+type Mutant struct {
+	Name string // what the bug is
+	File string
+	// Old is in the file exactly once; New takes its place.
+	Old, New string
+	// Inside: it is found only by what machines say of themselves, since it
+	// costs time or memory but no promise.
+	Inside bool
+}
+
+// Mutants plants each bug, alone, and runs the test of that name against it,
+// which must fail. The test is one that calls [Simulate]. The package is built
+// with the changed file as an overlay, so nothing of it is made for testing.
+func Mutants(t *testing.T, test string, mutants []Mutant) {
+	if testing.Short() {
+		t.Skip("builds the package once for each mutant; not with -short")
+	}
+	gotool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("no go tool to build mutants with: ", err)
+	}
+	for _, m := range mutants {
+		t.Run(strings.ReplaceAll(m.Name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			overlay := m.plant(t)
+			args := []string{"test", "-vet=off", "-count=1", "-timeout=2m", "-overlay=" + overlay, "-run=^" + test + "$", ".",
+				"-locktest.seeds=10000", "-locktest.shrink=false"}
+			if !m.Inside {
+				args = append(args, "-locktest.blind")
+			}
+			cmd := exec.Command(gotool, args...)
+			cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			found := regexp.MustCompile(`(?m)seed (\d+) .*\): (.*)$`).FindSubmatch(out)
+			switch {
+			case err == nil:
+				t.Errorf("not found in 10,000 runs")
+			case found == nil:
+				t.Errorf("the test failed, but not with a seed:\n%s", out)
+			default:
+				t.Logf("seed %s: %.150s", found[1], found[2])
+			}
+		})
+	}
+}
+
+// plant writes the changed file and an overlay that puts it in place.
+func (m Mutant) plant(t *testing.T) string {
+	t.Helper()
+	file, err := filepath.Abs(m.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), m.Old); n != 1 {
+		t.Fatalf("%s has %d times, not once:\n%s", m.File, n, m.Old)
+	}
+	dir := t.TempDir()
+	changed := filepath.Join(dir, filepath.Base(m.File))
+	text = []byte(strings.Replace(string(text), m.Old, m.New, 1))
+	if err := os.WriteFile(changed, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(path, overlay, 0o600); err != nil {
+		t.Fatal(fmt.Errorf("overlay: %w", err))
+	}
+	return path
+}
