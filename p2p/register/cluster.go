@@ -1,0 +1,193 @@
+package register
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dmxfs/p2p/member"
+)
+
+// Cluster is what a node knows of its cluster before it talks to anybody.
+type Cluster struct {
+	ID          string // 32 hexadecimal digits
+	Secret      []byte
+	Fingerprint string // of Secret
+	Founded     bool   // by this call
+	// Warnings are for people: what works, and should not be so.
+	Warnings []string
+}
+
+// Init opens the cluster of the shared directory, or founds it. Several nodes
+// may do so at the same time: one founds, the others join it. Given is the
+// secret of --secret, nil to use that in .dmxfs. The secret is checked before
+// anything is written to a cluster that exists.
+func (d *Dir) Init(given []byte) (*Cluster, error) {
+	c, err := d.openCluster(given)
+	if errors.Is(err, errNoCluster) {
+		c, err = d.found(given)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	d.cluster = c.ID
+	d.mu.Unlock()
+	if err := d.makeDirs(); err != nil { // it may have died before it made all
+		return nil, err
+	}
+	if err := d.probe(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+var errNoCluster = errors.New("no cluster")
+
+// openCluster reads a cluster that exists; if none does, the error is errNoCluster.
+func (d *Dir) openCluster(given []byte) (*Cluster, error) {
+	dir, err := d.open(Name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errNoCluster
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	b, err := d.read(dir, clusterFile, maxClusterSize)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errNoCluster
+	}
+	if err != nil {
+		return nil, err
+	}
+	rec, err := parseCluster(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s/%s: %w", d.source, Name, clusterFile, err)
+	}
+	c := &Cluster{ID: rec.Cluster, Secret: given}
+	from := "the secret given"
+	if given == nil {
+		from = Name + "/" + secretFile
+		c.Secret, err = d.readSecret(dir)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w: the cluster needs the one with fingerprint %s, and %s/%s cannot be read (%w); copy it to this host and give it with --secret",
+				d.source, ErrSecret, rec.Secret, Name, secretFile, err)
+		}
+		if st, err := statIn(dir, secretFile); err == nil && st.Mode&0o077 != 0 {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%s/%s can be read by others than its owner (mode %04o): whoever has it can join", Name, secretFile, st.Mode&0o777))
+		}
+	}
+	c.Fingerprint = Fingerprint(c.Secret)
+	if c.Fingerprint != rec.Secret {
+		return nil, fmt.Errorf("%s: %w: the cluster has the one with fingerprint %s, %s has %s", d.source, ErrSecret, rec.Secret, from, c.Fingerprint)
+	}
+	return c, nil
+}
+
+// found makes a cluster, step by step in an order in which each can be the last
+// one: directories, secret, cluster. Who comes second at a step goes on with
+// what the first one made.
+func (d *Dir) found(given []byte) (*Cluster, error) {
+	if err := d.makeDirs(); err != nil {
+		return nil, err
+	}
+	if err := d.noViews(); err != nil {
+		return nil, err
+	}
+	dir, err := d.open(Name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	secret, madeSecret := given, false
+	if given == nil {
+		fresh := make([]byte, 32)
+		rand.Read(fresh)
+		if madeSecret, err = d.linkNew(dir, secretFile, append([]byte(hex.EncodeToString(fresh)), '\n'), 0o600); err != nil {
+			return nil, err
+		}
+		if secret, err = d.readSecret(dir); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s/%s: %w", d.source, ErrSecret, Name, secretFile, err)
+		}
+	}
+	id := make([]byte, 16)
+	rand.Read(id)
+	mode, err := d.fileMode()
+	if err != nil {
+		return nil, err
+	}
+	rec := clusterRecord{Format: clusterFormat, Cluster: hex.EncodeToString(id), Secret: Fingerprint(secret), Made: time.Now().UTC().Format(time.RFC3339)}
+	founded, err := d.linkNew(dir, clusterFile, encodeCluster(rec), uint32(mode))
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.openCluster(given)
+	if err != nil {
+		if errors.Is(err, ErrSecret) && madeSecret {
+			// Another founder was faster, with a secret of its own. Ours
+			// is nobody's, and would only mislead.
+			d.remove(dir, secretFile)
+		}
+		return nil, err
+	}
+	c.Founded = founded
+	return c, nil
+}
+
+// makeDirs makes the directories that are missing.
+func (d *Dir) makeDirs() error {
+	mode, err := d.dirMode()
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{Name, viewsDir, peersDir} {
+		err := ignoringEINTR(func() error { return unix.Mkdirat(d.root, path, mode&0o777) })
+		if errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		if err != nil {
+			return d.wrap("make", path, err)
+		}
+		// The umask took bits away, and mkdir does not set all.
+		err = ignoringEINTR(func() error { return unix.Fchmodat(d.root, path, mode, 0) })
+		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
+			return d.wrap("chmod", path, err)
+		}
+	}
+	return nil
+}
+
+// noViews: views without the file of their cluster are no directory to found in.
+func (d *Dir) noViews() error {
+	dir, err := d.open(viewsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	found := ""
+	err = d.names(dir, func(name string) {
+		if _, ok := member.ParseViewName(name); ok {
+			found = name
+		}
+	})
+	if err == nil && found != "" {
+		err = fmt.Errorf("%s: %w: %s/%s is there, but %s/%s is missing: put it back, or, when no node runs, remove %s",
+			d.source, ErrDamaged, viewsDir, found, Name, clusterFile, Name)
+	}
+	return err
+}
+
+// readSecret reads the secret in .dmxfs.
+func (d *Dir) readSecret(dir *os.File) ([]byte, error) {
+	b, err := d.read(dir, secretFile, maxSecret)
+	if err != nil {
+		return nil, err
+	}
+	return trimSecret(b)
+}

@@ -1,0 +1,42 @@
+// Package register keeps the views of a cluster, and what nodes tell each other
+// by way of the storage, in the directory .dmxfs below the shared directory. It
+// carries out what package p2p/member decides.
+//
+// # Files
+//
+//	.dmxfs/cluster               {"format":1,"cluster":ID,"secret":fingerprint,"made":time}
+//	.dmxfs/secret                what members need to know to talk to each other; 0600
+//	.dmxfs/views/<20 digits>     a view, see member.EncodeView; never written again
+//	.dmxfs/views/new-<peer>-*    the source of a link or a rename that is under way
+//	.dmxfs/views/ask-<peer>      a newcomer that reaches no member asks
+//	.dmxfs/views/answer-<newcomer>-<member>
+//	.dmxfs/peers/<peer>          where a peer can be reached; signed by it
+//
+// A file is written in full under a name of its own, and fsynced, before it
+// gets the name that others look for: by link(2) where the name must be new
+// (cluster, secret, views), by rename(2) elsewhere. So nobody reads half a
+// file, and of two that link one name exactly one is told so. Storage that
+// cannot do that is refused when a node starts.
+//
+// # Access
+//
+// Everything is opened relative to a descriptor of the shared directory that
+// was opened before dmxfs covered its path; absolute paths would lead into the
+// mount. A look opens the directory of views anew: that is what makes a client
+// with close-to-open caching (NFS) ask its server.
+//
+// # Modes
+//
+// Who may create files in the shared directory may take part: .dmxfs, views
+// and peers are open to the group, or to all, if and only if the shared
+// directory is writable for them; they keep its set-group-ID and sticky bits.
+// So on a directory of root alone, .dmxfs is 0700. The files in them can be
+// read by those who may enter. The secret is 0600 in any case: nodes that run
+// as another user than the founder (other accounts of sshfs, say) need a copy
+// of it on their host, and --secret.
+//
+// # Failure
+//
+// Every operation may take as long as the storage likes, for ever if it hangs.
+// An error of Link does not mean that the view was not linked, or will not be.
+package register

@@ -1,0 +1,167 @@
+package register
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"dmxfs/p2p/member"
+)
+
+func TestReadSecret(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret")
+	for _, c := range []struct {
+		content string
+		mode    os.FileMode
+		want    string // part of the error; empty: none
+	}{
+		{"0123456789abcdef", 0o600, ""},
+		{"  0123456789abcdef\r\n\n", 0o640, ""},
+		{"0123456789abcdef", 0o644, "chmod 600"},
+		{"short", 0o600, "too short"},
+		{"\n", 0o600, "empty"},
+		{strings.Repeat("x", maxSecret+1), 0o600, "over"},
+	} {
+		os.Remove(path)
+		os.WriteFile(path, []byte(c.content), 0o600)
+		os.Chmod(path, c.mode)
+		s, err := ReadSecret(path)
+		switch {
+		case c.want == "" && (err != nil || string(s) != "0123456789abcdef"):
+			t.Errorf("%q: %q, %v", c.content, s, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%.20q mode %v: error %v, want %q", c.content, c.mode, err, c.want)
+		}
+	}
+	if _, err := ReadSecret(path + "x"); err == nil {
+		t.Error("no error for a missing file")
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	a, b := Fingerprint([]byte("one secret of two")), Fingerprint([]byte("two secret of two"))
+	if a == b || !isFingerprint(a) || !isFingerprint(b) {
+		t.Errorf("fingerprints %s, %s", a, b)
+	}
+	if a != Fingerprint([]byte("one secret of two")) {
+		t.Error("a fingerprint changes")
+	}
+}
+
+func TestStorageOf(t *testing.T) {
+	for _, c := range []struct {
+		fstype, options string
+		cache           int64
+		warnings        int
+	}{
+		{"ext4", "rw,relatime", 0, 0},
+		{"nfs4", "rw,vers=4.2,hard", 0, 0},
+		{"nfs", "rw,soft", 0, 1},
+		{"nfs4", "rw,nocto", 60_000, 1},
+		{"nfs4", "rw,nocto,acdirmax=5", 5_000, 1},
+		{"nfs4", "rw,nocto,actimeo=600,soft", 600_000, 2},
+		{"fuse.sshfs", "rw", 20_000, 0},
+		{"fuse.rclone", "rw", 60_000, 1},
+		{"cifs", "rw", 60_000, 1},
+		{"ceph", "rw", 0, 0},
+	} {
+		s := storageOf(c.fstype, strings.Split(c.options, ","))
+		if s.Cache != c.cache || len(s.Warnings) != c.warnings || s.Type != c.fstype {
+			t.Errorf("%s %s: %+v, want S %d and %d warnings", c.fstype, c.options, s, c.cache, c.warnings)
+		}
+	}
+}
+
+func TestFindMount(t *testing.T) {
+	const mountinfo = `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+37 35 0:52 / /mnt/shared rw,nosuid shared:3 propagate_from:2 - nfs4 server:/export rw,vers=4.2,nocto
+38 35 0:53 / /x rw - tmpfs none
+`
+	fstype, options, ok := findMount(strings.NewReader(mountinfo), 37)
+	want := []string{"rw", "nosuid", "rw", "vers=4.2", "nocto"}
+	if !ok || fstype != "nfs4" || !reflect.DeepEqual(options, want) {
+		t.Errorf("%s %v %v, want nfs4 %v", fstype, options, ok, want)
+	}
+	if fstype, _, ok := findMount(strings.NewReader(mountinfo), 38); !ok || fstype != "tmpfs" {
+		t.Errorf("%s %v, want tmpfs", fstype, ok)
+	}
+	if _, _, ok := findMount(strings.NewReader(mountinfo), 3); ok {
+		t.Error("found a mount that is not there")
+	}
+}
+
+func TestInspect(t *testing.T) {
+	f, err := os.Open("/proc")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer f.Close()
+	if s := Inspect(f); s.Type != "proc" || s.Cache != defaultCache {
+		t.Errorf("%+v, want proc, not known better", s)
+	}
+}
+
+func FuzzCluster(f *testing.F) {
+	f.Add(encodeCluster(clusterRecord{Format: 1, Cluster: testCluster, Secret: "0011-2233-4455-6677", Made: "2026-01-01T00:00:00Z"}))
+	f.Add([]byte(`{"format":2}`))
+	f.Add([]byte(`{"format":1,"cluster":"x"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseCluster(b)
+		if err != nil {
+			return
+		}
+		again, err := parseCluster(encodeCluster(c))
+		if err != nil || again.Cluster != c.Cluster || again.Secret != c.Secret {
+			t.Errorf("%+v was read again as %+v, %v", c, again, err)
+		}
+	})
+}
+
+func FuzzAsk(f *testing.F) {
+	b, _ := encodeAsk(member.Challenge{Node: member.Node{Peer: "p", Inc: 1}, Host: "h", Addrs: []string{"/a"}, Base: 3, Nonce: 4})
+	f.Add(b)
+	f.Add([]byte(`{"node":{"peer":"p","inc":"0000000000000001"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseAsk(b)
+		if err != nil {
+			return
+		}
+		one, err := encodeAsk(c)
+		if err != nil {
+			t.Fatalf("%+v was read, and cannot be written: %v", c, err)
+		}
+		c, err = parseAsk(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if two, _ := encodeAsk(c); !bytes.Equal(one, two) {
+			t.Errorf("%s became %s", one, two)
+		}
+	})
+}
+
+func FuzzAnswer(f *testing.F) {
+	n := member.Node{Peer: "p", Inc: 1}
+	b, _ := encodeAnswer(member.Answer{To: n, Node: n, Host: "h", Tried: []member.Tried{{Addr: "/a", Error: "no"}}})
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := parseAnswer(b)
+		if err != nil {
+			return
+		}
+		one, err := encodeAnswer(a)
+		if err != nil {
+			t.Fatalf("%+v was read, and cannot be written: %v", a, err)
+		}
+		a, err = parseAnswer(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if two, _ := encodeAnswer(a); !bytes.Equal(one, two) {
+			t.Errorf("%s became %s", one, two)
+		}
+	})
+}

@@ -1,0 +1,45 @@
+package register
+
+import (
+	"fmt"
+
+	"dmxfs/p2p/member"
+)
+
+const (
+	maxRecord  = 64 << 10
+	maxRecords = 4096 // of one reading
+)
+
+// WriteRecord keeps this node's signed address record where others find it. It
+// should be written again whenever it changes, and once a day: records that are
+// a month old are removed.
+func (d *Dir) WriteRecord(record []byte) error {
+	if len(record) > maxRecord {
+		return fmt.Errorf("%s: a peer record of %d bytes is over %d", d.source, len(record), maxRecord)
+	}
+	return d.replaceIn(peersDir, d.peer, record)
+}
+
+// Records are the records of all peers, this one included, by peer. What they
+// say is not checked here. A record that cannot be read is left out.
+func (d *Dir) Records() (map[string][]byte, error) {
+	dir, err := d.open(peersDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var peers []string
+	err = d.names(dir, func(name string) {
+		if member.ValidPeer(name) && len(peers) < maxRecords {
+			peers = append(peers, name)
+		}
+	})
+	records := make(map[string][]byte, len(peers))
+	for _, p := range peers {
+		if b, err := d.read(dir, p, maxRecord); err == nil {
+			records[p] = b
+		}
+	}
+	return records, err
+}

@@ -1,0 +1,125 @@
+package register
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dmxfs/locks"
+	"dmxfs/p2p/member"
+)
+
+// How old, by the clock of the storage, a file is before it is removed.
+const (
+	askAge    = time.Hour
+	newAge    = 24 * time.Hour
+	recordAge = 30 * 24 * time.Hour
+
+	maxPrune = 512 // files of one call
+)
+
+// Prune implements [Register]. The views that it removes are of no use to
+// anybody; that a name comes free again harms nobody, see package p2p/member.
+// Peer records that were not written for a month go too.
+func (d *Dir) Prune(below locks.Epoch) error {
+	dir, err := d.open(viewsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var newest locks.Epoch
+	var views []locks.Epoch
+	var others []string
+	err = d.names(dir, func(name string) {
+		if e, ok := member.ParseViewName(name); ok {
+			newest = max(newest, e)
+			if e < below && len(views) < maxPrune {
+				views = append(views, e)
+			}
+			return
+		}
+		for _, prefix := range []string{askPrefix, answerPrefix, newPrefix} {
+			if strings.HasPrefix(name, prefix) && len(others) < maxPrune {
+				others = append(others, name)
+			}
+		}
+	})
+	for _, e := range views {
+		if e != newest {
+			err = errors.Join(err, d.remove(dir, member.ViewName(e)))
+		}
+	}
+	now, nerr := d.storageTime(dir)
+	if nerr != nil {
+		return errors.Join(err, nerr)
+	}
+	for _, name := range others {
+		age := askAge
+		if strings.HasPrefix(name, newPrefix) {
+			age = newAge
+		}
+		err = errors.Join(err, d.removeOld(dir, name, now, age))
+	}
+	return errors.Join(err, d.pruneRecords(now))
+}
+
+// storageTime is the storage's own clock, as a file just written shows it:
+// clocks of hosts may differ from it.
+func (d *Dir) storageTime(dir *os.File) (time.Time, error) {
+	name := d.tempName("now")
+	if err := d.writeTemp(dir, name, nil, 0o600); err != nil {
+		return time.Time{}, err
+	}
+	defer d.remove(dir, name)
+	st, err := statIn(dir, name)
+	if err != nil {
+		return time.Time{}, d.wrap("stat", dir.Name()+"/"+name, err)
+	}
+	return time.Unix(st.Mtim.Unix()), nil
+}
+
+func statIn(dir *os.File, name string) (st unix.Stat_t, err error) {
+	err = ignoringEINTR(func() error { return unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return st, err
+}
+
+// removeOld removes a file that was last written longer than age before now.
+// Another node may be at it too.
+func (d *Dir) removeOld(dir *os.File, name string, now time.Time, age time.Duration) error {
+	st, err := statIn(dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return d.wrap("stat", dir.Name()+"/"+name, err)
+	}
+	if now.Sub(time.Unix(st.Mtim.Unix())) <= age {
+		return nil
+	}
+	return d.remove(dir, name)
+}
+
+func (d *Dir) pruneRecords(now time.Time) error {
+	dir, err := d.open(peersDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var list []string
+	err = d.names(dir, func(name string) {
+		if name != d.peer && len(list) < maxPrune {
+			list = append(list, name)
+		}
+	})
+	for _, name := range list {
+		age := recordAge
+		if strings.HasPrefix(name, newPrefix) {
+			age = newAge
+		}
+		err = errors.Join(err, d.removeOld(dir, name, now, age))
+	}
+	return err
+}
