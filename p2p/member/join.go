@@ -270,7 +270,7 @@ func (m *Machine) onAnswers(answers []Answer) {
 	text := "members answer on the shared storage, but none of them can be reached over the network: " + answersText(mine)
 	end := End{Code: EndUnreachable, Text: text, Answers: mine}
 	switch {
-	case m.st == StateMember && !m.anyHeard():
+	case m.st == StateMember && m.next == nil && m.prop == nil && len(m.order) > 0 && !m.anyHeard():
 		// It has added itself because the answer came late. Better it goes
 		// than it drops a cluster that is alive.
 		if j.ask.first {

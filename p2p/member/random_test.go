@@ -70,6 +70,10 @@ func schedule(o options, tracing bool) outcome {
 	// twice: so they may, within the bound, but not for ever.
 	well := w.now
 	bound := settleBound(o)
+	if w.damaged() {
+		// Rule Unreadable, and holding back after it.
+		bound += 2*(o.params.LookTenure+o.params.Delta) + o.cache + o.params.CacheMax + 5000
+	}
 	for stable := false; !stable && w.check.err == nil; {
 		if !w.runUntil(bound-(w.now-well)/ms, func() bool { return w.settled() && w.noWishes() }) && w.check.err == nil {
 			w.check.failf("L1: not settled %d ms after the last fault", bound)
@@ -97,6 +101,11 @@ func (w *world) checkEnd(n *node) {
 	}
 }
 
+// damaged reports whether the newest view cannot be read for good.
+func (w *world) damaged() bool {
+	return w.check.top != nil && w.store.Damaged(w.check.top.Epoch)
+}
+
 // settleBound is L1: how long, in milliseconds, after the last fault all
 // running nodes grant in the newest view.
 func settleBound(o options) int64 {
@@ -104,12 +113,19 @@ func settleBound(o options) int64 {
 	if p == (member.Params{}) {
 		p = member.Default()
 	}
-	return p.Tenure + p.Delta + 3000 + p.BackoffMax + 1000 + 3*o.cache
+	b := p.Tenure + p.Delta + 3000 + p.BackoffMax + 1000 + 3*o.cache
+	if o.fence {
+		b += p.Tenure + 2000 // a fence command that failed is tried again
+	}
+	return b
 }
 
 // randomOptions are those of the random schedule of a seed.
 func randomOptions(seed int64) options {
 	o := options{seed: uint64(seed), params: member.Default(), drift: 1000}
+	o.params.CacheMax = 3000
+	o.fence = seed%7 == 2
+	o.slowEngine = seed%4 == 1
 	o.params.Keep = 2 // names are pruned early, so that they are used again
 	if seed%5 == 1 {
 		o.cache, o.stale = 3000, -1
@@ -126,7 +142,9 @@ func TestRandomSchedules(t *testing.T) {
 	var total struct {
 		checks, views, relinked, slowest int64
 		settle                           []int64
+		reasons                          map[string]int
 	}
+	total.reasons = map[string]int{}
 	for seed := first; seed < first+seeds; seed++ {
 		r := schedule(randomOptions(seed), false)
 		if r.w.check.err != nil {
@@ -137,9 +155,12 @@ func TestRandomSchedules(t *testing.T) {
 		total.checks += int64(r.w.check.checks)
 		total.views += int64(r.w.check.views)
 		total.relinked += int64(r.w.store.Relinked)
+		for reason, n := range r.w.check.reasons {
+			total.reasons[reason] += n
+		}
 		total.settle = append(total.settle, r.settling)
 	}
 	p50, p99, top := percentiles(total.settle)
-	t.Logf("%d schedules, %d checks, %d views, %d pruned names linked again; settling p50 %d ms, p99 %d ms, max %d ms",
-		seeds, total.checks, total.views, total.relinked, p50, p99, top)
+	t.Logf("%d schedules, %d checks, %d views %v, %d pruned names linked again; settling p50 %d ms, p99 %d ms, max %d ms",
+		seeds, total.checks, total.views, total.reasons, total.relinked, p50, p99, top)
 }

@@ -56,12 +56,10 @@ func (w *world) isolate(side, rest []*node, queues bool, in, out bool, d int64) 
 
 // diskFor changes a client's storage for d milliseconds.
 func (w *world) diskFor(n *node, d int64, change func(*client)) {
-	old := n.disk
 	change(&n.disk)
 	w.after(d*ms, func() {
-		stop, length := n.disk.stopAt, n.disk.stopFor
-		n.disk = client{hangUntil: n.disk.hangUntil, stopAt: stop, stopFor: length}
-		_ = old
+		c := &n.disk
+		c.slow, c.slowMin, c.errs, c.done, c.late, c.lateBy = 0, 0, 0, 0, 0, 0
 	})
 }
 
@@ -159,12 +157,12 @@ var faults = []fault{
 		return d
 	}},
 	{"storage hangs", func(w *world, n *node, d int64) int64 {
-		n.disk.hangUntil = max(n.disk.hangUntil, w.now+d*ms)
+		n.hang(d)
 		return d
 	}},
 	{"all storage hangs", func(w *world, n *node, d int64) int64 {
 		for _, o := range w.running() {
-			o.disk.hangUntil = max(o.disk.hangUntil, w.now+d*ms)
+			o.hang(d)
 		}
 		return d
 	}},
@@ -277,6 +275,21 @@ var faults = []fault{
 			w.logf("the clock of %s jumps by %d ms", n.name, d)
 			n.host.offset += d
 		})
+		return d
+	}},
+	{"damaged view", func(w *world, n *node, d int64) int64 {
+		w.damageNext = d
+		if !w.opt.fence && w.chance(0.3) {
+			w.damageNext = 3_600_000 // for good
+		}
+		w.after(3*d*ms, func() { w.damageNext = 0 })
+		// Something has to make a view meanwhile.
+		w.restart(n, w.rng.Int64N(d)+1, w.chance(0.5))
+		return 4 * d
+	}},
+	{"fence command fails", func(w *world, n *node, d int64) int64 {
+		w.fenceFails = max(w.fenceFails, w.now+d*ms)
+		n.stop(d)
 		return d
 	}},
 	{"all die", func(w *world, n *node, d int64) int64 {

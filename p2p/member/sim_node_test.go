@@ -51,8 +51,9 @@ type host struct {
 
 // client is a host's way to the storage.
 type client struct {
-	hangUntil  int64 // real time until which operations are not carried out
-	slow       int64 // ms that an operation takes at most; 0: options.slowAt
+	hangUntil  int64    // real time until which operations are not carried out
+	waiting    []func() // what is to be done then
+	slow       int64    // ms that an operation takes at most; 0: options.slowAt
 	slowMin    int64
 	errs       float64 // part of the operations that fail,
 	done       float64 // of these, part that are carried out,
@@ -96,11 +97,12 @@ func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node 
 		}
 	}
 	cfg := member.Config{
-		Params:  w.opt.params,
-		Cluster: strings.Repeat("c", 32),
-		Self:    member.Member{Node: member.Node{Peer: name}, Host: "host-" + name, Addrs: []string{"/addr/" + name}, Boot: h.boot, Lock: h.lock, Cache: w.opt.cache},
-		Random:  w.rng.Uint64,
-		Made:    func() string { return "2026-01-01T00:00:00Z" },
+		Params:   w.opt.params,
+		Cluster:  strings.Repeat("c", 32),
+		Self:     member.Member{Node: member.Node{Peer: name}, Host: "host-" + name, Addrs: []string{"/addr/" + name}, Boot: h.boot, Lock: h.lock, Cache: w.opt.cache},
+		Random:   w.rng.Uint64,
+		HasFence: w.opt.fence,
+		Made:     func() string { return "2026-01-01T00:00:00Z" },
 	}
 	if adapt != nil {
 		adapt(&cfg)
@@ -237,6 +239,9 @@ func (n *node) step(in member.Input) {
 		if w.chance(0.05) {
 			delay = w.between(0, 60)
 		}
+		if w.opt.slowEngine && w.chance(0.01) {
+			delay = w.between(0, 3000)
+		}
 		n.ackAt = max(n.ackAt, w.now+delay) // it obeys in order
 		w.after(n.ackAt-w.now, func() { n.acknowledge(f) })
 	}
@@ -260,8 +265,7 @@ func (n *node) step(in member.Input) {
 		n.begin(out.Storage)
 	}
 	for _, f := range out.Fence {
-		f := f
-		w.after(w.between(0, 20), func() { n.input(member.Fenced{Node: f.Node}) })
+		w.after(w.between(0, 20), func() { n.fence(f) })
 	}
 	if out.Save != nil {
 		n.host.saved = *out.Save
@@ -279,7 +283,7 @@ func (n *node) step(in member.Input) {
 // traceStep writes a step down, unless it is the ordinary course of things.
 func (n *node) traceStep(now int64, in member.Input) {
 	text := strings.TrimSpace(n.out.String())
-	quiet := n.out.Granting == n.wasGranting && n.out.Freeze == nil && n.out.Storage == nil && n.out.Synced == 0 &&
+	quiet := n.out.Granting == n.wasGranting && n.out.Freeze == nil && !isWrite(n.out.Storage) && n.out.Synced == 0 &&
 		n.out.Expelled == nil && len(n.out.Notices) == 0
 	n.wasGranting = n.out.Granting
 	switch in := in.(type) {
@@ -299,6 +303,11 @@ func (n *node) traceStep(now int64, in member.Input) {
 	n.w.logf("%s (%d) %v => live=%d granting=%v %s", n.name, now, in, max(n.out.LiveUntil-now, 0), n.out.Granting, text)
 }
 
+func isWrite(op member.Op) bool {
+	_, look := op.(member.LookOp)
+	return op != nil && !look
+}
+
 // acknowledge is the engine's answer to a freeze.
 func (n *node) acknowledge(f *member.Freeze) {
 	if !n.alive {
@@ -314,6 +323,20 @@ func (n *node) acknowledge(f *member.Freeze) {
 		n.taken = map[member.Node]bool{}
 	}
 	n.input(member.Frozen{Seq: f.Seq})
+}
+
+// fence is the driver's fence command, or syncfs.
+func (n *node) fence(f member.Fence) {
+	w := n.w
+	res := member.Fenced{Node: f.Node}
+	if !f.Dead && w.now < w.fenceFails {
+		res.Err = errors.New("exit status 1")
+	}
+	if !f.Dead {
+		w.after(w.between(0, 2000), func() { n.input(res) })
+		return
+	}
+	n.input(res)
 }
 
 // live reports whether, by its own clock, this process may grant or do I/O
@@ -361,15 +384,7 @@ func (n *node) begin(op member.Op) {
 	if slow == 0 {
 		slow = max(w.opt.slowAt, 4)
 	}
-	toServer := w.between(d.slowMin/2, slow/2)
-	if d.hangUntil > w.now {
-		toServer += d.hangUntil - w.now
-	}
-	w.after(toServer, func() {
-		if d.hangUntil > w.now { // it hangs by now
-			w.after(d.hangUntil-w.now, func() { n.perform(op, began) })
-			return
-		}
+	n.whenWell(w.between(d.slowMin/2, slow/2), func() {
 		if isLink && d.stopAt == afterLink || isLook && d.stopAt == afterListing {
 			d.stopAt = noPoint
 			n.stop(d.stopFor)
@@ -418,11 +433,37 @@ func (n *node) perform(op member.Op, began int64) {
 	if slow == 0 {
 		slow = max(w.opt.slowAt, 4)
 	}
-	reply := w.between(d.slowMin/2, slow/2)
-	if d.hangUntil > w.now {
-		reply += d.hangUntil - w.now
+	n.whenWell(w.between(d.slowMin/2, slow/2), func() { n.input(res) })
+}
+
+// hang makes the client's storage hang for d more milliseconds; 0 ends it.
+func (n *node) hang(d int64) {
+	n.w.logf("the storage of %s hangs for %d ms", n.name, d)
+	until := n.w.now + d*ms
+	if d > 0 {
+		until = max(until, n.disk.hangUntil)
 	}
-	w.after(reply, func() { n.input(res) })
+	n.disk.hangUntil = until
+	n.w.after(until-n.w.now, func() {
+		if n.disk.hangUntil <= n.w.now {
+			waiting := n.disk.waiting
+			n.disk.waiting = nil
+			for _, f := range waiting {
+				f()
+			}
+		}
+	})
+}
+
+// whenWell does f in d microseconds, or when the storage hangs no more.
+func (n *node) whenWell(d int64, f func()) {
+	n.w.after(d, func() {
+		if n.disk.hangUntil > n.w.now {
+			n.disk.waiting = append(n.disk.waiting, f)
+			return
+		}
+		f()
+	})
 }
 
 // do carries an operation out at the server, whoever asked for it.
@@ -431,6 +472,12 @@ func (w *world) do(op member.Op) error {
 	if l, ok := op.(member.LinkOp); ok && err == nil {
 		w.logf("linked: %v", l.View)
 		w.check.linked(l.View)
+		if d := w.damageNext; d > 0 {
+			w.damageNext = 0
+			w.logf("view %d is damaged for %d ms", l.View.Epoch, d)
+			w.store.Damage(l.View.Epoch, member.ErrUnreadable)
+			w.after(d*ms, func() { w.store.Damage(l.View.Epoch, nil) })
+		}
 	}
 	w.store.Forget(w.now - 2*w.opt.stale*ms - 60*second)
 	return err

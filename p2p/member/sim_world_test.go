@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
 	"dmxfs/p2p/member"
 	"dmxfs/p2p/register/registertest"
 )
@@ -30,7 +29,9 @@ type world struct {
 	store  *registertest.Store
 	boots  int
 
-	pending int // starts that are to come
+	pending    int   // starts that are to come
+	damageNext int64 // the next view that is linked is damaged for so long, in ms
+	fenceFails int64 // real time until which fence commands fail
 
 	check   checker
 	events  int
@@ -40,16 +41,18 @@ type world struct {
 
 // options of a world. The zero value of each is the ordinary case.
 type options struct {
-	seed   uint64
-	params member.Params // zero: member.Default()
-	drift  int64         // clocks of nodes differ by up to this many millionths, both ways
-	cache  int64         // S that nodes assume, in ms
-	stale  int64         // age that listings really have at most, in ms; -1: cache
-	bug    string        // a planted bug, see member.Plant
-	wire   bool          // messages are encoded and decoded
-	raw    bool          // no check of parameters
-	clones bool          // one peer can run on two hosts
-	slowAt int64         // storage operations take up to this long, in ms; 0: 4
+	seed       uint64
+	params     member.Params // zero: member.Default()
+	drift      int64         // clocks of nodes differ by up to this many millionths, both ways
+	cache      int64         // S that nodes assume, in ms
+	stale      int64         // age that listings really have at most, in ms; -1: cache
+	bug        string        // a planted bug, see member.Plant
+	wire       bool          // messages are encoded and decoded
+	raw        bool          // no check of parameters
+	slowEngine bool          // an engine may take seconds to freeze
+	fence      bool          // nodes have a fence command
+	clones     bool          // one peer can run on two hosts
+	slowAt     int64         // storage operations take up to this long, in ms; 0: 4
 }
 
 const (
@@ -271,17 +274,17 @@ type checker struct {
 	err     error
 	checks  int
 	views   int
-	top     *member.View          // the newest view of the chain
-	added   map[member.Node]bool  // every node that was ever in a view
-	dropped map[member.Node]bool  // every node that was, and is not
-	epochOf map[locks.Epoch]int64 // when each view was linked
-	free    bool                  // the rules of a chain do not hold: somebody removed .dmxfs
+	top     *member.View         // the newest view of the chain
+	added   map[member.Node]bool // every node that was ever in a view
+	dropped map[member.Node]bool // every node that was, and is not
+	reasons map[string]int       // views by reason
+	free    bool                 // the rules of a chain do not hold: somebody removed .dmxfs
 }
 
 func (c *checker) init(w *world) {
 	c.w = w
 	c.added, c.dropped = map[member.Node]bool{}, map[member.Node]bool{}
-	c.epochOf = map[locks.Epoch]int64{}
+	c.reasons = map[string]int{}
 }
 
 func (c *checker) failf(format string, args ...any) {
@@ -297,7 +300,7 @@ func (c *checker) linked(v *member.View) {
 		return // the name had been pruned: nobody may ever install this
 	}
 	c.views++
-	c.epochOf[v.Epoch] = c.w.now
+	c.reasons[v.Reason]++
 	old := c.top
 	c.top = v
 	if old == nil {
@@ -317,7 +320,9 @@ func (c *checker) linked(v *member.View) {
 		c.added[x] = true
 	}
 	for i := range old.Members {
-		if x := old.Members[i].Node; !v.Has(x) {
+		// Members of a view that could not be read may be live until the
+		// maker of the next one is: that is S1.
+		if x := old.Members[i].Node; !v.Has(x) && v.Reason != member.ReasonUnreadable {
 			c.dropped[x] = true
 		}
 	}

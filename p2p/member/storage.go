@@ -11,6 +11,7 @@ import (
 type disk struct {
 	busy    Op    // the one operation under way
 	due     int64 // when a look is due
+	wrote   bool  // the last operation was not a look
 	began   int64 // the start of the last look that did not fail
 	seen    bool  // there was one
 	prune   bool  // this node made the view: it cleans up
@@ -67,12 +68,14 @@ func (m *Machine) storage() {
 		d.due = m.now + interval
 		d.busy = op
 	}
+	// Neither looks nor writes may starve when each takes longer than it should.
+	lookFirst := d.wrote && m.now >= d.due
 	switch {
 	case p != nil && p.stage == stageLink && m.now >= p.at:
 		d.busy = LinkOp{View: p.view, File: p.file}
 	case p != nil && p.stage != stageLink && m.now >= p.at:
 		look()
-	case m.now >= d.due+interval: // writing must not keep it from looking
+	case lookFirst:
 		look()
 	case len(d.answers) > 0 && m.st != StateOut:
 		c := d.answers[0]
@@ -93,6 +96,10 @@ func (m *Machine) storage() {
 		} else {
 			d.busy = PruneOp{} // old asks and the like
 		}
+	}
+	if d.busy != nil {
+		_, isLook := d.busy.(LookOp)
+		d.wrote = !isLook
 	}
 	m.out.Storage = d.busy
 }
