@@ -24,6 +24,7 @@ func Plant(m *Machine, bug string) {
 		"replaceAnybody":        &b.replaceAnybody,
 		"syncOnce":              &b.syncOnce,
 		"admitPartial":          &b.admitPartial,
+		"noHolding":             &b.noHolding,
 		"keepJoiners":           &b.keepJoiners,
 	}[bug] = true
 }

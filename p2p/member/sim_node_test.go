@@ -59,6 +59,7 @@ type client struct {
 	done       float64 // of these, part that are carried out,
 	late       float64 // and part that are carried out after the error
 	lateBy     int64   // ms at most
+	stale      int64   // ms that its listings are old, at least
 	stopAt     point   // stop the process there, once
 	stopFor    int64   // ms
 	brokenFrom int64
@@ -406,10 +407,11 @@ func (n *node) perform(op member.Op, began int64) {
 			res.Err = errIO
 			break
 		}
-		at := w.now
+		age := d.stale * ms
 		if w.opt.stale > 0 {
-			at -= w.rng.Int64N(w.opt.stale*ms + 1)
+			age = max(age, w.rng.Int64N(w.opt.stale*ms+1))
 		}
+		at := w.now - age
 		res.Look = w.store.Look(at, o)
 		res.Look.Began = began
 	default:

@@ -24,5 +24,6 @@ type variant struct {
 	replaceAnybody        bool // replace without a proof of death
 	syncOnce              bool // SYNC is not repeated
 	admitPartial          bool // one welcome is enough
+	noHolding             bool // grant at once above a view that nobody could read
 	keepJoiners           bool // newcomers of e count at e+1
 }
