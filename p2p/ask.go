@@ -74,7 +74,7 @@ func (t *Transport) ask(ctx context.Context, to peer.ID, question []byte) ([]byt
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := t.open(ctx, to, askProtocol)
+	s, err := t.open(ctx, r, askProtocol)
 	if err != nil {
 		return nil, err
 	}

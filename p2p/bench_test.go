@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"slices"
@@ -26,18 +25,6 @@ import (
 // frame of a bare stream, which is what the channel is compared with.
 
 const echoEnv = "DMXFS_P2P_ECHO" // peer ID of the one who measures, and the secret
-
-func TestMain(m *testing.M) {
-	LogLibraries(slog.New(slog.DiscardHandler))
-	if arg := os.Getenv(echoEnv); arg != "" {
-		if err := echo(arg); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
 
 // bareNetwork takes streams of a protocol of its own past the transport.
 type bareNetwork struct {

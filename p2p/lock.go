@@ -115,7 +115,7 @@ func (t *Transport) sessionFailed(v *view, s *outSession, err error) {
 // carry opens a stream and writes the session's frames to it until it fails.
 // It reports whether the receiver had welcomed it.
 func (t *Transport) carry(v *view, s *outSession, r *remote) (welcomed bool, err error) {
-	st, err := t.open(v.ctx, s.peer, lockProtocol)
+	st, err := t.open(v.ctx, r, lockProtocol)
 	if err != nil {
 		return false, err
 	}

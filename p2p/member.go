@@ -130,7 +130,7 @@ func (t *Transport) writeMember(r *remote) {
 // openMember opens the stream and greets. The other direction of a member
 // stream is not used.
 func (t *Transport) openMember(r *remote) Stream {
-	s, err := t.open(r.ctx, r.id, memberProtocol)
+	s, err := t.open(r.ctx, r, memberProtocol)
 	if err == nil {
 		if err = writeWithin(s, appendPreamble(nil, kindMember), mailAge); err != nil {
 			_ = s.Reset()

@@ -26,6 +26,8 @@ type remote struct {
 	// slow is set while the next dial is further away than a peer that there
 	// is something to say to should wait.
 	slow atomic.Bool
+	// answered is set when the peer has taken a stream: it admits this node.
+	answered atomic.Bool
 	// reopen is set by a new connection: the member channel moves to it.
 	reopen atomic.Bool
 
@@ -153,7 +155,7 @@ const (
 	firstPause = 50 * time.Millisecond
 	fastPause  = 500 * time.Millisecond // limit while there is something to say
 	slowPause  = 15 * time.Second
-	steady     = time.Second // a connection that lived so long was a good one
+	steady     = time.Second // a connection that lived so long was good, even if unused
 )
 
 // pause is the pause after the n-th dial in a row that failed, n from 0.
@@ -182,22 +184,28 @@ func (t *Transport) dial(r *remote) {
 			return
 		}
 		start := time.Now()
+		r.answered.Store(false)
 		err := t.net.Connect(r.ctx, r.id)
 		if r.ctx.Err() != nil {
 			return
 		}
 		if err == nil {
 			// A peer that does not admit this node can tell so only by closing
-			// the connection: one that ends at once counts as failed.
+			// the connection: one that ends at once, unused, counts as failed.
 			if t.await(r.ctx, r, func() bool { return !r.connected }) != nil {
 				return
 			}
-			if time.Since(start) >= steady {
+			switch {
+			case time.Since(start) >= steady:
 				failed = 0
 				r.setDial(nil)
 				continue
-			}
-			if err = errEndedAtOnce; failed >= 2 { // not by chance
+			case r.answered.Load():
+				failed = 0
+				err = errEndedAtOnce
+			case failed < 2: // by chance
+				err = errEndedAtOnce
+			default:
 				err = errTurnedAway
 			}
 		}

@@ -53,7 +53,7 @@ func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 	if err := t.awaitConnected(ctx, r); err != nil {
 		return err
 	}
-	s, err := t.open(ctx, out.peer, syncProtocol)
+	s, err := t.open(ctx, r, syncProtocol)
 	if err != nil {
 		return err
 	}

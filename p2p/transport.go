@@ -155,13 +155,16 @@ func (t *Transport) spawn(f func()) {
 }
 
 // open opens a stream and logs, once in a while, what needs a person.
-func (t *Transport) open(ctx context.Context, p peer.ID, proto protocol.ID) (Stream, error) {
+func (t *Transport) open(ctx context.Context, r *remote, proto protocol.ID) (Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	s, err := t.net.Open(ctx, p, proto)
-	if errors.Is(err, ErrProtocol) {
-		t.log.Warn("protocol:"+string(p), "a peer runs another version of dmxfs: update the older of the two",
-			"peer", p, "protocol", proto, "err", err)
+	s, err := t.net.Open(ctx, r.id, proto)
+	switch {
+	case err == nil:
+		r.answered.Store(true)
+	case errors.Is(err, ErrProtocol):
+		t.log.Warn("protocol:"+string(r.id), "a peer runs another version of dmxfs: update the older of the two",
+			"peer", r.id, "protocol", proto, "err", err)
 	}
 	return s, err
 }

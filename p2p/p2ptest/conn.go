@@ -63,7 +63,10 @@ func connect(dialer, other *Endpoint) bool {
 	now := time.Now()
 	for i, e := range []*Endpoint{dialer, other} {
 		x := &end{c: c, e: e, opened: now, streams: make(map[uint64]*stream), inbound: i == 1}
-		x.ctx, x.cancel = context.WithCancelCause(e.ctx)
+		e.mu.Lock()
+		base := e.ctx
+		e.mu.Unlock()
+		x.ctx, x.cancel = context.WithCancelCause(base)
 		x.flow.wake = make(chan struct{}, 1)
 		c.ends[i] = x
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,13 +22,15 @@ type Endpoint struct {
 	n  *Network
 	id peer.ID
 
-	evMu sync.Mutex // orders Opened and Closed; taken before mu
+	ready chan struct{}
+	evMu  sync.Mutex // orders Opened and Closed; taken before mu
 
 	mu      sync.Mutex
 	ev      p2p.Events // nil before Run
 	ctx     context.Context
 	conns   map[peer.ID][]*end // the newest last
-	wg      sync.WaitGroup     // Add only under mu, while running
+	revoked []peer.ID
+	wg      sync.WaitGroup // Add only under mu, while running
 	running bool
 }
 
@@ -42,20 +45,58 @@ func (e *Endpoint) SetAddrs(peer.AddrInfo) {}
 // Addrs is a name for people.
 func (e *Endpoint) Addrs(p peer.ID) []string { return []string{"memory " + p.ShortString()} }
 
+// The methods that follow are not of [p2p.Network]. They are those of
+// [p2p.Host] that a driver needs beside it.
+
+// Ready is closed when Run has begun.
+func (e *Endpoint) Ready() <-chan struct{} { return e.ready }
+
+// Record stands for a signed peer record. It is not signed.
+func (e *Endpoint) Record() ([]byte, error) { return []byte(recordPrefix + e.id.String()), nil }
+
+// AddRecord reads what Record makes.
+func (e *Endpoint) AddRecord(b []byte) (peer.ID, error) {
+	name, ok := strings.CutPrefix(string(b), recordPrefix)
+	if !ok {
+		return "", p2p.ErrBadRecord
+	}
+	p, err := peer.Decode(name)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", p2p.ErrBadRecord, err)
+	}
+	return p, nil
+}
+
+const recordPrefix = "p2ptest record of "
+
+// Revoke ends the connections to peers, and lets them make no new ones.
+func (e *Endpoint) Revoke(peers []peer.ID) {
+	e.mu.Lock()
+	e.revoked = slices.Clone(peers)
+	e.mu.Unlock()
+	for _, p := range peers {
+		e.n.Break(e.id, p)
+	}
+}
+
 // Run serves until ctx is done.
 func (e *Endpoint) Run(ctx context.Context, ev p2p.Events) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	e.mu.Lock()
+	e.ev, e.ctx, e.running = ev, ctx, true
+	e.mu.Unlock()
 	e.n.mu.Lock()
 	if e.n.endpoints[e.id] != nil {
 		e.n.mu.Unlock()
+		e.mu.Lock()
+		e.running = false
+		e.mu.Unlock()
 		return fmt.Errorf("p2ptest: %s is running already", e.id)
 	}
 	e.n.endpoints[e.id] = e
 	e.n.mu.Unlock()
-	e.mu.Lock()
-	e.ev, e.ctx, e.running = ev, ctx, true
-	e.mu.Unlock()
+	close(e.ready)
 
 	<-ctx.Done()
 
@@ -109,10 +150,19 @@ func (e *Endpoint) Connect(ctx context.Context, p peer.ID) error {
 	if other == nil {
 		return errors.New("p2ptest: dial: connection refused")
 	}
-	if !connect(e, other) {
+	switch {
+	case e.rejects(p):
+		return fmt.Errorf("p2ptest: dial: %w: %s is revoked", p2p.ErrRefused, p)
+	case other.rejects(e.id) || !connect(e, other):
 		return errors.New("p2ptest: dial: connection refused")
 	}
 	return nil
+}
+
+func (e *Endpoint) rejects(p peer.ID) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Contains(e.revoked, p)
 }
 
 // travel waits as long as something takes from one peer to another.
@@ -142,7 +192,7 @@ func (e *Endpoint) add(x *end) bool {
 	e.evMu.Lock()
 	defer e.evMu.Unlock()
 	e.mu.Lock()
-	if !e.running {
+	if !e.running || slices.Contains(e.revoked, x.peer) {
 		e.mu.Unlock()
 		return false
 	}

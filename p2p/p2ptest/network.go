@@ -65,7 +65,7 @@ func New(seed uint64, usual Link) *Network {
 // called. A peer has one at a time: the next one can run when the one before
 // has ended.
 func (n *Network) Endpoint(id peer.ID) *Endpoint {
-	return &Endpoint{n: n, id: id, conns: make(map[peer.ID][]*end)}
+	return &Endpoint{n: n, id: id, ready: make(chan struct{}), conns: make(map[peer.ID][]*end)}
 }
 
 // Set sets the link from one peer to another, in this direction only.
