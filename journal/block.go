@@ -14,12 +14,16 @@ import (
 )
 
 // A block is the value of one entry of the store: several records, compressed
-// together. It is the unit of writing, of deletion and of damage.
+// together. It is the unit of writing, of deletion and of damage. It tells its
+// own length and place, so that blocks can be found in what is left of a
+// damaged database, see rebuild.go.
 //
-//	byte  0     version
-//	byte  1     flags
-//	bytes 2-5   CRC-32C of all else, big-endian
-//	            first, last - first, count, gap, floor, age,
+//	bytes 0-1   "dJ"
+//	byte  2     version
+//	byte  3     flags
+//	bytes 4-7   CRC-32C of all else, big-endian
+//	            the length of all that follows, and then
+//	            first, last - first, part, count, gap, floor, age,
 //	            time (zigzag), time - oldest, newest - time, node
 //	            the records, each behind its length; compressed by S2 as one
 //
@@ -31,6 +35,7 @@ type block struct {
 	// first and last are the sequence numbers that the block accounts for. A
 	// state block accounts for none: first is where it stands, and last too.
 	first, last uint64
+	part        uint16 // of a state
 	count       int
 	// gap: as many numbers before first were given to records that had to be
 	// dropped. If more are missing, something was lost.
@@ -55,7 +60,8 @@ const (
 	flagClosed = 8 // a state block: the journal was closed here
 	flagsKnown = flagS2 | flagState | flagMore | flagClosed
 
-	blockHeader = 6 // up to the end of the checksum
+	blockMagic  = "dJ"
+	blockHeader = 8 // up to the end of the checksum
 
 	// A block is full at either. Damage to one byte costs at most these.
 	blockRecords = 128
@@ -73,53 +79,84 @@ var (
 	errVersion  = errors.New("written by a newer version")
 )
 
+// key is the place of b in the store.
+func (b *block) key() blockKey {
+	if b.state() {
+		return blockKey{seq: b.first, kind: kindState, part: b.part}
+	}
+	return blockKey{seq: b.first, kind: kindRecords}
+}
+
+// blockBuffers is memory that is used again for each block.
+type blockBuffers struct{ head, body []byte }
+
 // appendBlock appends the encoding of b, whose body is not yet compressed.
-func appendBlock(dst []byte, b *block, scratch *[]byte) []byte {
+func appendBlock(dst []byte, b *block, buf *blockBuffers) []byte {
 	body := b.body
-	if n := s2.MaxEncodedLen(len(body)); cap(*scratch) < n {
-		*scratch = make([]byte, n)
+	if n := s2.MaxEncodedLen(len(body)); cap(buf.body) < n {
+		buf.body = make([]byte, n)
 	}
 	flags := b.flags
-	if z := s2.Encode((*scratch)[:cap(*scratch)], body); len(z) < len(body) {
+	if z := s2.Encode(buf.body[:cap(buf.body)], body); len(z) < len(body) {
 		body, flags = z, flags|flagS2
 	}
+	h := wire.Uint(buf.head[:0], b.first)
+	h = wire.Uint(h, b.last-b.first)
+	h = wire.Uint(h, b.part)
+	h = wire.Uint(h, uint(b.count))
+	h = wire.Uint(h, b.gap)
+	h = wire.Uint(h, b.floor)
+	h = wire.Uint(h, b.age)
+	h = wire.Uint(h, zigzag(b.time))
+	h = wire.Uint(h, uint64(b.time-b.oldest))
+	h = wire.Uint(h, uint64(b.newest-b.time))
+	h = wire.String(h, b.node)
+	buf.head = h
+
 	at := len(dst)
+	dst = append(dst, blockMagic...)
 	dst = append(dst, blockVersion, flags, 0, 0, 0, 0)
-	dst = wire.Uint(dst, b.first)
-	dst = wire.Uint(dst, b.last-b.first)
-	dst = wire.Uint(dst, uint(b.count))
-	dst = wire.Uint(dst, b.gap)
-	dst = wire.Uint(dst, b.floor)
-	dst = wire.Uint(dst, b.age)
-	dst = wire.Uint(dst, zigzag(b.time))
-	dst = wire.Uint(dst, uint64(b.time-b.oldest))
-	dst = wire.Uint(dst, uint64(b.newest-b.time))
-	dst = wire.String(dst, b.node)
+	dst = wire.Uint(dst, uint(len(h)+len(body)))
+	dst = append(dst, h...)
 	dst = append(dst, body...)
-	binary.BigEndian.PutUint32(dst[at+2:], checksum(dst[at:]))
+	binary.BigEndian.PutUint32(dst[at+4:], checksum(dst[at:]))
 	return dst
 }
 
 func checksum(v []byte) uint32 {
-	return crc32.Update(crc32.Checksum(v[:2], castagnoli), castagnoli, v[blockHeader:])
+	return crc32.Update(crc32.Checksum(v[:4], castagnoli), castagnoli, v[blockHeader:])
+}
+
+// blockLen is the length of the block that v begins with, or 0.
+func blockLen(v []byte) int {
+	if len(v) < blockHeader || string(v[:2]) != blockMagic {
+		return 0
+	}
+	n, k := binary.Uvarint(v[blockHeader:])
+	if k <= 0 || n > uint64(len(v)-blockHeader-k) {
+		return 0
+	}
+	return blockHeader + k + int(n)
 }
 
 // parseBlock reads the head of a block. Its body shares memory with v and
 // stays compressed until [block.records].
 func parseBlock(v []byte) (block, error) {
-	if len(v) < blockHeader {
+	if len(v) == 0 || blockLen(v) != len(v) {
 		return block{}, wire.ErrShort
 	}
-	if binary.BigEndian.Uint32(v[2:]) != checksum(v) {
+	if binary.BigEndian.Uint32(v[4:]) != checksum(v) {
 		return block{}, errChecksum
 	}
-	if v[0] > blockVersion {
+	if v[2] > blockVersion {
 		return block{}, errVersion
 	}
 	// What follows was once written like this, or is the work of an enemy.
 	in := wire.NewReader(v[blockHeader:])
-	b := block{flags: v[1], first: in.Uint()}
+	in.Uint() // the length
+	b := block{flags: v[3], first: in.Uint()}
 	b.last = b.first + in.Max(math.MaxUint64-b.first)
+	b.part = uint16(in.Max(math.MaxUint16))
 	b.count = int(in.Max(maxBody))
 	b.gap = in.Max(b.first)
 	b.floor = in.Uint()
@@ -132,7 +169,7 @@ func parseBlock(v []byte) (block, error) {
 	switch err := in.Err(); {
 	case err != nil:
 		return block{}, err
-	case v[0] != blockVersion || b.flags&^flagsKnown != 0 || b.oldest > b.time || b.time > b.newest:
+	case v[2] != blockVersion || b.flags&^flagsKnown != 0 || b.oldest > b.time || b.time > b.newest:
 		return block{}, wire.ErrForm
 	}
 	return b, nil

@@ -16,19 +16,17 @@ type blockWriter struct {
 	// next is the number after the last record's.
 	next uint64
 
-	cur     block // what is being gathered; its body is in body
-	ctx     blockContext
-	body    []byte
-	one     []byte // the record at hand
-	scratch []byte // for compression
-	out     []byte // finished blocks, one after the other
-	ends    []blockEnd
-	parts   uint16 // of the state that is being written
+	cur  block // what is being gathered; its body is in body
+	ctx  blockContext
+	body []byte
+	one  []byte // the record at hand
+	bufs blockBuffers
+	out  []byte // finished blocks, one after the other
+	ends []blockEnd
 }
 
 // blockEnd tells a finished block in out.
 type blockEnd struct {
-	key  blockKey
 	head block // without its body
 	end  int
 }
@@ -77,16 +75,16 @@ func (w *blockWriter) append(r *Record) {
 // finish ends the current block of records, if there is one.
 func (w *blockWriter) finish() {
 	if w.cur.count > 0 {
-		w.emit(blockKey{seq: w.cur.first, kind: kindRecords})
+		w.emit()
 	}
 }
 
-func (w *blockWriter) emit(k blockKey) {
+func (w *blockWriter) emit() {
 	w.cur.node, w.cur.age, w.cur.floor = w.node, w.age, w.floor
 	w.cur.body = w.body
-	w.out = appendBlock(w.out, &w.cur, &w.scratch)
+	w.out = appendBlock(w.out, &w.cur, &w.bufs)
 	w.cur.body = nil
-	w.ends = append(w.ends, blockEnd{key: k, head: w.cur, end: len(w.out)})
+	w.ends = append(w.ends, blockEnd{head: w.cur, end: len(w.out)})
 	w.body = w.body[:0]
 	w.cur = block{}
 }
@@ -99,7 +97,7 @@ func (w *blockWriter) state(at uint64, closed bool, open []*Record) {
 		flags |= flagClosed
 	}
 	for part := uint16(0); ; part++ {
-		w.cur = block{flags: flags, first: at, last: at}
+		w.cur = block{flags: flags, first: at, last: at, part: part}
 		n := 0
 		for n < len(open) && w.cur.count < blockRecords && len(w.body) < blockSize {
 			w.append(open[n])
@@ -109,7 +107,7 @@ func (w *blockWriter) state(at uint64, closed bool, open []*Record) {
 		if len(open) > 0 {
 			w.cur.flags |= flagMore
 		}
-		w.emit(blockKey{seq: at, kind: kindState, part: part})
+		w.emit()
 		if len(open) == 0 {
 			return
 		}
@@ -120,7 +118,7 @@ func (w *blockWriter) state(at uint64, closed bool, open []*Record) {
 func (w *blockWriter) pairs(to []pair) []pair {
 	begin := 0
 	for _, e := range w.ends {
-		to = append(to, pair{key: e.key.bytes(), value: w.out[begin:e.end]})
+		to = append(to, pair{key: e.head.key().bytes(), value: w.out[begin:e.end]})
 		begin = e.end
 	}
 	return to

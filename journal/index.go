@@ -43,14 +43,14 @@ type extent struct {
 const entrySize = 48
 
 // add takes account of a block that was stored.
-func (x *index) add(k blockKey, b *block, size int) {
+func (x *index) add(b *block, size int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	n := int64(size + entrySize)
 	x.bytes += n
 	x.floor = max(x.floor, b.floor)
 	if b.state() {
-		x.state, x.hasState = k.seq, b.flags&flagMore == 0
+		x.state, x.hasState = b.first, b.flags&flagMore == 0
 	} else {
 		x.end = b.last + 1
 		x.records += uint64(b.count)

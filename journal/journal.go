@@ -135,36 +135,55 @@ func Open(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	st, err := openDatabase(d, o.Logger)
+	st, damaged, err := openDatabase(d, o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", errors.Join(err, d.release()))
 	}
 	j := newJournal(st, o)
 	j.dir = d
+	j.recovery.Rebuilt = damaged
 	if err := j.begin(); err != nil {
 		return nil, fmt.Errorf("journal: %w", errors.Join(err, st.close(), d.release()))
 	}
 	return j, nil
 }
 
-// openDatabase opens the database of a journal for writing.
-func openDatabase(d *directory, log *slog.Logger) (*badgerStore, error) {
+// openDatabase opens the database of a journal for writing. When it is damaged
+// so much that Badger can't, it is made anew of what is left, and damaged is
+// where the old one is kept.
+func openDatabase(d *directory, log *slog.Logger) (st *badgerStore, damaged string, err error) {
+	if err := finishRebuild(d); err != nil {
+		return nil, "", err
+	}
 	if err := os.MkdirAll(d.db(), 0o700); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := space(d.db(), roomNeeded); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	st, err := openBadgerStore(d.db(), log)
-	if err != nil {
-		return nil, d.cantOpen(err)
+	if err = checkDatabase(d.db()); err == nil {
+		st, err = openBadgerStore(d.db(), log)
 	}
-	return st, nil
+	if err = d.cantOpen(err); !errors.Is(err, ErrDamaged) {
+		return st, "", err
+	}
+	log.Warn("the journal's database is damaged; a new one is made of what is left", "directory", d.path, "error", err)
+	damaged, rerr := d.rebuild(log)
+	if rerr == nil {
+		st, rerr = openBadgerStore(d.db(), log)
+	}
+	if rerr != nil {
+		return nil, "", fmt.Errorf("%w; to make a new one of what is left failed, too: %w", err, rerr)
+	}
+	return st, damaged, nil
 }
 
 // cantOpen is the error of a database that Badger can't open. Most of Badger's
 // errors can't be told apart, so what is left is called damage.
 func (d *directory) cantOpen(err error) error {
+	if err == nil {
+		return nil
+	}
 	for _, e := range []error{fs.ErrPermission, unix.EROFS, unix.EMFILE, unix.ENFILE, unix.ENOSPC, unix.ENOMEM} {
 		if errors.Is(err, e) {
 			return fmt.Errorf("its database can't be opened: %w", err)

@@ -80,7 +80,7 @@ func (m *memStore) drop(from, to blockKey) error {
 	defer m.mu.Unlock()
 	i, _ := m.search(from.bytes())
 	j, _ := m.search(to.bytes())
-	m.pairs = slices.Delete(m.pairs, i, j)
+	m.pairs = slices.Delete(m.pairs, i, max(i, j))
 	return err
 }
 

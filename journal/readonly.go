@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 )
 
@@ -41,18 +42,17 @@ func OpenReadOnly(dir string, o Options) (*Journal, error) {
 
 // openToRead opens the database read-only, and lets other readers in.
 func openToRead(d *directory, log *slog.Logger) (*badgerStore, error) {
-	s := &badgerStore{opt: badgerOptions(d.db(), log).WithReadOnly(true), log: log}
-	err := s.open()
-	// After a crash Badger can't open its log for reading only, since it has
-	// to cut it; nor a log that was just created.
-	if err != nil && (strings.Contains(err.Error(), "Log truncate required") ||
-		strings.Contains(err.Error(), "Create a new file")) {
+	closed, err := d.closed()
+	if err != nil {
+		return nil, err
+	}
+	if !closed {
 		if err := d.mend(log); err != nil {
 			return nil, fmt.Errorf("the last daemon did not close the journal, and it can't be put in order: %w", err)
 		}
-		err = s.open()
 	}
-	if err != nil {
+	s := &badgerStore{opt: badgerOptions(d.db(), log).WithReadOnly(true), log: log}
+	if err := s.open(); err != nil {
 		return nil, d.cantOpen(err)
 	}
 	if d.alone {
@@ -63,12 +63,36 @@ func openToRead(d *directory, log *slog.Logger) (*badgerStore, error) {
 	return s, nil
 }
 
+// closed reports whether Badger can open the database without a write. It can't
+// when there is the log of a memory table, which it has to cut behind the last
+// whole entry, or a file that is empty since its maker died; nor when there is
+// damage.
+func (d *directory) closed() (bool, error) {
+	files, err := os.ReadDir(d.db())
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil // see finishRebuild
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if err != nil {
+			return false, err
+		}
+		if strings.HasSuffix(f.Name(), ".mem") || info.Size() == 0 {
+			return false, nil
+		}
+	}
+	return checkDatabase(d.db()) == nil, nil
+}
+
 // mend opens the database for writing, and closes it.
 func (d *directory) mend(log *slog.Logger) error {
 	if !d.alone {
 		return fmt.Errorf("%w: another process reads it", ErrInUse)
 	}
-	st, err := openDatabase(d, log)
+	st, _, err := openDatabase(d, log)
 	if err != nil {
 		return err
 	}

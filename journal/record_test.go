@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -290,9 +291,8 @@ func TestEveryFlippedBitIsFound(t *testing.T) {
 
 func TestBlockOfANewerVersion(t *testing.T) {
 	_, v := blockOf(t, samples(1)...)
-	v[0] = blockVersion + 1
-	sum := checksum(v)
-	v[2], v[3], v[4], v[5] = byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum)
+	v[2] = blockVersion + 1
+	binary.BigEndian.PutUint32(v[4:], checksum(v))
 	if _, err := readBlock(v); !errors.Is(err, errVersion) {
 		t.Error(err)
 	}
@@ -334,17 +334,20 @@ func TestBlocksAreBounded(t *testing.T) {
 // the reader, nor cost more memory than a block may have.
 func FuzzBlock(f *testing.F) {
 	_, v := blockOf(f, samples(5)...)
-	f.Add(v[0], v[1], v[blockHeader:])
+	seed := func(v []byte) {
+		n, k := binary.Uvarint(v[blockHeader:])
+		f.Add(v[2], v[3], n, v[blockHeader+k:])
+	}
+	seed(v)
 	w := blockWriter{}
 	r := samples(1)
 	w.state(9, true, []*Record{&r[0]})
-	v = w.pairs(nil)[0].value
-	f.Add(v[0], v[1], v[blockHeader:])
-	f.Add(byte(1), byte(0), []byte{})
-	f.Fuzz(func(t *testing.T, version, flags byte, rest []byte) {
-		v := append([]byte{version, flags, 0, 0, 0, 0}, rest...)
-		sum := checksum(v)
-		v[2], v[3], v[4], v[5] = byte(sum>>24), byte(sum>>16), byte(sum>>8), byte(sum)
+	seed(w.pairs(nil)[0].value)
+	f.Add(byte(1), byte(0), uint64(0), []byte{})
+	f.Fuzz(func(t *testing.T, version, flags byte, size uint64, rest []byte) {
+		v := append([]byte(blockMagic), version, flags, 0, 0, 0, 0)
+		v = append(binary.AppendUvarint(v, size), rest...)
+		binary.BigEndian.PutUint32(v[4:], checksum(v))
 		b, err := parseBlock(v)
 		if err != nil {
 			return

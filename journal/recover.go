@@ -20,6 +20,9 @@ type Recovery struct {
 	Lost, Withdrawn []Record
 	// Damaged are parts of the journal that can't be read any more.
 	Damaged []Damage
+	// Rebuilt: the database was damaged, and was made anew of what is left.
+	// The damaged one is kept here; it can be deleted.
+	Rebuilt string
 }
 
 const (
@@ -61,6 +64,9 @@ func (j *Journal) recover() error {
 	if !j.recovery.Clean {
 		j.closeOpen(now)
 	}
+	if old := j.recovery.Rebuilt; old != "" {
+		j.Append(Record{Event: Note, Reason: "the journal's database was damaged and made anew of what is left; the old one is " + old})
+	}
 	j.noteDamage(j.recovery.Damaged)
 	return nil
 }
@@ -69,6 +75,7 @@ func (j *Journal) recover() error {
 type survey struct {
 	any    bool
 	first  uint64 // number of the first block
+	begin  uint64 // number of the first record; 0: there is none
 	last   block  // head of the last block
 	closed bool   // it says that the journal was closed, and nothing open
 	newest int64  // wall clock of the newest record, Unix nanoseconds
@@ -117,10 +124,13 @@ func (j *Journal) load() (survey, error) {
 			note(seq.damaged(k, err))
 			return true
 		}
-		x.add(k, &b, len(v))
+		x.add(&b, len(v))
 		s.last = b
 		s.last.body = nil
 		if !b.state() {
+			if s.begin == 0 {
+				s.begin = b.first - b.gap
+			}
 			note(seq.block(&b))
 			s.newest = max(s.newest, b.newest)
 		} else if s.parts.add(k, &b) {
@@ -130,6 +140,9 @@ func (j *Journal) load() (survey, error) {
 		return true
 	})
 	note(seq.end(0))
+	if start := max(x.floor, 1); s.begin > start {
+		note(Damage{First: start, Last: s.begin - 1, Err: errMissing}, true)
+	}
 	x.end = max(x.end, seq.next)
 	x.state, x.hasState = s.state, s.hasState
 	x.cut(x.floor)
@@ -139,7 +152,7 @@ func (j *Journal) load() (survey, error) {
 // checkBlock parses the block that is stored under k.
 func checkBlock(k blockKey, v []byte) (block, error) {
 	b, err := parseBlock(v)
-	if err == nil && (b.first != k.seq || b.state() != (k.kind == kindState)) {
+	if err == nil && b.key() != k {
 		err = errors.New("it is in the place of another one")
 	}
 	return b, err

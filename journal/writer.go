@@ -234,7 +234,7 @@ func (w *writer) store() error {
 	}
 	for i, e := range w.w.ends {
 		size := len(w.prs[i].value)
-		w.idx.add(e.key, &e.head, size)
+		w.idx.add(&e.head, size)
 		w.sinceState += int64(size + entrySize)
 	}
 	clear(w.prs)

@@ -1,0 +1,436 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dgraph-io/badger/v4/options"
+	"pgregory.net/rapid"
+)
+
+func testOptions() Options { return Options{Cluster: "c1", Mount: "/shared", Node: "n1"} }
+
+// openDir opens the journal in dir; it is closed with the test.
+func openDir(t testing.TB, dir string, o Options) *Journal {
+	t.Helper()
+	j, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+func syncNow(t testing.TB, j *Journal) {
+	t.Helper()
+	if err := j.Sync(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeNow(t testing.TB, j *Journal) {
+	t.Helper()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Both stores do what the comments of the interface say.
+func TestStores(t *testing.T) {
+	openers := map[string]func(t *testing.T) store{
+		"memory": func(*testing.T) store { return &memStore{} },
+		"badger": func(t *testing.T) store {
+			s, err := openBadgerStore(t.TempDir(), slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+	}
+	for name, open := range openers {
+		t.Run(name, func(t *testing.T) { testStore(t, open(t)) })
+	}
+}
+
+func testStore(t *testing.T, s store) {
+	defer func() {
+		if err := s.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	r := rand.New(rand.NewPCG(1, 2))
+	model := map[blockKey][]byte{}
+	check := func(from, to blockKey) {
+		t.Helper()
+		var want, got []string
+		for k, v := range model {
+			if bytes.Compare(k.bytes(), from.bytes()) >= 0 && bytes.Compare(k.bytes(), to.bytes()) < 0 {
+				want = append(want, string(k.bytes())+string(v))
+			}
+		}
+		slices.Sort(want)
+		if err := s.scan(from, to, func(k blockKey, v []byte) bool {
+			got = append(got, string(k.bytes())+string(v))
+			return true
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%+v to %+v: %d entries, want %d", from, to, len(got), len(want))
+		}
+	}
+	if err := s.room(); err != nil {
+		t.Skip(err)
+	}
+	key := func() blockKey {
+		return blockKey{seq: uint64(r.IntN(2000)), kind: uint8(r.IntN(2)), part: uint16(r.IntN(2))}
+	}
+	for round := range 40 {
+		var pairs []pair
+		for range 1 + r.IntN(50) {
+			k, v := key(), make([]byte, r.IntN(9000))
+			for i := range v {
+				v[i] = byte(r.Uint32())
+			}
+			model[k] = bytes.Clone(v)
+			pairs = append(pairs, pair{k.bytes(), v})
+		}
+		if err := s.write(pairs); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pairs {
+			clear(p.key) // the memory is ours again
+			clear(p.value)
+		}
+		if round%7 == 6 {
+			from, to := before(uint64(r.IntN(2000))), before(uint64(r.IntN(2000)))
+			if err := s.drop(from, to); err != nil {
+				t.Fatal(err)
+			}
+			for k := range model {
+				if k.seq >= from.seq && k.seq < to.seq {
+					delete(model, k)
+				}
+			}
+		}
+		if round%5 == 4 {
+			if err := s.sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check(key(), key())
+		check(blockKey{}, endKey)
+	}
+	n := 0
+	if err := s.scan(blockKey{}, endKey, func(blockKey, []byte) bool { n++; return n < 3 }); err != nil || n != 3 {
+		t.Errorf("scan went on to %d, %v", n, err)
+	}
+}
+
+// The prefixes cover what they should and nothing else.
+func TestPrefixes(t *testing.T) {
+	covered := func(ps [][]byte, n uint64) int {
+		c := 0
+		for _, p := range ps {
+			if bytes.HasPrefix(before(n).bytes()[:8], p) {
+				c++
+			}
+		}
+		return c
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		num := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 1<<20),
+			rapid.Map(rapid.IntRange(0, 63), func(i int) uint64 { return 1 << i }),
+			rapid.Just(uint64(1<<64-1)))
+		from, to := num.Draw(t, "from"), num.Draw(t, "to")
+		ps := prefixes(from, to)
+		if len(ps) > 16*255 {
+			t.Fatalf("%d prefixes", len(ps))
+		}
+		try := []uint64{0, from - 1, from, from + 1, from | 0xff, from | 0xffff, to - 1, to, to + 1, to &^ 0xff, to &^ 0xffff,
+			1<<64 - 1, num.Draw(t, "n"), from + num.Draw(t, "d")/2}
+		for _, n := range try {
+			want := 0
+			if from <= n && n < to {
+				want = 1
+			}
+			if got := covered(ps, n); got != want {
+				t.Fatalf("[%#x, %#x): %#x is covered %d times", from, to, n, got)
+			}
+		}
+	})
+}
+
+// What the promises and the sizes rest on.
+func TestBadgerOptions(t *testing.T) {
+	o := badgerOptions("d", slog.Default())
+	for what, ok := range map[string]bool{
+		"the store syncs by itself":           !o.SyncWrites,
+		"no compactor runs by itself":         o.NumCompactors == 0,
+		"blocks are not compressed twice":     o.Compression == options.None,
+		"no cache":                            o.BlockCacheSize == 0 && o.IndexCacheSize == 0,
+		"nothing goes to the value log":       o.ValueThreshold > maxBody+1024 && o.ValueThreshold <= 15*o.MemTableSize/100,
+		"a batch fits into a transaction":     batchBytes+maxBody+4096 < 15*o.MemTableSize/100,
+		"a log is preallocated as far as":     roomLog >= o.MemTableSize*115/100+4096 && roomLog <= 2*o.MemTableSize,
+		"the value log is small":              o.ValueLogFileSize == 1<<20,
+		"merging goes to one level":           o.BaseLevelSize > 1<<39,
+		"a flush never waits for a merge":     o.NumLevelZeroTablesStall > 4*tablesBeforeMerge,
+		"one version":                         o.NumVersionsToKeep == 1,
+		"no conflict detection":               !o.DetectConflicts,
+		"the directory's lock is ours":        o.BypassLockGuard,
+		"a damaged block is found by readers": o.ChecksumVerificationMode == options.NoVerification,
+	} {
+		if !ok {
+			t.Errorf("not so: %s", what)
+		}
+	}
+}
+
+func TestADirectoryBelongsToOneMount(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	o := testOptions()
+	j := openDir(t, dir, o)
+	j.Append(Record{Event: Note, Reason: "hello"})
+	closeNow(t, j)
+	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", st.Mode(), err)
+	}
+
+	expect := func(o Options, target error, words ...string) {
+		t.Helper()
+		for _, open := range []func(string, Options) (*Journal, error){Open, OpenReadOnly} {
+			j, err := open(dir, o)
+			if err == nil {
+				j.Close()
+				t.Errorf("%+v: opened", o)
+				continue
+			}
+			if !errors.Is(err, target) {
+				t.Error(err)
+			}
+			for _, w := range append(words, dir) {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("%q does not tell %q", err, w)
+				}
+			}
+		}
+	}
+	expect(Options{Cluster: "c2", Mount: "/shared"}, ErrOther, "c1", "c2", "another directory", "mv "+dir)
+	expect(Options{Cluster: "c1", Mount: "/other"}, ErrOther, "/shared", "/other")
+
+	name := filepath.Join(dir, identityFile)
+	old, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(s string) {
+		if err := os.WriteFile(name, []byte(s), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"format":2,"cluster":"c1","mount":"/shared","and":"more"}`)
+	expect(o, ErrNewer, "version 2", "newer dmxfs")
+	write(`{"format":`)
+	expect(o, ErrDamaged, "mv "+dir)
+	write(string(old))
+
+	// An empty mount is not compared, and reading asks for nothing.
+	j = openDir(t, dir, Options{Cluster: "c1"})
+	closeNow(t, j)
+	j, err = OpenReadOnly(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	if got := find(t, j, Filter{}); len(got) != 1 || got[0].Reason != "hello" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWhatIsNoJournalIsLeftAlone(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, testOptions()); !errors.Is(err, ErrOther) || !strings.Contains(err.Error(), "thesis.tex") {
+		t.Error(err)
+	}
+	if _, err := OpenReadOnly(dir, testOptions()); !errors.Is(err, ErrNotExist) {
+		t.Error(err)
+	}
+	if _, err := OpenReadOnly(filepath.Join(dir, "none"), testOptions()); !errors.Is(err, ErrNotExist) {
+		t.Error(err)
+	}
+	if files, _ := os.ReadDir(dir); len(files) != 1 {
+		t.Errorf("%v", files)
+	}
+	if _, err := Open(t.TempDir(), Options{}); err == nil {
+		t.Error("opened without a cluster")
+	}
+	for _, o := range []Options{{Cluster: "c", MaxBytes: 1}, {Cluster: "c", MaxBytes: -1}, {Cluster: "c", MaxAge: -1}} {
+		if _, err := Open(t.TempDir(), o); err == nil {
+			t.Errorf("opened with %+v", o)
+		}
+	}
+}
+
+// childHold holds a journal open.
+func childHold(args []string) error {
+	j, err := Open(args[0], testOptions())
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return j.Close()
+}
+
+func TestASecondProcessIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	c := startChild(t, nil, "hold", dir)
+	c.line(t)
+	for _, open := range []func(string, Options) (*Journal, error){Open, OpenReadOnly} {
+		_, err := open(dir, testOptions())
+		if !errors.Is(err, ErrInUse) || !strings.Contains(fmt.Sprint(err), fmt.Sprint("process ", c.Process.Pid)) {
+			t.Errorf("%v (the process is %d)", err, c.Process.Pid)
+		}
+	}
+	// When it is killed, the directory is free at once.
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	closeNow(t, openDir(t, dir, testOptions()))
+}
+
+// Space comes back, to the file system, and what is kept can be read.
+func TestSpaceIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes 60 MB")
+	}
+	dir := t.TempDir()
+	o := testOptions()
+	o.MaxBytes = 8 << 20
+	j := openDir(t, dir, o)
+	appendLife(j, "Z Z+")
+	most := int64(0)
+	const n = 1_500_000 // about 37 MB
+	for i := range n {
+		r := sample(i, 1000)
+		r.Request += 100
+		j.Append(r)
+		if i%10_000 == 0 {
+			syncNow(t, j)
+			most = max(most, j.Stats().Disk)
+		}
+	}
+	syncNow(t, j)
+	s := j.Stats()
+	t.Logf("%d of %d records in %d MB (most %d MB), %d bytes each", s.Records, n, s.Disk>>20, most>>20, s.Bytes/int64(s.Records))
+	if s.Bytes > o.MaxBytes || most > o.MaxBytes+Overhead/2 {
+		t.Errorf("%d bytes, at most %d on disk", s.Bytes, most)
+	}
+	check := func(j *Journal) {
+		t.Helper()
+		recs := find(t, j, Filter{})
+		if !slices.Equal(events(recs[:2]), []string{"requested Z", "granted Z"}) {
+			t.Errorf("the open request's beginning is gone: %v", events(recs[:2]))
+		}
+		recs = recs[2:]
+		if recs[0].Seq < n/4 || len(recs) < n/10 {
+			t.Errorf("%d records, from %d on", len(recs), recs[0].Seq)
+		}
+		if last := recs[len(recs)-1].Seq; last < n+2 || last-recs[0].Seq+1 != uint64(len(recs)) {
+			t.Errorf("%d records from %d to %d", len(recs), recs[0].Seq, last)
+		}
+	}
+	check(j)
+	closeNow(t, j)
+	j = openDir(t, dir, o)
+	check(j)
+	if used := j.Stats().Disk; used > o.MaxBytes+16<<20 {
+		t.Errorf("%d MB on disk after opening", used>>20)
+	}
+}
+
+// An empty log file, as a kill at the wrong moment leaves it.
+func TestOpenAfterAKillWhileALogWasMade(t *testing.T) {
+	for _, names := range [][]string{{"00009.mem"}, {"000009.vlog"}, {"00009.mem", "000009.vlog"}} {
+		dir := t.TempDir()
+		j := openDir(t, dir, testOptions())
+		j.Append(Record{Event: Note, Reason: "hello"})
+		closeNow(t, j)
+		for _, n := range names {
+			if err := os.WriteFile(filepath.Join(dir, dbDir, n), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		j, err := OpenReadOnly(dir, testOptions())
+		if err != nil {
+			t.Fatalf("%v: %v", names, err)
+		}
+		if got := find(t, j, Filter{}); len(got) != 1 {
+			t.Errorf("%v: %+v", names, got)
+		}
+		closeNow(t, j)
+		j = openDir(t, dir, testOptions())
+		if got := find(t, j, Filter{}); len(got) != 1 {
+			t.Errorf("%v: %+v", names, got)
+		}
+	}
+}
+
+// Several processes can read at once, also after a crash; and what was open
+// stays open.
+func TestReadingWithoutADaemon(t *testing.T) {
+	dir := t.TempDir()
+	c := startChild(t, nil, "append", dir, "4194304")
+	for range 3 {
+		c.line(t)
+	}
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	c.Wait()
+	var js []*Journal
+	n := 0
+	for range 3 {
+		j, err := OpenReadOnly(dir, Options{Cluster: "c1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		js = append(js, j)
+		recs := find(t, j, Filter{})
+		if len(recs) < 3000 {
+			t.Errorf("%d records", len(recs))
+		}
+		if n != 0 && n != len(recs) {
+			t.Errorf("%d records, and then %d", n, len(recs))
+		}
+		n = len(recs)
+		j.Append(Record{Event: Note})
+		if len(find(t, j, Filter{})) != n {
+			t.Error("it can be written")
+		}
+	}
+	if _, err := Open(dir, testOptions()); !errors.Is(err, ErrInUse) {
+		t.Errorf("a daemon starts while others read: %v", err)
+	}
+	for _, j := range js {
+		closeNow(t, j)
+	}
+	j := openDir(t, dir, testOptions())
+	if len(j.Recovery().Lost) != 1 {
+		t.Errorf("lost %v", j.Recovery().Lost)
+	}
+}

@@ -1,0 +1,72 @@
+package journal
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A test that needs another process starts this binary again, with the name of
+// a function in children in the environment.
+const childEnv = "JOURNAL_TEST_CHILD"
+
+var children = map[string]func(args []string) error{
+	"hold":   childHold,
+	"append": childAppend,
+	"full":   childFull,
+}
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childEnv); name != "" {
+		if err := children[name](os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is another process. It ends with the test.
+type child struct {
+	*exec.Cmd
+	out *bufio.Scanner
+	err *strings.Builder
+}
+
+// startChild starts one; prepare may change it before.
+func startChild(t testing.TB, prepare func(*exec.Cmd), name string, args ...string) *child {
+	t.Helper()
+	c := &child{Cmd: exec.Command(os.Args[0], args...), err: new(strings.Builder)}
+	c.Env = append(os.Environ(), childEnv+"="+name)
+	c.Stderr = c.err
+	if prepare != nil {
+		prepare(c.Cmd)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.out = bufio.NewScanner(out)
+	if err := c.Start(); err != nil {
+		t.Skipf("the child can't be started: %v", err)
+	}
+	t.Cleanup(func() {
+		c.Process.Kill()
+		c.Wait()
+	})
+	return c
+}
+
+// line is the next line that the child writes.
+func (c *child) line(t testing.TB) string {
+	t.Helper()
+	if !c.out.Scan() {
+		c.Wait()
+		t.Fatalf("the child ended: %v\n%s", c.ProcessState, c.err)
+	}
+	return c.out.Text()
+}
