@@ -418,6 +418,9 @@ func TestReadingWithoutADaemon(t *testing.T) {
 			t.Errorf("%d records, and then %d", n, len(recs))
 		}
 		n = len(recs)
+		if err := j.Query(context.Background(), Filter{Follow: true}, nil); !errors.Is(err, ErrReadOnly) {
+			t.Error(err)
+		}
 		j.Append(Record{Event: Note})
 		if len(find(t, j, Filter{})) != n {
 			t.Error("it can be written")

@@ -81,19 +81,21 @@ func (x *index) lastExtent() *extent {
 
 // surplus is the sequence number that the journal should begin at: so much
 // that no more than keep bytes are left, and that nothing is older than age
-// cutoff. It is the present floor when there is nothing to delete. The last
-// extent always stays.
+// cutoff. It is the present floor when there is nothing to delete.
 func (x *index) surplus(keep int64, cutoff uint64) uint64 {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	floor, bytes := x.floor, x.bytes
-	for i := 0; i+1 < len(x.extents); i++ {
+	for i := range x.extents {
 		e := &x.extents[i]
 		if bytes <= keep && e.age >= cutoff {
 			break
 		}
 		bytes -= e.bytes
-		floor = x.extents[i+1].first
+		floor = x.end
+		if i+1 < len(x.extents) {
+			floor = x.extents[i+1].first
+		}
 	}
 	return floor
 }

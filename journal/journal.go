@@ -302,10 +302,10 @@ func (j *Journal) Close() error {
 }
 
 func (j *Journal) close() error {
+	close(j.stop)
 	if j.readOnly {
 		return errors.Join(j.st.close(), j.dir.release())
 	}
-	close(j.stop)
 	t := time.NewTimer(closeWait)
 	defer t.Stop()
 	select {

@@ -20,6 +20,14 @@ func (j *Journal) Query(ctx context.Context, filter Filter, f func(Record) error
 	if err != nil {
 		return err
 	}
+	select {
+	case <-j.stop:
+		return fmt.Errorf("journal: %w", ErrClosed)
+	default:
+	}
+	if filter.Follow && j.readOnly {
+		return fmt.Errorf("journal: %w: there will be no new records to follow", ErrReadOnly)
+	}
 	q := &query{j: j, ctx: ctx, m: m, f: f}
 	if m.Last > 0 {
 		q.tail = &lastOf{max: m.Last}
