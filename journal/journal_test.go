@@ -226,7 +226,7 @@ func TestTheNextRunClosesWhatWasLeftOpen(t *testing.T) {
 				}
 				n := len(find(t, j, Filter{}))
 
-				crashed := &memStore{pairs: slices.Clone(m.pairs)}
+				crashed := m.clone()
 				j = openMem(t, crashed, Options{Node: "n1b"})
 				r := j.Recovery()
 				ids := func(recs []Record) string {
@@ -424,7 +424,7 @@ func testFault(t *testing.T, op string, nth int, stored bool) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	j = openMem(t, &memStore{pairs: m.pairs}, Options{})
+	j = openMem(t, m.clone(), Options{})
 	after := find(t, j, Filter{})
 	if d := j.Recovery().Damaged; len(d) > 0 {
 		t.Error(d)

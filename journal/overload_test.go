@@ -113,7 +113,7 @@ func TestWhatDoesNotFitIsDroppedAndCounted(t *testing.T) {
 		if err := j.Sync(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		j2 := openMem(t, &memStore{pairs: g.pairs}, Options{})
+		j2 := openMem(t, g.clone(), Options{})
 		if r := j2.Recovery(); len(r.Damaged) != 0 || len(r.Lost) != 0 || len(r.Withdrawn) != 1 || r.Withdrawn[0].Request != 3 {
 			t.Errorf("%+v", r)
 		}

@@ -229,7 +229,7 @@ func TestADamagedBlockIsSkippedAndTold(t *testing.T) {
 			m := &memStore{}
 			j := openMem(t, m, Options{})
 			for i := range 100 {
-				j.Append(Record{Event: Note, Reason: fmt.Sprint("n", i+1)})
+				j.Append(Record{Event: Waiting, Reason: fmt.Sprint("n", i+1)})
 				if i%10 == 9 {
 					if err := j.Sync(context.Background()); err != nil {
 						t.Fatal(err)
@@ -268,10 +268,7 @@ func TestADamagedBlockIsSkippedAndTold(t *testing.T) {
 					t.Errorf("%s: told %d times", c.name, told)
 				}
 			}
-			copied := &memStore{}
-			for _, p := range m.pairs {
-				copied.pairs = append(copied.pairs, pair{p.key, slices.Clone(p.value)})
-			}
+			copied := m.clone()
 			c.damage(copied)
 			check(openMem(t, copied, Options{}), false)
 			// The same while the journal is open; what is missing at its

@@ -44,7 +44,7 @@ func TestOldRecordsAreDeleted(t *testing.T) {
 		if err := j.Sync(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		j = openMem(t, &memStore{pairs: slices.Clone(m.pairs)}, o)
+		j = openMem(t, m.clone(), o)
 		r := j.Recovery()
 		if len(r.Lost) != 1 || r.Lost[0].Request != 3 || len(r.Withdrawn) != 1 || r.Withdrawn[0].Request != 2 || len(r.Damaged) > 0 {
 			t.Errorf("%+v", r)
@@ -178,7 +178,7 @@ func TestManyOpenRequests(t *testing.T) {
 			}
 		}
 		check(j)
-		j = openMem(t, &memStore{pairs: slices.Clone(m.pairs)}, Options{})
+		j = openMem(t, m.clone(), Options{})
 		check(j)
 		if n := len(j.Recovery().Lost); n != open {
 			t.Errorf("%d lost", n)

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -46,3 +47,14 @@ var samplePaths = func() []string {
 }()
 
 const sampleNode = "12D3KooWQCkBm1BYtkHpocxCwMgR8yjitEeHGx8spzcDLGt2gkBm.3"
+
+// clone is what a crash leaves of m: a store with the same content.
+func (m *memStore) clone() *memStore {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := &memStore{}
+	for _, p := range m.pairs {
+		c.pairs = append(c.pairs, pair{bytes.Clone(p.key), bytes.Clone(p.value)})
+	}
+	return c
+}
