@@ -1,0 +1,198 @@
+package fusefs
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
+		if st := f.settle(cancel, in); !st.Ok() {
+			return st
+		}
+	}
+	return f.answerAttr(n, out)
+}
+
+// settle is for a GETATTR that read(2) or lseek(2) sends through a handle
+// before they look at what the kernel has cached. The open lock is taken now
+// if it was given away, and not when a READ comes: that keeps pages locked
+// while it waits. What the kernel is just dropping it drops first.
+func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Status {
+	h := f.handles.get(in.Fh())
+	if h == nil {
+		return fuse.OK
+	}
+	if h.n.unsettled.Load() > 0 {
+		a, st := f.enter(cancel, h, &in.InHeader)
+		if !st.Ok() {
+			return st
+		}
+		a.end()
+	}
+	return h.n.awaitDrops(cancel)
+}
+
+func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut) fuse.Status {
+	// Before the storage is asked: a notification that comes later makes the
+	// kernel ignore the answer.
+	ttl := f.attrTTLOf(n)
+	var st unix.Stat_t
+	if err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) }); err != nil {
+		return status(err)
+	}
+	f.fillAttr(&out.Attr, &st)
+	out.SetTimeout(ttl)
+	return fuse.OK
+}
+
+// Statx is GETATTR for what only statx(2) tells: the time of birth.
+func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	ttl := f.attrTTLOf(n)
+	var st unix.Statx_t
+	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
+	if err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) }); err != nil {
+		return status(err)
+	}
+	out.FromStatx(&st)
+	out.Ino = f.devices.ino(unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino)
+	out.SetTimeout(ttl)
+	return fuse.OK
+}
+
+// SetAttr is chmod, chown, utimensat and truncate in one. The kernel has
+// checked that the program may do it.
+func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	// The owner first, because that clears the bits of the mode; the times
+	// last, because everything else sets them.
+	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+		uid, gid := -1, -1
+		if u, ok := in.GetUID(); ok {
+			uid = int(u)
+		}
+		if g, ok := in.GetGID(); ok {
+			gid = int(g)
+		}
+		err := f.allowed(&in.InHeader, func() error { return unix.Fchownat(n.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
+		if err != nil {
+			return status(err)
+		}
+	}
+	if mode, ok := in.GetMode(); ok {
+		err := f.allowed(&in.InHeader, func() error { return unix.Fchmodat(f.fds, itoa(n.fd), mode, 0) })
+		if err != nil {
+			return status(err)
+		}
+	}
+	if size, ok := in.GetSize(); ok {
+		if st := f.setSize(cancel, n, in, size); !st.Ok() {
+			return st
+		}
+	}
+	if in.Valid&(fuse.FATTR_ATIME|fuse.FATTR_MTIME) != 0 {
+		ts := []unix.Timespec{
+			timespec(in.Valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec),
+			timespec(in.Valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec),
+		}
+		err := f.allowed(&in.InHeader, func() error { return unix.UtimesNanoAt(f.fds, itoa(n.fd), ts, 0) })
+		if err != nil {
+			return status(err)
+		}
+	}
+	return f.answerAttr(n, out)
+}
+
+func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
+	switch {
+	case valid&set == 0:
+		return unix.Timespec{Nsec: unix.UTIME_OMIT}
+	case valid&now != 0:
+		return unix.Timespec{Nsec: unix.UTIME_NOW}
+	}
+	return unix.Timespec{Sec: int64(sec), Nsec: int64(nsec)}
+}
+
+// setSize is ftruncate(2), with a handle; or truncate(2), which takes an open
+// lock for as long as it lasts.
+func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn, size uint64) fuse.Status {
+	fh, ok := in.GetFh()
+	h := f.handles.get(fh)
+	if !ok || h == nil {
+		h = f.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
+		f.attach(h, h.open.state)
+		defer f.abandon(h)
+		if h.open.state == openWaiting {
+			// The kernel holds back what it would write to the file now, so
+			// that nobody must wait for it to drop pages.
+			unpark := f.parkRequest(n)
+			err := f.lockOpened(cancel, h, false)
+			unpark()
+			if err != nil {
+				return lockErrno(err, cancel)
+			}
+		}
+	}
+	a, st := f.enter(cancel, h, &in.InHeader)
+	if !st.Ok() {
+		return st
+	}
+	defer a.end()
+	path := fdPath(n.fd)
+	if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
+		if err := dropSetIDAt(f.fds, itoa(n.fd)); err != nil {
+			return status(err)
+		}
+	}
+	f.wrote(n)
+	if h.fd >= 0 && h.write {
+		return status(retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) }))
+	}
+	return status(f.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) }))
+}
+
+// dropSetID clears the bits of a file's mode that must not survive a change of
+// its content by a program without CAP_FSETID. The daemon has that capability,
+// so the storage does not do it. (Capabilities of the file it does remove.)
+func dropSetID(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if m := withoutSetID(st.Mode); m != st.Mode {
+		return unix.Fchmod(fd, m&07777)
+	}
+	return nil
+}
+
+func dropSetIDAt(dir int, name string) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, 0); err != nil {
+		return err
+	}
+	if m := withoutSetID(st.Mode); m != st.Mode {
+		return unix.Fchmodat(dir, name, m&07777, 0)
+	}
+	return nil
+}
+
+// withoutSetID is a mode after a write: setgid without execution by the group
+// means something else and stays.
+func withoutSetID(mode uint32) uint32 {
+	mode &^= unix.S_ISUID
+	if mode&unix.S_IXGRP != 0 {
+		mode &^= unix.S_ISGID
+	}
+	return mode
+}

@@ -1,0 +1,222 @@
+package fusefs
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// nodeCache is the part of a node that is about what the kernel, and the
+// client of the storage below, may have cached of it.
+type nodeCache struct {
+	// cached: the kernel may have pages. Set before every answer that puts
+	// some there.
+	cached atomic.Bool
+	// attrUntil is when the kernel will have dropped the attributes that it
+	// was told, on the server's clock.
+	attrUntil atomic.Int64
+	// dirty: written through this mount, and perhaps not yet sent off by the
+	// client of the storage.
+	dirty atomic.Bool
+
+	cacheMu sync.Mutex
+	version version
+	parked  int           // requests that wait with pages locked in the kernel
+	park    chan struct{} // closed when one begins to; nil if nobody wants to know
+	drops   int           // notifications under way
+	dropped chan struct{} // closed when drops is 0 again
+}
+
+// version tells whether a file is still as the kernel has it in its pages.
+type version struct {
+	known        bool
+	size         int64
+	mtime, ctime unix.Timespec
+}
+
+func versionOf(st *unix.Stat_t) version {
+	return version{known: true, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
+
+// noteVersion remembers what the file is like at the end of an open lock: what
+// was cached under the lock is still good under the next one if nobody wrote
+// meanwhile. REQUIRES: h's open lock held by this node.
+func (f *fileSystem) noteVersion(h *handle) {
+	var st unix.Stat_t
+	err := unix.Fstat(h.fd, &st)
+	n := h.n
+	n.cacheMu.Lock()
+	n.version = version{}
+	if err == nil {
+		n.version = versionOf(&st)
+	}
+	n.cacheMu.Unlock()
+}
+
+// unchanged reports whether the file is as noteVersion found it, and nobody on
+// another node has had a lock to write it since.
+func (n *node) unchanged(st *unix.Stat_t) bool {
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	return n.version.known && n.version == versionOf(st)
+}
+
+func (n *node) forgetVersion() {
+	n.cacheMu.Lock()
+	n.version = version{}
+	n.cacheMu.Unlock()
+}
+
+// parkRequest announces that a request on n begins to wait while the kernel
+// keeps pages of n locked for it; the result ends that.
+func (f *fileSystem) parkRequest(n *node) (unpark func()) {
+	n.cacheMu.Lock()
+	n.parked++
+	if n.park != nil {
+		close(n.park)
+		n.park = nil
+	}
+	n.cacheMu.Unlock()
+	return func() {
+		n.cacheMu.Lock()
+		n.parked--
+		n.cacheMu.Unlock()
+	}
+}
+
+// drop makes the kernel write out and drop the pages of n, and forget its
+// attributes, and waits until that is done.
+//
+// The kernel does not get past a page that is locked for a READ or WRITE that
+// has not been answered. If that request waits for a lock (it is parked), the
+// lock may be one that is not granted before drop returns. Then drop returns
+// early; what is left is dropped when the request has been answered, the
+// attributes are gone already, and so read(2) comes back to ask for them and
+// waits for the rest (see awaitDrops).
+func (f *fileSystem) drop(n *node) {
+	n.cached.Store(false)
+	n.attrUntil.Store(0)
+	f.stats.PageDrops.Add(1)
+
+	n.cacheMu.Lock()
+	if n.drops == 0 {
+		n.dropped = make(chan struct{})
+	}
+	n.drops++
+	parked := closedChan
+	if n.parked == 0 {
+		if n.park == nil {
+			n.park = make(chan struct{})
+		}
+		parked = n.park
+	}
+	n.cacheMu.Unlock()
+
+	done := make(chan struct{})
+	f.background(func() {
+		defer close(done)
+		f.server.InodeNotify(n.id, 0, 0)
+		n.cacheMu.Lock()
+		if n.drops--; n.drops == 0 {
+			close(n.dropped)
+		}
+		n.cacheMu.Unlock()
+	})
+	select {
+	case <-done:
+	case <-parked:
+	}
+}
+
+// dropAttr makes the kernel forget the attributes of n, if it may have any.
+func (f *fileSystem) dropAttr(n *node) {
+	if f.now() <= n.attrUntil.Load() {
+		n.attrUntil.Store(0)
+		f.stats.AttrDrops.Add(1)
+		f.server.InodeNotify(n.id, -1, 0)
+	}
+}
+
+// awaitDrops waits until no notification is under way for n. It must not be
+// called by a request for which the kernel keeps pages locked.
+func (n *node) awaitDrops(cancel <-chan struct{}) fuse.Status {
+	n.cacheMu.Lock()
+	dropped := n.dropped
+	if n.drops == 0 {
+		dropped = closedChan
+	}
+	n.cacheMu.Unlock()
+	select {
+	case <-dropped:
+		return fuse.OK
+	case <-cancel:
+		return fuse.EINTR
+	}
+}
+
+// tickSlack is how much longer than it was told the kernel may keep something:
+// it counts in its own ticks, of 10 ms at most, and rounds up twice.
+const tickSlack = 20 * time.Millisecond
+
+// entries remembers which names the kernel was told lately, so that it can be
+// told to look them up again.
+type entries struct {
+	mu   sync.Mutex
+	ring [512]entry
+	next int
+	// full is until when entries are valid that were overwritten.
+	full int64
+}
+
+type entry struct {
+	dir   uint64
+	name  string
+	until int64 // on the server's clock; 0: none
+}
+
+// told remembers an entry that is valid until a time.
+func (e *entries) told(dir uint64, name string, now, until int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := &e.ring[e.next]
+	if x.until > now {
+		e.full = max(e.full, x.until)
+	}
+	*x = entry{dir, name, until}
+	e.next = (e.next + 1) % len(e.ring)
+}
+
+// take is what is still valid, and until when there may be more.
+func (e *entries) take(now int64) (valid []entry, more int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := 1; i <= len(e.ring); i++ {
+		x := &e.ring[(e.next-i+len(e.ring))%len(e.ring)]
+		if x.until <= now {
+			break // and so are those before it
+		}
+		valid = append(valid, *x)
+		*x = entry{}
+	}
+	if e.full > now {
+		more = e.full
+	}
+	return valid, more
+}
+
+// expireEntries makes the kernel look names up again that it was told before
+// now. If there were too many to remember it waits until they have expired by
+// themselves, which takes some hundredths of a second.
+func (f *fileSystem) expireEntries() {
+	valid, more := f.entries.take(f.now())
+	for _, e := range valid {
+		f.stats.EntryDrops.Add(1)
+		f.dev.expireEntry(e.dir, e.name)
+	}
+	if wait := more - f.now(); wait > 0 {
+		time.Sleep(time.Duration(wait) * time.Millisecond)
+	}
+}

@@ -1,0 +1,432 @@
+package fusefs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/rpc"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mounts are served by a child process: a process that uses a file system
+// which it serves itself can stand still (see go-fuse's package fuse, "Be
+// careful when you access the FUSE mount from the same process"). The child is
+// the test program again; test and child talk over a socket.
+
+const childEnv = "DMXFS_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if conf := os.Getenv(childEnv); conf != "" {
+		runChild(conf)
+		return
+	}
+	if cmd := os.Getenv(helperEnv); cmd != "" {
+		runHelper(cmd)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// childConfig is what the child mounts.
+type childConfig struct {
+	Root, Mount string
+	Options     []string
+	FileIDs     FileIDs
+	TTL         time.Duration
+	Rule        *Rule
+	NoMove      []string // paths that no file may get or lose
+	Files       uint64   // limit of open files; 0: as it is
+	// Caching: treat the storage as one whose client caches.
+	Caching      bool
+	Remote       bool
+	WriteThrough bool
+	NullLocker   bool // for benchmarks
+	Loopback     bool // go-fuse's own loopback instead
+	LoopbackTTL  time.Duration
+	NoExpire     bool // as on a kernel before 6.2
+}
+
+func runChild(conf string) {
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, "child:", err)
+		os.Exit(1)
+	}
+	var c childConfig
+	if err := json.Unmarshal([]byte(conf), &c); err != nil {
+		fail(err)
+	}
+	sock, err := net.FileConn(os.NewFile(3, "control"))
+	if err != nil {
+		fail(err)
+	}
+	signal.Ignore(syscall.SIGINT)
+	if c.Loopback {
+		runLoopback(c, sock, fail)
+		return
+	}
+	if c.Files > 0 {
+		l := unix.Rlimit{Cur: c.Files, Max: c.Files}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			fail(err)
+		}
+		dropCapability(unix.CAP_SYS_RESOURCE)
+	}
+	root, err := os.Open(c.Root)
+	if err != nil {
+		fail(err)
+	}
+	mo, err := ParseMountOptions(c.Options)
+	if err != nil {
+		fail(err)
+	}
+	ctl := &control{locker: newFakeLocker(), ended: make(chan error, 1), holds: make(map[string]chan struct{})}
+	o := Options{
+		Root: root, MountPoint: c.Mount, Mount: mo, FileIDs: c.FileIDs, TTL: c.TTL, WriteThrough: c.WriteThrough,
+		LateWrite: ctl.lateWrite,
+		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	if c.Rule != nil {
+		o.Rule = func(string) Rule { return *c.Rule }
+	}
+	if c.NoMove != nil {
+		o.Movable = func(from, to string, dir bool) bool {
+			for _, p := range c.NoMove {
+				if from == p || to == p {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	s, err := New(o)
+	if err != nil {
+		fail(err)
+	}
+	if c.Caching {
+		s.fs.storage.ClientCache = true
+	}
+	if c.Remote {
+		s.fs.storage.Remote = true
+	}
+	if c.NoExpire {
+		s.fs.entryTTL = 0
+	}
+	ctl.s = s
+	ctl.locker.coherence = s
+	var locker Locker = ctl.locker
+	if c.NullLocker {
+		locker = nullLocker{}
+	}
+	go func() { ctl.ended <- s.Serve(context.Background(), locker) }()
+	rs := rpc.NewServer()
+	if err := rs.RegisterName("Child", ctl); err != nil {
+		fail(err)
+	}
+	rs.ServeConn(sock) // until the test closes it, or is no more
+	s.Abort()
+	<-s.Done()
+}
+
+// control is what a test asks the child to do.
+type control struct {
+	s      *Server
+	locker *fakeLocker
+	ended  chan error
+	holds  map[string]chan struct{}
+	late   chan LateWrite
+	lates  []LateWrite
+}
+
+// None is no argument, and no answer.
+type None struct{}
+
+func (c *control) lateWrite(w LateWrite) {
+	c.locker.mu.Lock()
+	c.lates = append(c.lates, w)
+	c.locker.mu.Unlock()
+}
+
+// HoldArgs is a lock that the other node takes.
+type HoldArgs struct {
+	Key   locks.Key
+	Mode  locks.Mode
+	Range locks.Range
+}
+
+func (c *control) Hold(a HoldArgs, id *int) (err error) {
+	*id, err = c.locker.hold(a.Key, a.Mode, a.Range, nil)
+	return err
+}
+
+func (c *control) Drop(id int, _ *None) error {
+	c.locker.drop(id)
+	return nil
+}
+
+func (c *control) Suspend(yes bool, _ *None) error {
+	c.locker.suspend(yes)
+	return nil
+}
+
+func (c *control) Expel(tell bool, _ *None) error {
+	c.locker.expel()
+	if tell {
+		c.s.Expelled()
+	}
+	return nil
+}
+
+func (c *control) Refresh(k locks.Key, _ *None) error { return c.s.Refresh(k) }
+func (c *control) Flush(k locks.Key, _ *None) error   { return c.s.Flush(k) }
+
+func (c *control) Calls(_ None, calls *[]string) error {
+	*calls = c.locker.takeCalls()
+	return nil
+}
+
+func (c *control) Holders(k locks.Key, n *int) error {
+	*n = c.locker.holders(k)
+	return nil
+}
+
+func (c *control) Stats(_ None, s *Stats) error {
+	*s = c.s.Stats()
+	return nil
+}
+
+func (c *control) Late(_ None, w *[]LateWrite) error {
+	c.locker.mu.Lock()
+	defer c.locker.mu.Unlock()
+	*w = c.lates
+	return nil
+}
+
+// Counts are sizes of the mount's tables.
+type Counts struct {
+	Nodes, Handles, Dirs, Threads, Descriptors int
+	Unprotected                                int
+	Storage                                    Storage
+}
+
+func (c *control) Counts(_ None, n *Counts) error {
+	f := c.s.fs
+	n.Nodes, n.Handles, n.Dirs = f.tree.size(), f.handles.len(), f.dirs.len()
+	f.procs.mu.RLock()
+	n.Threads = len(f.procs.threads)
+	f.procs.mu.RUnlock()
+	f.unprotectedMu.Lock()
+	n.Unprotected = len(f.unprotected)
+	f.unprotectedMu.Unlock()
+	fds, err := os.ReadDir("/proc/self/fd")
+	n.Descriptors = len(fds)
+	n.Storage = f.storage
+	return err
+}
+
+func (c *control) Unmount(lazy bool, _ *None) error { return c.s.Unmount(lazy) }
+
+func (c *control) Ended(_ None, _ *None) error { return <-c.ended }
+
+// testMount is a mount and the child that serves it.
+type testMount struct {
+	*rpc.Client
+	t         testing.TB
+	dir, back string // the mount point, and the shared directory
+	cmd       *exec.Cmd
+	stderr    *strings.Builder
+	exited    chan error
+}
+
+// mount mounts a new directory.
+func mount(t testing.TB, edit ...func(*childConfig)) *testMount {
+	t.Helper()
+	base := t.TempDir()
+	c := childConfig{Root: filepath.Join(base, "back"), Mount: filepath.Join(base, "mnt")}
+	for _, e := range edit {
+		e(&c)
+	}
+	for _, d := range []string{c.Root, c.Mount} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(base, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return mountConfig(t, c)
+}
+
+// needFuse skips a test where it cannot run.
+func needFuse(t testing.TB) {
+	t.Helper()
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skip("no /dev/fuse:", err)
+	}
+}
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+func mountConfig(t testing.TB, c childConfig) *testMount {
+	t.Helper()
+	needFuse(t)
+	m, err := startChild(t, c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// startChild starts a child and waits until it serves.
+func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMount, error) {
+	conf, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	m := &testMount{t: t, dir: c.Mount, back: c.Root, exited: make(chan error, 1), stderr: new(strings.Builder)}
+	m.cmd = exec.Command(testProgram(t))
+	m.cmd.Env = append(os.Environ(), childEnv+"="+string(conf))
+	m.cmd.ExtraFiles = []*os.File{theirs}
+	m.cmd.Stderr = m.stderr
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
+	if err := m.cmd.Start(); err != nil {
+		return nil, err
+	}
+	theirs.Close()
+	go func() { m.exited <- m.cmd.Wait() }()
+	conn, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		return nil, err
+	}
+	m.Client = rpc.NewClient(conn)
+	t.Cleanup(m.stop)
+	var ok Counts
+	if err := m.Call("Child.Counts", None{}, &ok); err != nil {
+		m.Close()
+		exit := <-m.exited
+		m.exited <- exit
+		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.stderr)
+	}
+	return m, nil
+}
+
+// testProgram is this program. Children of other users must be able to run it.
+func testProgram(t testing.TB) string {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exe
+}
+
+func (m *testMount) stop() {
+	m.Close()
+	select {
+	case err := <-m.exited:
+		m.exited <- err
+	case <-time.After(20 * time.Second):
+		m.t.Error("the server does not end; it is killed")
+		m.cmd.Process.Signal(syscall.SIGQUIT)
+		<-m.exited
+	}
+	if m.t.Failed() && m.stderr.Len() > 0 {
+		m.t.Logf("server:\n%s", m.stderr)
+	}
+	if left := mountsBelow(m.dir); len(left) > 0 {
+		m.t.Errorf("mounts left behind: %v", left)
+		for range left {
+			unix.Unmount(m.dir, unix.MNT_DETACH)
+		}
+	}
+}
+
+func mountsBelow(dir string) (found []string) {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && (f[4] == dir || strings.HasPrefix(f[4], dir+"/")) {
+			found = append(found, f[4])
+		}
+	}
+	return found
+}
+
+// ask calls the child, which must not fail.
+func ask[R any](m *testMount, method string, arg any) R {
+	m.t.Helper()
+	var r R
+	if err := m.Call("Child."+method, arg, &r); err != nil {
+		m.t.Fatalf("%s: %v", method, err)
+	}
+	return r
+}
+
+func (m *testMount) path(name string) string    { return filepath.Join(m.dir, name) }
+func (m *testMount) backing(name string) string { return filepath.Join(m.back, name) }
+
+// key is the key of a file of the shared directory.
+func (m *testMount) key(name string, c locks.Class) locks.Key {
+	m.t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(m.backing(name), &st); err != nil {
+		m.t.Fatal(err)
+	}
+	return locks.Key{File: fmt.Sprintf("i%d", st.Ino), Class: c}
+}
+
+// remote takes a lock for the other node; the result gives it up.
+func (m *testMount) remote(name string, c locks.Class, mode locks.Mode) (drop func()) {
+	m.t.Helper()
+	id := ask[int](m, "Hold", HoldArgs{m.key(name, c), mode, locks.Whole})
+	return func() { m.t.Helper(); ask[None](m, "Drop", id) }
+}
+
+func (m *testMount) holders(name string, c locks.Class) int {
+	m.t.Helper()
+	return ask[int](m, "Holders", m.key(name, c))
+}
+
+// await waits until a condition holds; it is looked at again and again.
+func await(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain waited until %s", what)
+		}
+	}
+}
+
+func dropCapability(c uint) {
+	var caps [2]unix.CapUserData
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if unix.Capget(&hdr, &caps[0]) == nil {
+		caps[c/32].Permitted &^= 1 << (c % 32)
+		caps[c/32].Effective &^= 1 << (c % 32)
+		unix.Capset(&hdr, &caps[0])
+	}
+}
+
+var errNone = errors.New("no error")

@@ -1,0 +1,211 @@
+package fusefs
+
+import (
+	"fmt"
+	"time"
+
+	"dmxfs/locks"
+
+	"golang.org/x/sys/unix"
+)
+
+// Flush puts on the storage what programs of this host have written to the
+// file of k and to every other file that they keep open without an open lock:
+// the lock of k may be what protects those (a lock file beside a data file).
+// It is called before another node may see or change the file, while this
+// node still has the lock. It waits for the storage; while the node is
+// suspended it may wait for the end of that.
+func (s *Server) Flush(k locks.Key) error { return s.fs.flush(k) }
+
+// Refresh makes sure that the next access to the file of k, and to every other
+// file that is open without an open lock, sees what other nodes have written.
+// It is called before a lock is granted that another node had meanwhile. It may
+// be called from within [Locker.Lock], and from anywhere else but a method of
+// Locker that never waits.
+func (s *Server) Refresh(k locks.Key) error { return s.fs.refresh(k) }
+
+// Expelled is called when this node has lost all its locks: handles that were
+// under locks answer EIO until they are closed.
+func (s *Server) Expelled() { s.fs.expelled() }
+
+// concerned are the files to which a lock of k may matter, each once and
+// pinned: the file itself, and those that are open without an open lock.
+func (f *fileSystem) concerned(k locks.Key) (own, others []*node) {
+	own = f.tree.ofFile(k.File)
+	f.unprotectedMu.Lock()
+	for n := range f.unprotected {
+		others = append(others, n)
+	}
+	f.unprotectedMu.Unlock()
+	return own, f.tree.pinned(others, own)
+}
+
+func (f *fileSystem) unpinAll(lists ...[]*node) {
+	for _, ns := range lists {
+		for _, n := range ns {
+			f.tree.unpin(n)
+		}
+	}
+}
+
+func (f *fileSystem) flush(k locks.Key) error {
+	own, others := f.concerned(k)
+	defer f.unpinAll(own, others)
+	var failed error
+	for _, ns := range [...][]*node{own, others} {
+		for _, n := range ns {
+			if err := f.flushNode(n); err != nil && failed == nil {
+				failed = fmt.Errorf("write out %q: %w", f.tree.pathTo(n), err)
+			}
+		}
+	}
+	return failed
+}
+
+// flushNode writes out one file.
+//
+// There is no way to make the kernel write mapped pages out but to make it
+// drop them. Only a handle that is open for reading and writing can have been
+// mapped so that the pages may be changed, and a page cannot have been mapped
+// before it was read or written.
+func (f *fileSystem) flushNode(n *node) error {
+	hs := n.openHandles()
+	mapped := false
+	for _, h := range hs {
+		mapped = mapped || h.mixed
+	}
+	if mapped && n.cached.Load() {
+		f.drop(n)
+	}
+	if !f.storage.ClientCache || !n.dirty.Swap(false) {
+		return nil
+	}
+	if err := f.syncNode(n, hs); err != nil {
+		n.dirty.Store(true)
+		return err
+	}
+	return nil
+}
+
+// syncNode is fsync(2) of a file that hs are handles of; one descriptor stands
+// for all of them.
+func (f *fileSystem) syncNode(n *node, hs []*handle) error {
+	for _, h := range hs {
+		h.mu.RLock()
+		if h.write && !h.released {
+			err := retryEINTR(func() error { return unix.Fsync(h.fd) })
+			h.mu.RUnlock()
+			return err
+		}
+		h.mu.RUnlock()
+	}
+	fd, err := f.openNode(n, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer closeFD(fd)
+	return retryEINTR(func() error { return unix.Fsync(fd) })
+}
+
+// writeBack sends off what was written through a handle that is being closed,
+// if the client of the storage would keep it back. REQUIRES: h.mu held.
+func (f *fileSystem) writeBack(h *handle) {
+	if f.storage.ClientCache && h.write && h.n.dirty.Swap(false) {
+		if err := retryEINTR(func() error { return unix.Fsync(h.fd) }); err != nil {
+			f.log.Error("data was not written out at close", "path", f.tree.pathTo(h.n), "err", err)
+		}
+	}
+}
+
+func (f *fileSystem) refresh(k locks.Key) error {
+	f.stats.Refreshes.Add(1)
+	own, others := f.concerned(k)
+	defer f.unpinAll(own, others)
+	var failed error
+	for _, ns := range [...][]*node{own, others} {
+		for _, n := range ns {
+			n.forgetVersion()
+			if err := f.lookAgain(n); err != nil && failed == nil {
+				failed = fmt.Errorf("look again at %q: %w", f.tree.pathTo(n), err)
+			}
+			// Pages of a file that nobody has open are dropped by the next
+			// open, because its version is not known.
+			if n.cached.Load() && len(n.openHandles()) > 0 {
+				f.drop(n)
+			} else {
+				f.dropAttr(n)
+			}
+		}
+	}
+	f.refreshGen.Add(1)
+	f.expireEntries()
+	return failed
+}
+
+// lookAgain makes the client of the storage ask its server what the file is
+// like now. A descriptor that is opened anew makes close-to-open clients drop
+// their pages if the file has changed; statx with AT_STATX_FORCE_SYNC makes
+// NFS, CIFS and FUSE clients fetch the attributes; and advice drops the pages
+// of clients that go by neither.
+func (f *fileSystem) lookAgain(n *node) error {
+	if !f.storage.ClientCache {
+		return nil
+	}
+	var stx unix.Statx_t
+	err := retryEINTR(func() error {
+		return unix.Statx(n.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stx)
+	})
+	if err != nil && err != unix.ENOSYS && err != unix.EINVAL {
+		return err
+	}
+	for _, h := range n.openHandles() {
+		if err := f.reopen(h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reopen gives h a new descriptor of the same file.
+func (f *fileSystem) reopen(h *handle) error {
+	fd, err := f.openNode(h.n, h.flags)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	old := h.fd
+	if h.released {
+		old = fd
+	} else {
+		h.fd = fd
+	}
+	h.mu.Unlock()
+	unix.Fadvise(old, 0, 0, unix.FADV_DONTNEED)
+	closeFD(old)
+	return nil
+}
+
+// expelled does not wait for I/O that is under way: the storage may hang.
+func (f *fileSystem) expelled() {
+	nodes := make(map[*node]struct{})
+	for _, h := range f.handles.all() {
+		if h.underLock() {
+			h.lost.Store(true)
+			nodes[h.n] = struct{}{}
+		}
+	}
+	// What the kernel has cached must not be served to them any more.
+	for n := range nodes {
+		n.forgetVersion()
+		f.background(func() { f.drop(n) })
+	}
+}
+
+// underLock reports whether a lock that this node has been granted protects
+// I/O through h.
+func (h *handle) underLock() bool {
+	return h.holds.Load() || h.held.Load() > 0 || h.proc != nil && h.proc.held.Load() > 0
+}
+
+// now is the server's clock: milliseconds since it was made, at least 1.
+func (f *fileSystem) now() int64 { return time.Since(f.start).Milliseconds() + 1 }

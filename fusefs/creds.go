@@ -1,0 +1,152 @@
+package fusefs
+
+import (
+	"bytes"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// credentials are those of the daemon.
+type credentials struct {
+	uid, gid uint32
+	groups   []int
+	// changes: the daemon may act as others.
+	changes bool
+}
+
+func ownCredentials() credentials {
+	c := credentials{uid: uint32(unix.Geteuid()), gid: uint32(unix.Getegid())}
+	c.groups, _ = unix.Getgroups()
+	var caps [2]unix.CapUserData
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if unix.Capget(&hdr, &caps[0]) == nil {
+		const need = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
+		c.changes = caps[0].Effective&need == need
+	}
+	return c
+}
+
+// create runs a call that makes a file, with the file system IDs of the
+// program that asks: the new file belongs to it, by the same rules as always
+// (directories with the setgid bit, quotas).
+//
+// The kernel has already decided that the program may do this. With its IDs
+// alone the storage may decide otherwise, because it does not know its
+// supplementary groups; then the call is made once more with those, and with
+// the daemon's capabilities.
+func (f *fileSystem) create(in *fuse.InHeader, call func() error) error {
+	if !f.self.changes || in.Uid == f.self.uid && in.Gid == f.self.gid {
+		return retryEINTR(call)
+	}
+	err := f.as(in, false, call)
+	if err == unix.EACCES || err == unix.EPERM {
+		err = f.as(in, true, call)
+	}
+	return err
+}
+
+// allowed runs a call on an existing file as the daemon, and if a remote
+// storage refuses that, as the program that asks: an NFS server takes the root
+// of its clients for nobody, but it believes them about everybody else.
+func (f *fileSystem) allowed(in *fuse.InHeader, call func() error) error {
+	err := retryEINTR(call)
+	if err != unix.EACCES && err != unix.EPERM || !f.storage.Remote || !f.self.changes {
+		return err
+	}
+	if in.Uid == f.self.uid && in.Gid == f.self.gid {
+		return err
+	}
+	return f.as(in, true, call)
+}
+
+// as runs call with the IDs of the program, and with full its groups and the
+// capabilities of the daemon. Linux keeps all of these per thread.
+func (f *fileSystem) as(in *fuse.InHeader, full bool, call func() error) error {
+	var groups []int
+	if full {
+		groups = f.groupsOf(in.Pid)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if full {
+		if err := setGroups(groups); err != nil {
+			return err
+		}
+		defer setGroups(f.self.groups)
+	}
+	defer setFSIDs(f.self.uid, f.self.gid)
+	if !setFSIDs(in.Uid, in.Gid) {
+		return unix.EOVERFLOW // an ID that does not exist for the daemon
+	}
+	if full {
+		raiseCapabilities()
+	}
+	return retryEINTR(call)
+}
+
+// setFSIDs sets the file system IDs of this thread; see setfsuid(2). Leaving
+// root drops the capabilities for files, returning to root restores them.
+func setFSIDs(uid, gid uint32) bool {
+	const ask = ^uintptr(0) // no such ID: changes nothing and tells the present one
+	syscall.RawSyscall(syscall.SYS_SETFSGID, uintptr(gid), 0, 0)
+	syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(uid), 0, 0)
+	g, _, _ := syscall.RawSyscall(syscall.SYS_SETFSGID, ask, 0, 0)
+	u, _, _ := syscall.RawSyscall(syscall.SYS_SETFSUID, ask, 0, 0)
+	return uint32(g) == gid && uint32(u) == uid
+}
+
+// setGroups sets the supplementary groups of this thread only, unlike
+// syscall.Setgroups.
+func setGroups(groups []int) error {
+	gids := make([]uint32, len(groups)+1)
+	for i, g := range groups {
+		gids[i] = uint32(g)
+	}
+	return rawSetgroups(gids[:len(groups)], &gids[0])
+}
+
+// raiseCapabilities makes all permitted capabilities of this thread effective.
+func raiseCapabilities() {
+	var caps [2]unix.CapUserData
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if unix.Capget(&hdr, &caps[0]) == nil {
+		for i := range caps {
+			caps[i].Effective = caps[i].Permitted
+		}
+		unix.Capset(&hdr, &caps[0])
+	}
+}
+
+// groupsOf are the supplementary groups of the thread that makes a request.
+func (f *fileSystem) groupsOf(tid uint32) []int {
+	fd, err := unix.Openat(f.procs.proc, strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	// A process can have 65536 groups.
+	status := make([]byte, 1<<20)
+	n := 0
+	for n < len(status) {
+		m, err := unix.Read(fd, status[n:])
+		if err != nil || m <= 0 {
+			break
+		}
+		n += m
+	}
+	var groups []int
+	for line := range bytes.Lines(status[:n]) {
+		if v, ok := bytes.CutPrefix(line, []byte("Groups:")); ok {
+			for _, w := range bytes.Fields(v) {
+				if g, err := strconv.ParseUint(string(w), 10, 32); err == nil {
+					groups = append(groups, int(g))
+				}
+			}
+		}
+	}
+	return groups
+}

@@ -1,0 +1,153 @@
+package fusefs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"sync"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// dirHandle is an open directory. Positions in it are those of the storage,
+// so that telldir and seekdir mean the same there and here, and hold as long.
+type dirHandle struct {
+	n *node // pinned
+
+	mu   sync.Mutex
+	fd   int
+	rest []byte // what was read and not yet told
+	next uint64 // the position of rest, or of fd if there is none
+}
+
+const dirBufferSize = 64 << 10
+
+var dirBuffers = sync.Pool{New: func() any {
+	b := make([]byte, dirBufferSize)
+	return &b
+}}
+
+func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	fd := -1
+	err := f.withRoom(func() error {
+		return f.allowed(&in.InHeader, func() (err error) {
+			fd, err = unix.Openat(n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			return err
+		})
+	})
+	if err != nil {
+		return status(err)
+	}
+	f.watchRoom(fd)
+	f.tree.pin(n)
+	out.Fh = f.newID()
+	f.dirs.put(out.Fh, &dirHandle{n: n, fd: fd})
+	return fuse.OK
+}
+
+func (f *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
+	if d := f.dirs.take(in.Fh); d != nil {
+		closeFD(d.fd)
+		f.tree.unpin(d.n)
+	}
+}
+
+func (f *fileSystem) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	d := f.dirs.get(in.Fh)
+	if d == nil {
+		return fuse.EBADF
+	}
+	return status(retryEINTR(func() error { return unix.Fsync(d.fd) }))
+}
+
+func (f *fileSystem) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return f.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
+}
+
+func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	gen := f.refreshGen.Load()
+	return f.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
+		entry := out.AddDirLookupEntry(e)
+		if entry == nil {
+			return false
+		}
+		if e.Name == "." || e.Name == ".." {
+			return true // the kernel takes nothing but the name
+		}
+		// A file that cannot be looked up is told by its name alone, and the
+		// kernel asks again when somebody wants to know more.
+		if n, st, err := f.find(&in.InHeader, d.n, e.Name); err == nil {
+			f.fillEntry(entry, d.n, e.Name, n, &st, gen)
+			out.FixMode(st.Mode)
+		}
+		return true
+	})
+}
+
+// readDir tells entries from a position on, until tell has no room for more.
+func (f *fileSystem) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry) bool) fuse.Status {
+	d := f.dirs.get(in.Fh)
+	if d == nil {
+		return fuse.EBADF
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if in.Offset != d.next {
+		if _, err := unix.Seek(d.fd, int64(in.Offset), unix.SEEK_SET); err != nil {
+			return status(err)
+		}
+		d.rest, d.next = nil, in.Offset
+	}
+	buf := dirBuffers.Get().(*[]byte)
+	defer dirBuffers.Put(buf)
+	// What is left over lives in memory of its own, so that a directory that
+	// is open and not being read costs none.
+	rest := d.rest
+	defer func() { d.rest = bytes.Clone(rest) }()
+	told := false
+	for {
+		if len(rest) == 0 {
+			n := 0
+			err := retryEINTR(func() (err error) {
+				n, err = unix.Getdents(d.fd, *buf)
+				return err
+			})
+			if err != nil && !told {
+				return status(err)
+			}
+			if err != nil || n == 0 {
+				return fuse.OK
+			}
+			rest = (*buf)[:n]
+		}
+		e, size := parseDirent(rest)
+		if !f.hidden(d.n, e.Name) {
+			e.Ino = f.devices.ino(d.n.key.dev, e.Ino)
+			if !tell(d, e) {
+				return fuse.OK
+			}
+			told = true
+		}
+		rest = rest[size:]
+		d.next = e.Off
+	}
+}
+
+// parseDirent reads one struct linux_dirent64; see getdents(2).
+func parseDirent(b []byte) (e fuse.DirEntry, size int) {
+	size = int(binary.NativeEndian.Uint16(b[16:]))
+	name := b[19:size]
+	if i := bytes.IndexByte(name, 0); i >= 0 {
+		name = name[:i]
+	}
+	return fuse.DirEntry{
+		Ino:  binary.NativeEndian.Uint64(b),
+		Off:  binary.NativeEndian.Uint64(b[8:]),
+		Mode: uint32(b[18]) << 12,
+		Name: string(name),
+	}, size
+}

@@ -1,0 +1,64 @@
+// Package fusefs is the mount: a FUSE file system that passes everything on to
+// the shared directory, and asks a [Locker] before it lets programs go on.
+//
+// # What programs see
+//
+// The files of the shared directory, as they are there: numbers, names, modes,
+// owners, times, extended attributes, ACLs, holes. What a call means is what
+// the storage makes of it. Only .dmxfs in the root is not for programs: it
+// cannot be seen, and nothing can get its name.
+//
+// # Locks
+//
+// open(2) for reading takes R on the file in class open, open(2) for writing
+// and truncate(2) take W, until the last close(2) or munmap(2). A file that a
+// call has just made is locked in the background, and the first I/O waits for
+// that: the kernel must not be kept waiting while it holds the directory.
+//
+// flock(2) and fcntl(2) are passed on to classes flock and posix. From the
+// first such call on (locking or unlocking, not F_GETLK) the process that
+// calls and the process that opened the file lock for themselves: they keep no
+// open locks and take none, on any file of the mount.
+//
+// What ends a lock follows the man pages. A POSIX lock ends when its process
+// closes any descriptor of the file, or ends; a lock of flock(2), an open file
+// description lock and an open lock end with the last descriptor that dup(2)
+// and fork(2) have made of the one open file.
+//
+// I/O on a handle that is protected by a lock (its open lock; an explicit lock
+// that came through it; an explicit lock of its process) asks for admission
+// directly before the system call on the storage. A handle that was under a
+// lock when the node was expelled answers EIO until it is closed.
+//
+// flock(2) on a directory, and leases, are not passed on by the kernel: they
+// work between the programs of one host.
+//
+// # Caches
+//
+// Data that was read or written under a lock stays in the kernel's cache as
+// long as no other node has had a lock to write: [Server.Refresh] drops it, and
+// a file that is opened without such an event and as it was left keeps it.
+// Names and attributes are kept for a short time ([Options.TTL]), which bounds
+// what is seen late without a lock; Refresh ends it at once, so that with a
+// lock nothing is seen late. That there is no file of a name is never kept.
+// An open that finds that its name leads to another file now looks it up again.
+//
+// Refresh and [Server.Flush] also concern every file that is open without an
+// open lock, because a lock on another file may be what protects it.
+//
+// # Order of locks
+//
+//	handle.mu
+//	└── nodeLocks.lockMu
+//	    ├── process.mu
+//	    └── fileSystem.unprotectedMu
+//	processes.mu
+//	└── process.mu
+//	tree.mu
+//	└── devices.mu, registry.mu
+//	dirHandle.mu
+//	nodeCache.cacheMu, entries.mu
+//
+// No Locker is called with any of them held, but Admit and Wanted with
+// handle.mu, which then do not wait.
+package fusefs

@@ -1,0 +1,111 @@
+package fusefs
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// fileSystem answers the requests of the kernel. Its methods are in the files
+// named for what they are about. It is a RawFileSystem of its own because
+// go-fuse's fs package drops the owner of a FLUSH, which ends POSIX locks, and
+// the handle of a GETATTR, before which an open lock may have to be taken.
+type fileSystem struct {
+	// RawFileSystem answers ENOSYS to what is not implemented: ACCESS, which
+	// the kernel does not send with default_permissions.
+	fuse.RawFileSystem
+
+	opts    Options
+	log     *slog.Logger
+	locker  Locker
+	storage Storage
+	self    credentials
+	acls    bool // the storage has POSIX ACLs
+
+	server *fuse.Server
+	dev    device
+	fds    int // descriptor of /proc/self/fd
+	start  time.Time
+
+	entryTTL, attrTTL time.Duration
+
+	tree    *tree
+	devices *devices
+	procs   *processes
+	handles registry[handle]
+	dirs    registry[dirHandle]
+	lastID  atomic.Uint64 // the newest handle
+
+	unprotectedMu sync.Mutex
+	unprotected   map[*node]struct{}
+	explicit      atomic.Int64  // number of lock records
+	ruleGen       atomic.Uint64 // changes when the rules do
+
+	entries    entries
+	refreshGen atomic.Uint64 // changes when other nodes may have changed names
+
+	stats counters
+	room  room
+
+	tasks sync.WaitGroup // what background started
+}
+
+// privateDir is where the daemons of a shared directory keep what they tell
+// each other. It is not for programs.
+const privateDir = ".dmxfs"
+
+// hidden reports whether a name is kept from programs.
+func (f *fileSystem) hidden(dir *node, name string) bool {
+	return dir == f.tree.root && name == privateDir
+}
+
+// errHidden is what an attempt to make a hidden name gets.
+const errHidden = fuse.EPERM
+
+func (f *fileSystem) String() string { return "dmxfs" }
+
+func (f *fileSystem) SetDebug(bool) {}
+
+func (f *fileSystem) Init(s *fuse.Server) { f.server = s }
+
+func (f *fileSystem) OnUnmount() {}
+
+// background runs a task that ends by itself, or when the mount does.
+func (f *fileSystem) background(task func()) {
+	f.tasks.Go(task)
+}
+
+func (f *fileSystem) newID() uint64 { return f.lastID.Add(1) }
+
+func (f *fileSystem) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	var st unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Fstatfs(n.fd, &st) }); err != nil {
+		return status(err)
+	}
+	out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
+	out.Files, out.Ffree = st.Files, st.Ffree
+	out.Bsize, out.Frsize = uint32(st.Bsize), uint32(st.Frsize)
+	out.NameLen = uint32(st.Namelen)
+	return fuse.OK
+}
+
+// errStale makes the kernel look up the path again, once.
+const errStale = fuse.Status(unix.ESTALE)
+
+// fdPath is the name of a descriptor in /proc/self/fd. Opening it there opens
+// the same file anew; calls that take only a path reach the file by it.
+func fdPath(fd int) string { return "/proc/self/fd/" + itoa(fd) }
+
+func closeFD(fd int) {
+	if fd >= 0 {
+		unix.Close(fd)
+	}
+}

@@ -1,0 +1,162 @@
+package fusefs
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"dmxfs/locks"
+)
+
+// handle is an open file: what one OPEN, CREATE or TMPFILE made and one
+// RELEASE ends.
+type handle struct {
+	id    uint64 // the file handle of the protocol, and the locks.HandleID
+	n     *node  // pinned
+	flags int    // for open(2) of the backing file, without what only matters once
+	write bool
+	mixed bool     // open for reading and writing: it may be mapped so
+	proc  *process // that opened it; may be nil
+	prog  locks.Program
+
+	// mu is held for reading by a call that uses fd under the lock state that
+	// it has seen, and for writing to change either. Nobody waits for a lock
+	// or for admission while holding it.
+	mu       sync.RWMutex
+	fd       int
+	released bool // fd is closed, or is about to be
+	open     openLock
+
+	// holds mirrors open.state == openHeld.
+	holds atomic.Bool
+
+	// lost: it was under a lock when this node was expelled. It answers EIO
+	// until it is closed.
+	lost atomic.Bool
+	// held is the tenure of the oldest explicit lock that came through it,
+	// plus one; 0: there is none.
+	held atomic.Uint64
+	used atomic.Int64 // when I/O last began, on the server's clock
+	// Whether it was ever used for locks of the class: RELEASE gives them up.
+	flocked, posixed atomic.Bool
+}
+
+func (h *handle) lockID() locks.HandleID { return locks.HandleID(h.id) }
+
+// nodeLocks is the part of a node that is about locks and open files.
+type nodeLocks struct {
+	lockMu  sync.Mutex
+	handles map[*handle]struct{}
+	states  [openStates]int // handles by the state of their open lock
+	// unprotected: states[openNone] > 0.
+	unprotected bool
+	records     map[recordKey]*lockRecord
+	// posixUse counts POSIX locks and requests for them, so that a FLUSH need
+	// not ask where there are none.
+	posixUse atomic.Int32
+	// unsettled counts the handles whose open lock is waited for or gave way.
+	unsettled atomic.Int32
+	rule      atomic.Pointer[nodeRule]
+}
+
+// nodeRule is a rule and the path for which it was found.
+type nodeRule struct {
+	Rule
+	path string
+	gen  uint64
+}
+
+// ruleFor is the rule of a node at a path.
+func (f *fileSystem) ruleFor(n *node, path string) *nodeRule {
+	gen := f.ruleGen.Load()
+	if r := n.rule.Load(); r != nil && r.gen == gen && r.path == path {
+		return r
+	}
+	r := &nodeRule{Rule: f.opts.Rule(path), path: path, gen: gen}
+	n.rule.Store(r)
+	return r
+}
+
+// attach makes h known, in state s. It is the first thing that happens to a
+// handle, before its lock is asked for.
+func (f *fileSystem) attach(h *handle, s openState) {
+	f.tree.pin(h.n)
+	h.open.state = s
+	n := h.n
+	n.lockMu.Lock()
+	if n.handles == nil {
+		n.handles = make(map[*handle]struct{}, 1)
+	}
+	n.handles[h] = struct{}{}
+	n.states[s]++
+	f.counted(n)
+	n.lockMu.Unlock()
+	if p := h.proc; p != nil {
+		p.mu.Lock()
+		if p.handles == nil {
+			p.handles = make(map[*handle]struct{}, 1)
+		}
+		p.handles[h] = struct{}{}
+		p.mu.Unlock()
+	}
+}
+
+// detach undoes attach. No request uses h any more.
+func (f *fileSystem) detach(h *handle) {
+	n := h.n
+	n.lockMu.Lock()
+	delete(n.handles, h)
+	n.states[h.open.state]--
+	f.counted(n)
+	last := len(n.handles) == 0
+	n.lockMu.Unlock()
+	if p := h.proc; p != nil {
+		p.mu.Lock()
+		delete(p.handles, h)
+		p.mu.Unlock()
+	}
+	if last {
+		f.tree.closed(n)
+	}
+	f.tree.unpin(n)
+}
+
+// setState changes the state of h's open lock. REQUIRES: h.mu held.
+func (f *fileSystem) setState(h *handle, s openState) {
+	n := h.n
+	n.lockMu.Lock()
+	n.states[h.open.state]--
+	n.states[s]++
+	h.open.state = s
+	h.holds.Store(s == openHeld)
+	f.counted(n)
+	n.lockMu.Unlock()
+}
+
+// counted follows a change of n.states: it keeps the set of the files that are
+// open without an open lock. REQUIRES: n.lockMu held.
+func (f *fileSystem) counted(n *node) {
+	n.unsettled.Store(int32(n.states[openWaiting] + n.states[openIdle]))
+	is := n.states[openNone] > 0
+	if is == n.unprotected {
+		return
+	}
+	n.unprotected = is
+	f.unprotectedMu.Lock()
+	if is {
+		f.unprotected[n] = struct{}{}
+	} else {
+		delete(f.unprotected, n)
+	}
+	f.unprotectedMu.Unlock()
+}
+
+// openHandles are the handles of n now.
+func (n *node) openHandles() []*handle {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	hs := make([]*handle, 0, len(n.handles))
+	for h := range n.handles {
+		hs = append(hs, h)
+	}
+	return hs
+}

@@ -1,0 +1,241 @@
+package fusefs
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// maxPiece is the most that is read or written under one admission, and the
+// size of the largest READ and WRITE.
+const maxPiece = 1 << 20
+
+func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	h := f.handles.get(in.Fh)
+	if h == nil {
+		return nil, fuse.EBADF
+	}
+	a, st := f.enter(cancel, h, &in.InHeader)
+	if !st.Ok() {
+		return nil, st
+	}
+	h.n.cached.Store(true)
+	n, err := pread(h.fd, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
+	a.end()
+	if err != nil {
+		return nil, status(err)
+	}
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+func (f *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+	var done uint32
+	for _, b := range data {
+		for len(b) > 0 {
+			piece := b[:min(len(b), maxPiece)]
+			n, st := f.write(cancel, in, piece, int64(in.Offset)+int64(done))
+			done += uint32(n)
+			if !st.Ok() && done > 0 && st != fuse.EIO {
+				return done, fuse.OK // the error comes again with the rest
+			}
+			if !st.Ok() {
+				return 0, st
+			}
+			b = b[n:]
+		}
+	}
+	return done, fuse.OK
+}
+
+func (f *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	return f.Writev(cancel, in, [][]byte{data})
+}
+
+// write writes one piece. With an error n may be more than 0.
+func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, off int64) (n int, st fuse.Status) {
+	h := f.handles.get(in.Fh)
+	if h == nil {
+		return 0, fuse.EBADF
+	}
+	// Pages that the kernel writes back come through any handle that can
+	// write, whose flags mean nothing for them.
+	back := in.WriteFlags&fuse.WRITE_CACHE != 0
+	var a admission
+	if back {
+		a, st = f.enterCached(cancel, h, &in.InHeader)
+	} else {
+		a, st = f.enter(cancel, h, &in.InHeader)
+	}
+	if !st.Ok() {
+		return 0, st
+	}
+	h.n.cached.Store(true)
+	f.wrote(h.n)
+	var err error
+	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+		err = dropSetID(h.fd)
+	}
+	if err == nil {
+		n, err = pwrite(h.fd, b, off, !back && in.Flags&unix.O_APPEND != 0)
+	}
+	a.end()
+	if n > 0 && !f.inTime(&a, &in.InHeader, off, n) {
+		return 0, fuse.EIO
+	}
+	return n, status(err)
+}
+
+// wrote records that the storage's client may keep something back of n.
+func (f *fileSystem) wrote(n *node) {
+	if f.storage.ClientCache {
+		n.dirty.Store(true)
+	}
+}
+
+func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	h := f.handles.get(in.Fh)
+	if h == nil {
+		return fuse.EBADF
+	}
+	a, st := f.enter(cancel, h, &in.InHeader)
+	if !st.Ok() {
+		return st
+	}
+	defer a.end()
+	const dataOnly = 1
+	return status(retryEINTR(func() error {
+		if in.FsyncFlags&dataOnly != 0 {
+			return unix.Fdatasync(h.fd)
+		}
+		return unix.Fsync(h.fd)
+	}))
+}
+
+// flushStorage gives the client of the storage the occasion to tell at
+// close(2) what became of the data: NFS reports a full or a broken server there.
+func (f *fileSystem) flushStorage(h *handle) fuse.Status {
+	if !f.storage.ClientCache || !h.write {
+		return fuse.OK
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return status(err)
+	}
+	return status(unix.Close(fd))
+}
+
+func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	h := f.handles.get(in.Fh)
+	if h == nil {
+		return fuse.EBADF
+	}
+	a, st := f.enter(cancel, h, &in.InHeader)
+	if !st.Ok() {
+		return st
+	}
+	defer a.end()
+	off, err := unix.Seek(h.fd, int64(in.Offset), int(in.Whence))
+	if err != nil {
+		return status(err)
+	}
+	out.Offset = uint64(off)
+	return fuse.OK
+}
+
+func (f *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	h := f.handles.get(in.Fh)
+	if h == nil {
+		return fuse.EBADF
+	}
+	a, st := f.enter(cancel, h, &in.InHeader)
+	if !st.Ok() {
+		return st
+	}
+	f.wrote(h.n)
+	err := f.dropSetIDFor(&in.InHeader, h.fd)
+	if err == nil {
+		err = retryEINTR(func() error {
+			return unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
+		})
+	}
+	a.end()
+	if err == nil && !f.inTime(&a, &in.InHeader, int64(in.Offset), int(in.Length)) {
+		return fuse.EIO
+	}
+	return status(err)
+}
+
+// dropSetIDFor is dropSetID for requests that do not say whether the program
+// has CAP_FSETID: only root is taken to have it.
+func (f *fileSystem) dropSetIDFor(in *fuse.InHeader, fd int) error {
+	if in.Uid == 0 || !f.self.changes {
+		return nil
+	}
+	return dropSetID(fd)
+}
+
+// maxCopy keeps the answer to COPY_FILE_RANGE within its 32 bits.
+const maxCopy = 1 << 30
+
+// CopyFileRange copies in pieces, each with its own admission, and like
+// copy_file_range(2) may end early.
+func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
+	src, dst := f.handles.get(in.FhIn), f.handles.get(in.FhOut)
+	if src == nil || dst == nil {
+		return 0, fuse.EBADF
+	}
+	// A descriptor of the source that no lock state belongs to: waiting for
+	// the target while holding the source could be a deadlock.
+	a, st := f.enter(cancel, src, &in.InHeader)
+	if !st.Ok() {
+		return 0, st
+	}
+	from, err := unix.FcntlInt(uintptr(src.fd), unix.F_DUPFD_CLOEXEC, 0)
+	a.end()
+	if err != nil {
+		return 0, status(err)
+	}
+	defer closeFD(from)
+
+	length := int(min(in.Len, maxCopy))
+	for done := 0; done < length; {
+		a, st := f.enter(cancel, dst, &in.InHeader)
+		if !st.Ok() {
+			return uint32(done), partly(done, st)
+		}
+		f.wrote(dst.n)
+		err := f.dropSetIDFor(&in.InHeader, dst.fd)
+		n := 0
+		if err == nil {
+			roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
+			err = retryEINTR(func() (err error) {
+				n, err = unix.CopyFileRange(from, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
+				return err
+			})
+		}
+		a.end()
+		if n > 0 && !f.inTime(&a, &in.InHeader, int64(in.OffOut)+int64(done), n) {
+			return 0, fuse.EIO
+		}
+		if err != nil {
+			return uint32(done), partly(done, status(err))
+		}
+		if n == 0 {
+			return uint32(done), fuse.OK
+		}
+		done += n
+		if closed(cancel) {
+			return uint32(done), fuse.OK
+		}
+	}
+	return uint32(length), fuse.OK
+}
+
+// partly hides an error behind what was done before it.
+func partly(done int, st fuse.Status) fuse.Status {
+	if done > 0 {
+		return fuse.OK
+	}
+	return st
+}

@@ -1,0 +1,65 @@
+package fusefs
+
+import (
+	"syscall"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// From include/uapi/linux/fs.h, in the encoding of most architectures.
+const (
+	fsIocFSGetXattr  = 0x801c581f
+	fsIocFSSetXattr  = 0x401c5820
+	maxPassedIoctlIO = 32
+)
+
+// Ioctl passes what chattr(1), lsattr(1) and project quotas use. These the
+// kernel itself sends, after it has checked who may set what. Any other
+// request could mean anything to the storage, and is no typewriter's.
+func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byte, out *fuse.IoctlOut, outbuf []byte) fuse.Status {
+	switch in.Cmd {
+	case unix.FS_IOC_GETFLAGS, unix.FS_IOC_SETFLAGS, fsIocFSGetXattr, fsIocFSSetXattr:
+	default:
+		return fuse.Status(unix.ENOTTY)
+	}
+	var arg [maxPassedIoctlIO]byte
+	if len(inbuf) > len(arg) || len(outbuf) > len(arg) {
+		return fuse.EINVAL
+	}
+	copy(arg[:], inbuf)
+	call := func(fd int) error {
+		return f.allowed(&in.InHeader, func() error {
+			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(in.Cmd), uintptr(unsafe.Pointer(&arg)))
+			if errno != 0 {
+				return errno
+			}
+			return nil
+		})
+	}
+	var err error
+	if in.Flags&fuse.IOCTL_DIR != 0 {
+		d := f.dirs.get(in.Fh)
+		if d == nil {
+			return fuse.EBADF
+		}
+		err = call(d.fd)
+	} else {
+		h := f.handles.get(in.Fh)
+		if h == nil {
+			return fuse.EBADF
+		}
+		h.mu.RLock()
+		err = call(h.fd)
+		h.mu.RUnlock()
+	}
+	if err != nil {
+		if err == unix.ENOSYS {
+			err = unix.ENOTTY
+		}
+		return status(err)
+	}
+	copy(outbuf, arg[:])
+	return fuse.OK
+}

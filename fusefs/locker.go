@@ -1,0 +1,68 @@
+package fusefs
+
+import (
+	"time"
+
+	"dmxfs/locks"
+)
+
+// Locker is what the mount asks of the lock engine. All methods are safe for
+// concurrent use, and none of them may call back into the mount while it holds
+// a lock of its own that another of these methods needs: see [Server.Refresh].
+type Locker interface {
+	// Lock returns when r is granted, denied or withdrawn; the error is one
+	// of locks.Err*. cancel may be nil, which is never. The Locker may keep r.
+	Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error)
+	// Unlock gives up what o holds of rg: flock LOCK_UN, fcntl F_UNLCK. It
+	// never fails and never waits.
+	Unlock(k locks.Key, o locks.OwnerID, rg locks.Range)
+	// UnlockOwner gives up all that o holds of k, through whatever handle.
+	// It never waits: it comes at close(2).
+	UnlockOwner(k locks.Key, o locks.OwnerID)
+	// UnlockHandle gives up all that came through h, and ends with
+	// locks.ErrInterrupted what still waits through h. It never waits: it
+	// comes after the last close(2) of h.
+	UnlockHandle(k locks.Key, h locks.HandleID)
+	// Test finds a lock that r would wait for: nil when there is none.
+	Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error)
+	// Wanted reports whether another node waits for a lock of k that
+	// conflicts with one that this node holds. The mount asks about open
+	// locks that have been idle for the time of [Rule.Yield], once a second.
+	Wanted(k locks.Key) bool
+	// Tenure is the tenure that a grant would have now.
+	Tenure() locks.Tenure
+	// Admit is asked directly before I/O that a lock of tenure t protects.
+	// It returns nil when the I/O may start now; also when cancel is closed
+	// already, so that a closed channel makes it a question that never waits.
+	// It waits while the node is suspended, then returns
+	// locks.ErrInterrupted when cancel is closed. It returns locks.ErrLost
+	// when t is over.
+	Admit(cancel <-chan struct{}, t locks.Tenure) error
+}
+
+// Rule says what open(2) means for a file.
+type Rule struct {
+	// Open: open(2) and truncate(2) take a lock.
+	Open bool
+	// PerProcess: open locks are between processes. Otherwise they are
+	// between nodes, and all processes of a node share them.
+	PerProcess bool
+	// Yield is how long an open lock may be idle before it gives way to a
+	// node that waits for it; 0: it never does.
+	Yield time.Duration
+}
+
+// DefaultRule is the rule of files for which nothing else was configured.
+var DefaultRule = Rule{Open: true, Yield: 10 * time.Second}
+
+// LateWrite describes a write under a lock that the storage carried out, or
+// may have carried out, when this node had lost the lock: its process or its
+// machine stood still between the check and the system call. Another node may
+// have been writing at the same time.
+type LateWrite struct {
+	Path    string // relative to the root of the shared directory
+	File    string // as in locks.Key
+	Offset  int64
+	Length  int
+	Program locks.Program
+}

@@ -1,0 +1,126 @@
+package fusefs
+
+import (
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	dir := f.tree.get(in.NodeId)
+	if dir == nil {
+		return errStale
+	}
+	if f.hidden(dir, name) {
+		return fuse.ENOENT
+	}
+	gen := f.refreshGen.Load()
+	n, st, err := f.find(in, dir, name)
+	if err != nil {
+		if err == unix.ENOENT {
+			f.tree.gone(dir, name)
+		}
+		// Never an entry that says that there is nothing: another host may
+		// make the file at any moment.
+		return status(err)
+	}
+	f.fillEntry(out, dir, name, n, &st, gen)
+	return fuse.OK
+}
+
+// find looks a name up on the storage, and counts a lookup of the node.
+func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
+	var st unix.Stat_t
+	err := f.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return nil, st, err
+	}
+	n := f.tree.seen(dir, name, &st)
+	used := n != nil && f.storage.Remote && staleFD(n.fd)
+	if n != nil && !used {
+		return n, st, nil
+	}
+	if used {
+		f.tree.forget(n.id, 1)
+	}
+	fd, err := f.openPath(in, dir.fd, name)
+	if err != nil {
+		return nil, st, err
+	}
+	if err := unix.Fstat(fd, &st); err != nil { // it may be another file now
+		closeFD(fd)
+		return nil, st, err
+	}
+	return f.enterNode(dir, name, fd, &st, used), st, nil
+}
+
+// enterNode is tree.add for a file that may be in another file system than dir.
+func (f *fileSystem) enterNode(dir *node, name string, fd int, st *unix.Stat_t, replace bool) *node {
+	if dev := uint64(st.Dev); dev != dir.key.dev {
+		f.devices.crossed(dev, f.tree.join(dir, name))
+	}
+	return f.tree.add(dir, name, fd, st, replace)
+}
+
+// staleFD reports whether the file of an O_PATH descriptor is gone from a
+// remote storage, which may then use its inode number again. On a local file
+// system the descriptor itself keeps that from happening.
+func staleFD(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == unix.ESTALE
+}
+
+// openPath opens a name without following it and without permissions to do
+// anything: an anchor of the file.
+func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (fd int, err error) {
+	err = f.withRoom(func() error {
+		return f.allowed(in, func() (err error) {
+			fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			return err
+		})
+	})
+	if err == nil {
+		f.watchRoom(fd)
+	}
+	return fd, err
+}
+
+// fillEntry answers with an entry. gen is refreshGen before the storage was
+// asked: if other nodes may have changed names since, the kernel must not keep
+// what it is told.
+func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
+	out.NodeId, out.Generation = n.id, 1
+	if ttl := f.entryTTL; ttl > 0 {
+		now := f.now()
+		f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
+		if f.refreshGen.Load() == gen {
+			out.SetEntryTimeout(ttl)
+		}
+	}
+	f.fillAttr(&out.Attr, st)
+	out.SetAttrTimeout(f.attrTTLOf(n))
+}
+
+func (f *fileSystem) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
+	a.Ino = f.devices.ino(uint64(st.Dev), st.Ino)
+	a.Size, a.Blocks, a.Blksize = uint64(st.Size), uint64(st.Blocks), uint32(st.Blksize)
+	a.Atime, a.Atimensec = uint64(st.Atim.Sec), uint32(st.Atim.Nsec)
+	a.Mtime, a.Mtimensec = uint64(st.Mtim.Sec), uint32(st.Mtim.Nsec)
+	a.Ctime, a.Ctimensec = uint64(st.Ctim.Sec), uint32(st.Ctim.Nsec)
+	a.Mode, a.Nlink, a.Uid, a.Gid = st.Mode, uint32(st.Nlink), st.Uid, st.Gid
+	a.Rdev = uint32(st.Rdev)
+}
+
+// attrTTLOf is how long the kernel may keep the attributes of n that it is
+// told now. While a handle of n waits for its open lock, or has let another
+// node have it, every read(2) must come here before it looks at the size.
+func (f *fileSystem) attrTTLOf(n *node) time.Duration {
+	if f.attrTTL <= 0 || n.unsettled.Load() > 0 {
+		return 0
+	}
+	n.attrUntil.Store(f.now() + (f.attrTTL + tickSlack).Milliseconds())
+	return f.attrTTL
+}
+
+func (f *fileSystem) Forget(id, lookups uint64) { f.tree.forget(id, lookups) }

@@ -1,0 +1,155 @@
+package fusefs
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+func (f *fileSystem) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+	return f.make(&in.InHeader, name, out, func(dir *node) error {
+		return unix.Mknodat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask), int(in.Rdev))
+	})
+}
+
+func (f *fileSystem) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	return f.make(&in.InHeader, name, out, func(dir *node) error {
+		return unix.Mkdirat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask))
+	})
+}
+
+func (f *fileSystem) Symlink(cancel <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+	return f.make(in, name, out, func(dir *node) error {
+		return unix.Symlinkat(target, dir.fd, name)
+	})
+}
+
+// make makes something that is not open afterwards.
+func (f *fileSystem) make(in *fuse.InHeader, name string, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
+	dir := f.tree.get(in.NodeId)
+	if dir == nil {
+		return errStale
+	}
+	if f.hidden(dir, name) {
+		return errHidden
+	}
+	gen := f.refreshGen.Load()
+	if err := f.create(in, func() error { return call(dir) }); err != nil {
+		return status(err)
+	}
+	n, st, err := f.find(in, dir, name)
+	if err != nil {
+		return status(err)
+	}
+	f.fillEntry(out, dir, name, n, &st, gen)
+	return fuse.OK
+}
+
+func (f *fileSystem) Unlink(cancel <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return f.remove(in, name, 0)
+}
+
+func (f *fileSystem) Rmdir(cancel <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
+	return f.remove(in, name, unix.AT_REMOVEDIR)
+}
+
+func (f *fileSystem) remove(in *fuse.InHeader, name string, flags int) fuse.Status {
+	dir := f.tree.get(in.NodeId)
+	if dir == nil {
+		return errStale
+	}
+	if f.hidden(dir, name) {
+		return fuse.ENOENT
+	}
+	err := f.allowed(in, func() error { return unix.Unlinkat(dir.fd, name, flags) })
+	if err == nil || err == unix.ENOENT {
+		f.tree.gone(dir, name)
+	}
+	return status(err)
+}
+
+func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
+	from, to := f.tree.get(in.NodeId), f.tree.get(in.Newdir)
+	if from == nil || to == nil {
+		return errStale
+	}
+	if f.hidden(from, oldName) {
+		return fuse.ENOENT
+	}
+	if f.hidden(to, newName) {
+		return errHidden
+	}
+	exchange := in.Flags&unix.RENAME_EXCHANGE != 0
+	oldPath, newPath := f.tree.join(from, oldName), f.tree.join(to, newName)
+	if !f.movable(from, oldName, oldPath, newPath) || exchange && !f.movable(to, newName, newPath, oldPath) {
+		return fuse.EXDEV
+	}
+	call := func() error { return unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags)) }
+	var err error
+	if in.Flags&unix.RENAME_WHITEOUT != 0 {
+		err = f.create(&in.InHeader, call)
+	} else {
+		err = f.allowed(&in.InHeader, call)
+	}
+	if err == nil {
+		f.tree.renamed(from, oldName, to, newName, exchange)
+	}
+	return status(err)
+}
+
+// movable asks whether the file that is called name in dir may get another path.
+func (f *fileSystem) movable(dir *node, name, oldPath, newPath string) bool {
+	if f.opts.Movable == nil {
+		return true
+	}
+	var st unix.Stat_t
+	if unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		return true // the call itself will tell what is wrong
+	}
+	return f.opts.Movable(oldPath, newPath, st.Mode&unix.S_IFMT == unix.S_IFDIR)
+}
+
+func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+	dir, n := f.tree.get(in.NodeId), f.tree.get(in.Oldnodeid)
+	if dir == nil || n == nil {
+		return errStale
+	}
+	if f.hidden(dir, name) {
+		return errHidden
+	}
+	if path := f.tree.pathTo(n); f.opts.Movable != nil && path != "" && !f.opts.Movable(path, f.tree.join(dir, name), false) {
+		return fuse.EXDEV
+	}
+	gen := f.refreshGen.Load()
+	// The name in /proc leads to the file itself, also if that is a symbolic
+	// link, and to one that has no name yet.
+	err := f.allowed(&in.InHeader, func() error {
+		return unix.Linkat(f.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
+	})
+	if err != nil {
+		return status(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(n.fd, &st); err != nil {
+		return status(err)
+	}
+	f.tree.linked(n, dir, name)
+	f.fillEntry(out, dir, name, n, &st, gen)
+	return fuse.OK
+}
+
+func (f *fileSystem) Readlink(cancel <-chan struct{}, in *fuse.InHeader) ([]byte, fuse.Status) {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return nil, errStale
+	}
+	// One byte more than any file system allows, to see that all was read.
+	buf := make([]byte, unix.PathMax+1)
+	m, err := unix.Readlinkat(n.fd, "", buf)
+	if err != nil {
+		return nil, status(err)
+	}
+	if m == len(buf) {
+		return nil, fuse.Status(unix.ENAMETOOLONG)
+	}
+	return buf[:m], fuse.OK
+}

@@ -1,0 +1,225 @@
+package fusefs
+
+import (
+	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// keptFlags are the flags of open(2) that the backing descriptor gets, too.
+// O_APPEND is not among them: every WRITE says whether it appends, so that a
+// change by fcntl(F_SETFL) counts, and so that pages which the kernel writes
+// back through the handle go where they belong.
+const keptFlags = unix.O_ACCMODE | unix.O_DIRECT | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
+
+// Open opens a regular file. (The kernel opens special files by itself.)
+//
+// First the open lock, then the file: what it is called may lead elsewhere
+// when the lock is granted, because the last holder has put another file in
+// its place. Then the answer is ESTALE, upon which the kernel looks up the
+// path again, once.
+func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	truncate := in.Flags&unix.O_TRUNC != 0
+	h := f.newHandle(n, in.Flags, truncate, &in.InHeader)
+	joins := h.n.holds()
+	if h.open.state == openWaiting {
+		f.attach(h, openWaiting)
+		if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0); err != nil {
+			f.detach(h)
+			return lockErrno(err, cancel)
+		}
+	} else {
+		f.attach(h, openNone)
+	}
+	st, err := f.openBacking(h, &in.InHeader)
+	if err != nil {
+		f.abandon(h)
+		return status(err)
+	}
+	if truncate {
+		if st := f.truncateOpened(cancel, h, in); !st.Ok() {
+			f.abandon(h)
+			return st
+		}
+	} else if h.holds.Load() && (joins || n.unchanged(&st)) {
+		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	}
+	f.serve(h)
+	out.Fh = h.id
+	return fuse.OK
+}
+
+// newHandle describes a handle that is to be opened; it is not known to
+// anybody yet. Its open.state tells whether it needs an open lock: openWaiting
+// or openNone.
+func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.InHeader) *handle {
+	access := flags & unix.O_ACCMODE
+	h := &handle{
+		id: f.newID(), n: n, fd: -1,
+		flags: int(flags) & keptFlags,
+		write: access != unix.O_RDONLY,
+		mixed: access == unix.O_RDWR,
+		proc:  f.procs.find(in.Pid),
+	}
+	h.open.state = openNone
+	if h.proc.isSelfLocking() {
+		return h
+	}
+	file, path := f.tree.identify(n)
+	rule := f.ruleFor(n, path)
+	if !rule.Open {
+		return h
+	}
+	mode := locks.Read
+	if h.write || truncate {
+		mode = locks.Write
+	}
+	if f.opts.WriteThrough && f.storage.ClientCache && h.write {
+		// What a stopped daemon has written must not lie in the client's
+		// cache when its lock is given to another node.
+		h.flags |= unix.O_DSYNC
+	}
+	h.open.state = openWaiting
+	h.open.yield = rule.Yield
+	h.open.req = locks.Request{
+		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
+		Owner: f.openOwner(rule, h), Handle: h.lockID(),
+		Mode: mode, Range: locks.Whole, Program: program(h.proc, in),
+	}
+	return h
+}
+
+// openOwner is the owner of an open lock: this node; or, between processes,
+// the process, and where that is not known the handle.
+func (f *fileSystem) openOwner(rule *nodeRule, h *handle) locks.OwnerID {
+	switch {
+	case !rule.PerProcess:
+		return sharedOwner
+	case h.proc != nil:
+		return h.proc.owner
+	}
+	return locks.OwnerID(h.id) | 1<<63
+}
+
+// serve lets requests use h. If its process has begun to lock for itself since
+// it was asked, the open lock is given up.
+func (f *fileSystem) serve(h *handle) {
+	f.handles.put(h.id, h)
+	if h.proc.isSelfLocking() {
+		f.giveUp(h)
+	}
+}
+
+// abandon undoes attach and the open lock of a handle that is not opened after all.
+func (f *fileSystem) abandon(h *handle) {
+	h.mu.Lock()
+	h.released = true
+	f.withdraw(h)
+	locked := h.open.state != openNone
+	fd := h.fd
+	h.mu.Unlock()
+	closeFD(fd)
+	if locked {
+		f.locker.UnlockHandle(h.open.req.Key, h.lockID())
+	}
+	f.detach(h)
+}
+
+// holds reports whether this node holds an open lock of n.
+func (n *node) holds() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	return n.states[openHeld] > 0
+}
+
+// openBacking opens the file of h, if the name that the kernel used still
+// leads to it.
+func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) (st unix.Stat_t, err error) {
+	if st, err = f.verifyName(h.n); err != nil {
+		return st, err
+	}
+	fd := -1
+	err = f.allowed(in, func() (err error) {
+		fd, err = f.openNode(h.n, h.flags)
+		return err
+	})
+	if err != nil {
+		return st, err
+	}
+	h.mu.Lock()
+	h.fd = fd
+	h.mu.Unlock()
+	return st, nil
+}
+
+// verifyName answers ESTALE if a name of n does not lead to it any more: the
+// kernel may have come by that one. It keeps names for a while, and meanwhile
+// another host may have removed the file or put another one in its place. The
+// name is forgotten then, so that a file which is reached without a name (by
+// /proc/PID/fd, say) is refused once at most.
+func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, err error) {
+	l, more, ok := f.tree.nameOf(n)
+	if !ok {
+		return st, unix.Fstat(n.fd, &st)
+	}
+	names := []dirName{l}
+	if more {
+		f.tree.unpin(l.dir)
+		names = f.tree.namesOf(n)
+	}
+	for _, l := range names {
+		var at unix.Stat_t
+		e := unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW)
+		switch {
+		case e == unix.ENOENT || e == nil && keyOf(&at) != n.key:
+			f.tree.unname(n, l)
+			err = unix.ESTALE
+		case e != nil && e != unix.EACCES:
+			err = e
+		default:
+			st = at
+		}
+		f.tree.unpin(l.dir)
+	}
+	if err == nil && st.Ino == 0 { // the daemon may not look there
+		err = unix.Fstat(n.fd, &st)
+	}
+	return st, err
+}
+
+// openNode opens the file of n anew.
+func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
+	err = f.withRoom(func() error {
+		return retryEINTR(func() (err error) {
+			fd, err = unix.Openat(f.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
+			return err
+		})
+	})
+	if err != nil {
+		return -1, err
+	}
+	f.watchRoom(fd)
+	return fd, nil
+}
+
+// truncateOpened is the O_TRUNC of an open, which has its lock now.
+func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
+	a, st := f.enter(cancel, h, &in.InHeader)
+	if !st.Ok() {
+		return st
+	}
+	defer a.end()
+	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		if err := dropSetID(h.fd); err != nil {
+			return status(err)
+		}
+	}
+	f.wrote(h.n)
+	// By path: O_TRUNC does not need a descriptor that can write.
+	return status(f.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) }))
+}

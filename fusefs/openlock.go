@@ -1,0 +1,201 @@
+package fusefs
+
+import (
+	"time"
+
+	"dmxfs/locks"
+)
+
+// openState is where a handle stands with its open lock.
+type openState uint8
+
+const (
+	// openNone: it has none and will not ask: the rule wants none, or its
+	// process locks for itself.
+	openNone openState = iota
+	// openHeld: I/O may go on while the tenure lasts.
+	openHeld
+	// openWaiting: it was asked for, or is just being given up; I/O waits.
+	openWaiting
+	// openIdle: it gave way to another node, or could not be had; the next
+	// I/O asks again.
+	openIdle
+
+	openStates = iota
+)
+
+// openLock is the open lock of a handle. Guarded by handle.mu.
+type openLock struct {
+	state  openState
+	req    locks.Request // what is asked for; the same every time
+	yield  time.Duration
+	tenure locks.Tenure
+	token  locks.Token
+	wait   *acquisition // what I/O waits for in openWaiting
+}
+
+// acquisition is the change that ends the state openWaiting.
+type acquisition struct {
+	done   chan struct{} // closed when it is over
+	cancel chan struct{} // closed to withdraw the request; nil when there is none
+	err    error         // why there is no lock; read it after done
+}
+
+// sharedOwner is the owner of the open locks that all processes of a node share.
+const sharedOwner locks.OwnerID = 1
+
+// lockOpened asks for the open lock of h, which is in openWaiting, and waits
+// for it. Without an error h holds it, or needs it no more.
+func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool) error {
+	req := h.open.req
+	req.Try = try
+	g, err := f.locker.Lock(cancel, &req)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open.state != openWaiting {
+		// Given up meanwhile, because its process began to lock for itself.
+		if err == nil {
+			f.locker.UnlockHandle(req.Key, req.Handle)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f.granted(h, g)
+	return nil
+}
+
+// REQUIRES: h.mu held.
+func (f *fileSystem) granted(h *handle, g locks.Grant) {
+	h.open.tenure, h.open.token = g.Tenure, g.Token
+	h.used.Store(f.now())
+	f.setState(h, openHeld)
+}
+
+// lockLater asks for the open lock of h without waiting for it; I/O through h
+// does. REQUIRES: h.mu held, or h not known to anybody else yet.
+func (f *fileSystem) lockLater(h *handle) *acquisition {
+	a := &acquisition{done: make(chan struct{}), cancel: make(chan struct{})}
+	h.open.wait = a
+	f.setState(h, openWaiting)
+	f.background(func() {
+		req := h.open.req
+		g, err := f.locker.Lock(a.cancel, &req)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		defer close(a.done)
+		if h.open.wait != a { // closed, or given up
+			if err == nil {
+				f.locker.UnlockHandle(req.Key, req.Handle)
+			}
+			return
+		}
+		h.open.wait = nil
+		if err != nil {
+			a.err = err
+			f.setState(h, openIdle)
+			return
+		}
+		f.granted(h, g)
+	})
+	return a
+}
+
+// giveUp ends the open lock of h for good.
+func (f *fileSystem) giveUp(h *handle) {
+	h.mu.RLock()
+	none := h.open.state == openNone
+	h.mu.RUnlock()
+	if none {
+		return
+	}
+	h.mu.Lock() // after the I/O that is under way
+	if h.open.state == openNone {
+		h.mu.Unlock()
+		return
+	}
+	f.withdraw(h)
+	f.setState(h, openNone)
+	h.mu.Unlock()
+	f.locker.UnlockHandle(h.open.req.Key, h.lockID())
+}
+
+// withdraw ends the acquisition that is under way, if any; I/O that waits for
+// it looks at the state again. REQUIRES: h.mu held.
+func (f *fileSystem) withdraw(h *handle) {
+	if a := h.open.wait; a != nil {
+		h.open.wait = nil
+		if a.cancel != nil {
+			close(a.cancel)
+		}
+	}
+}
+
+// locksForItself is called when p locks or unlocks explicitly through h. From
+// then on that is how p, and the process that opened h, keep their files
+// apart: their open locks would only make them wait for each other.
+func (f *fileSystem) locksForItself(h *handle, p *process) {
+	f.giveUp(h)
+	for _, q := range [...]*process{h.proc, p} {
+		if q == nil || q.selfLocking.Load() {
+			continue
+		}
+		q.selfLocking.Store(true)
+		q.mu.Lock()
+		hs := make([]*handle, 0, len(q.handles))
+		for o := range q.handles {
+			hs = append(hs, o)
+		}
+		q.mu.Unlock()
+		for _, o := range hs {
+			f.giveUp(o)
+		}
+	}
+}
+
+// sweepInterval is how often open locks are looked at that may have to give way.
+const sweepInterval = time.Second
+
+// giveWay lets other nodes have the open locks that are idle here.
+func (f *fileSystem) giveWay() {
+	for _, h := range f.handles.all() {
+		f.yield(h)
+	}
+}
+
+// yield gives the open lock of h away if it is idle and wanted. The next I/O
+// through h takes it again.
+func (f *fileSystem) yield(h *handle) {
+	if !h.mu.TryLock() {
+		return // in use
+	}
+	o := &h.open
+	idle := time.Duration(f.now()-h.used.Load()) * time.Millisecond
+	if o.state != openHeld || o.yield <= 0 || idle < o.yield || !f.locker.Wanted(o.req.Key) {
+		h.mu.Unlock()
+		return
+	}
+	f.stats.Yields.Add(1)
+	a := &acquisition{done: make(chan struct{})}
+	o.wait = a
+	f.setState(h, openWaiting)
+	h.mu.Unlock()
+
+	// What is mapped is not I/O that could be seen. Without pages the next
+	// access has to ask for one, and waits as every read does.
+	if h.n.cached.Load() {
+		f.drop(h.n)
+	} else {
+		f.dropAttr(h.n)
+	}
+	f.locker.UnlockHandle(o.req.Key, h.lockID())
+
+	h.mu.Lock()
+	if o.wait == a {
+		o.wait = nil
+		f.setState(h, openIdle)
+	}
+	close(a.done)
+	h.mu.Unlock()
+}

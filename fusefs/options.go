@@ -1,0 +1,84 @@
+package fusefs
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+)
+
+// Options say what to mount, where and how.
+type Options struct {
+	// Root is the shared directory, opened before anything is mounted over
+	// it. The mount reads and writes below this descriptor only, so it may be
+	// mounted over the directory itself. It is not closed.
+	Root *os.File
+	// MountPoint is a directory; the path may be relative.
+	MountPoint string
+	// Source is what the mount table shows as the source.
+	Source string
+	// Mount are the options of the mount, see [ParseMountOptions].
+	Mount MountOptions
+	// FileIDs says how locks name files. Empty is FileIDAuto.
+	FileIDs FileIDs
+	// Rule says what open(2) means for the file at a path relative to Root.
+	// It may be asked for one file many times; its answers are kept until
+	// [Server.RulesChanged]. Nil is DefaultRule for every file.
+	Rule func(path string) Rule
+	// Movable reports whether a file, or a directory with all that is in it,
+	// may get another path: whether the same algorithm serves the locks there.
+	// Otherwise rename(2) and link(2) fail with EXDEV. Nil: always.
+	Movable func(oldPath, newPath string, dir bool) bool
+	// Locker grants the locks. It may be given to [Server.Serve] instead.
+	Locker Locker
+	// LateWrite is told of writes that came too late. It must not wait. It
+	// may be nil.
+	LateWrite func(LateWrite)
+	// WriteThrough opens files for writing under a lock so that no write
+	// stays in the cache of a storage client (O_DSYNC), where a stopped or
+	// killed daemon could not prevent that it reaches the storage after the
+	// lock was given to another node. It changes nothing on storage without
+	// such a cache.
+	WriteThrough bool
+	// TTL is how long the kernel may keep names and attributes without
+	// asking: the bound of what is seen late without a lock. 0 is
+	// DefaultTTL; negative: not at all.
+	TTL time.Duration
+	// Log takes what an operator should know. Nil is slog.Default().
+	Log *slog.Logger
+}
+
+// DefaultTTL saves nearly all lookups in loops over the same files, and is
+// below what a person notices.
+const DefaultTTL = 10 * time.Millisecond
+
+// withDefaults is o with everything filled in that may be left out.
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Root == nil:
+		return o, errors.New("fusefs: no shared directory")
+	case o.MountPoint == "":
+		return o, errors.New("fusefs: no mount point")
+	}
+	if o.FileIDs == "" {
+		o.FileIDs = FileIDAuto
+	}
+	if _, err := ParseFileIDs(string(o.FileIDs)); err != nil {
+		return o, fmt.Errorf("fusefs: %w", err)
+	}
+	if o.Source == "" {
+		o.Source = o.Root.Name()
+	}
+	if o.Rule == nil {
+		o.Rule = func(string) Rule { return DefaultRule }
+	}
+	if o.TTL == 0 {
+		o.TTL = DefaultTTL
+	}
+	o.TTL = max(o.TTL, 0)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	return o, nil
+}

@@ -1,0 +1,252 @@
+package fusefs
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"dmxfs/locks"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is a program that uses the mount. All its threads share one, and no
+// later process does that gets the same number.
+type process struct {
+	pid int
+	// owner is the owner of its open locks where these are between processes.
+	owner locks.OwnerID
+	comm  int      // descriptor of /proc/PID/comm; guarded by processes.mu
+	tids  []uint32 // its threads beside the leader that are known; guarded by processes.mu
+	name  atomic.Pointer[string]
+
+	// selfLocking: it has called flock or fcntl on a file of the mount, or
+	// opened the file that another process called it on. It takes no open
+	// locks any more.
+	selfLocking atomic.Bool
+	// held is the tenure of the oldest explicit lock of this process, plus
+	// one; 0: it has none.
+	held atomic.Uint64
+
+	mu      sync.Mutex
+	handles map[*handle]struct{} // what it opened; nil until the first
+	locks   map[*lockRecord]struct{}
+}
+
+// command is its name as ps(1) shows it.
+func (p *process) command() string {
+	if p == nil {
+		return ""
+	}
+	return *p.name.Load()
+}
+
+func (p *process) isSelfLocking() bool { return p != nil && p.selfLocking.Load() }
+
+// processes knows the processes behind the thread numbers of requests. The
+// thread that makes a request waits for the answer, so its number cannot be
+// given to another one meanwhile; but it can between two requests. Therefore
+// an entry holds /proc/TID/comm open: reading it fails as soon as that thread
+// is no more, whoever has its number, and tells the name besides, which
+// execve(2) changes.
+type processes struct {
+	proc int // descriptor of /proc
+
+	mu      sync.RWMutex
+	threads map[uint32]*thread
+	owners  uint64 // the newest owner
+	sweepAt int    // number of threads at which to look for dead ones
+	most    int    // keep no more threads than this, if it can be avoided
+}
+
+type thread struct {
+	comm   int // descriptor of /proc/TID/comm; that of the process if it is its leader
+	leader bool
+	p      *process
+}
+
+// sweepFrom is how many threads are known before dead ones are looked for.
+const sweepFrom = 256
+
+// firstOwner leaves room for the owners that are not processes.
+const firstOwner = 1 << 8
+
+func newProcesses(proc int) *processes {
+	return &processes{proc: proc, threads: make(map[uint32]*thread), owners: firstOwner, sweepAt: sweepFrom, most: 16384}
+}
+
+// find is the process of a thread that is waiting for an answer. It is nil
+// when that cannot be known: the request has no thread (0), the thread belongs
+// to another PID namespace, or /proc hides it.
+func (ps *processes) find(tid uint32) *process {
+	if tid == 0 {
+		return nil
+	}
+	ps.mu.RLock()
+	t := ps.threads[tid]
+	if t != nil && t.look() {
+		p := t.p
+		ps.mu.RUnlock()
+		return p
+	}
+	ps.mu.RUnlock()
+	return ps.resolve(tid)
+}
+
+// look reports whether the thread still lives, and refreshes the name of its
+// process. REQUIRES: processes.mu held, at least for reading.
+func (t *thread) look() bool {
+	var buf [64]byte
+	n, err := unix.Pread(t.comm, buf[:], 0)
+	if err != nil {
+		return false
+	}
+	if !t.leader {
+		if n, err = unix.Pread(t.p.comm, buf[:], 0); err != nil {
+			return false
+		}
+	}
+	name := bytes.TrimSuffix(buf[:n], []byte("\n"))
+	if old := t.p.name.Load(); old == nil || *old != string(name) {
+		s := string(name)
+		t.p.name.Store(&s)
+	}
+	return true
+}
+
+// resolve makes the entry of a thread that is not known, or that has the
+// number of one that is no more.
+func (ps *processes) resolve(tid uint32) *process {
+	number := strconv.FormatUint(uint64(tid), 10)
+	comm, err := unix.Openat(ps.proc, number+"/comm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	pid, err := ps.leaderOf(tid, number)
+	if err != nil {
+		unix.Close(comm)
+		return nil
+	}
+	var p *process
+	if pid != tid {
+		if p = ps.find(pid); p == nil {
+			unix.Close(comm)
+			return nil
+		}
+	}
+
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if t := ps.threads[tid]; t != nil {
+		if t.look() { // another request was faster
+			unix.Close(comm)
+			return t.p
+		}
+		ps.drop(tid, t)
+	}
+	if len(ps.threads) >= ps.sweepAt {
+		ps.sweep()
+	}
+	t := &thread{comm: comm, leader: pid == tid, p: p}
+	if t.leader {
+		ps.owners++
+		t.p = &process{pid: int(pid), owner: locks.OwnerID(ps.owners), comm: comm}
+	} else if l := ps.threads[pid]; l == nil || l.p != p {
+		unix.Close(comm) // swept meanwhile, so there was nothing to remember
+		return p
+	}
+	if !t.look() {
+		unix.Close(comm)
+		return nil
+	}
+	if !t.leader {
+		p.tids = append(p.tids, tid)
+	}
+	ps.threads[tid] = t
+	return t.p
+}
+
+// leaderOf is the process ID of a thread.
+func (ps *processes) leaderOf(tid uint32, number string) (uint32, error) {
+	// pidfd_open(2) without flags takes only leaders, and most are.
+	if fd, err := unix.PidfdOpen(int(tid), 0); err == nil {
+		unix.Close(fd)
+		return tid, nil
+	}
+	fd, err := unix.Openat(ps.proc, number+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	status := make([]byte, 8192)
+	n, err := unix.Read(fd, status)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status[:n]) {
+		if v, ok := bytes.CutPrefix(line, []byte("Tgid:")); ok {
+			id, err := strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 32)
+			return uint32(id), err
+		}
+	}
+	return 0, fmt.Errorf("/proc/%s/status has no Tgid", number)
+}
+
+// sweep drops the threads that are no more. If too many are left it drops
+// others, too, about which nothing needs to be remembered.
+// REQUIRES: mu held.
+func (ps *processes) sweep() {
+	for tid, t := range ps.threads {
+		if !t.look() {
+			ps.drop(tid, t)
+		}
+	}
+	for tid, t := range ps.threads {
+		if len(ps.threads) < ps.most {
+			break
+		}
+		if !t.leader || !t.p.remembered() {
+			ps.drop(tid, t)
+		}
+	}
+	ps.sweepAt = max(sweepFrom, 2*len(ps.threads))
+}
+
+// REQUIRES: mu held.
+func (ps *processes) drop(tid uint32, t *thread) {
+	delete(ps.threads, tid)
+	unix.Close(t.comm)
+	if !t.leader {
+		i := slices.Index(t.p.tids, tid)
+		t.p.tids = slices.Delete(t.p.tids, i, i+1)
+		return
+	}
+	for _, id := range t.p.tids { // they look at this descriptor
+		unix.Close(ps.threads[id].comm)
+		delete(ps.threads, id)
+	}
+	t.p.tids = nil
+}
+
+// remembered reports whether p has a state that must not be lost while it lives.
+func (p *process) remembered() bool {
+	if p.selfLocking.Load() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.handles) > 0 || len(p.locks) > 0
+}
+
+func (ps *processes) close() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for tid, t := range ps.threads {
+		delete(ps.threads, tid)
+		unix.Close(t.comm)
+	}
+	unix.Close(ps.proc)
+}

@@ -1,0 +1,156 @@
+package fusefs
+
+import "dmxfs/locks"
+
+// recordKey tells the explicit locks on a file apart.
+type recordKey struct {
+	class locks.Class
+	owner locks.OwnerID
+}
+
+// lockRecord says that an owner holds explicit locks on a file. The lock
+// engine decides; this is here to know which I/O the locks protect. A record
+// outlives the loss of its locks: a program that has not yet given up what it
+// lost is refused the I/O that it would do under it.
+type lockRecord struct {
+	recordKey
+	n      *node
+	h      *handle  // that the latest of them came through
+	p      *process // that asked for the latest; may be nil
+	ranges locks.Ranges
+	tenure locks.Tenure // of the oldest of them
+	token  locks.Token  // of the latest
+}
+
+// remember records a grant. A POSIX lock brings its count in posixUse with it.
+func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks.Grant) {
+	k := recordKey{req.Key.Class, req.Owner}
+	n := h.n
+	n.lockMu.Lock()
+	r := n.records[k]
+	if r == nil {
+		r = &lockRecord{recordKey: k, n: n, h: h, p: p, tenure: g.Tenure}
+		if n.records == nil {
+			n.records = make(map[recordKey]*lockRecord, 1)
+		}
+		n.records[k] = r
+		f.explicit.Add(1)
+	} else if k.class == locks.Posix {
+		n.posixUse.Add(-1)
+	}
+	oldH, oldP := r.h, r.p
+	r.h, r.p, r.token = h, p, g.Token
+	r.ranges = r.ranges.Add(req.Range)
+	n.recount(h)
+	if oldH != h {
+		n.recount(oldH)
+	}
+	if oldP != p {
+		oldP.disown(r)
+	}
+	p.own(r)
+	n.lockMu.Unlock()
+}
+
+// unremember records that an owner gave up a range.
+func (f *fileSystem) unremember(n *node, k recordKey, rg locks.Range) {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	r := n.records[k]
+	if r == nil {
+		return
+	}
+	if r.ranges = r.ranges.Sub(rg); r.ranges.Empty() {
+		f.deleteRecord(r)
+	}
+}
+
+// forgetHandle drops the records of locks that came through h.
+func (f *fileSystem) forgetHandle(h *handle) {
+	h.n.lockMu.Lock()
+	defer h.n.lockMu.Unlock()
+	for _, r := range h.n.records {
+		if r.h == h {
+			f.deleteRecord(r)
+		}
+	}
+}
+
+// REQUIRES: r.n.lockMu held.
+func (f *fileSystem) deleteRecord(r *lockRecord) {
+	delete(r.n.records, r.recordKey)
+	f.explicit.Add(-1)
+	if r.class == locks.Posix {
+		r.n.posixUse.Add(-1)
+	}
+	r.n.recount(r.h)
+	r.p.disown(r)
+}
+
+// recount sets h.held. REQUIRES: n.lockMu held.
+func (n *node) recount(h *handle) {
+	var held uint64
+	for _, r := range n.records {
+		if t := uint64(r.tenure) + 1; r.h == h && (held == 0 || t < held) {
+			held = t
+		}
+	}
+	h.held.Store(held)
+}
+
+func (p *process) own(r *lockRecord) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.locks == nil {
+		p.locks = make(map[*lockRecord]struct{}, 1)
+	}
+	p.locks[r] = struct{}{}
+	p.recount()
+}
+
+func (p *process) disown(r *lockRecord) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.locks, r)
+	p.recount()
+}
+
+// REQUIRES: mu held.
+func (p *process) recount() {
+	var held uint64
+	for r := range p.locks {
+		if t := uint64(r.tenure) + 1; held == 0 || t < held {
+			held = t
+		}
+	}
+	p.held.Store(held)
+}
+
+// tokenOf is the fencing token of the latest lock that p, or else anybody on
+// this node, has on n; ok is false when there is none.
+func (f *fileSystem) tokenOf(n *node, p *process) (token locks.Token, ok bool) {
+	n.lockMu.Lock()
+	for _, r := range n.records {
+		if r.p == p && p != nil && (!ok || r.token > token) {
+			token, ok = r.token, true
+		}
+	}
+	n.lockMu.Unlock()
+	if ok {
+		return token, true
+	}
+	for _, h := range n.openHandles() {
+		h.mu.RLock()
+		if h.open.state == openHeld && (!ok || h.open.token > token) {
+			token, ok = h.open.token, true
+		}
+		h.mu.RUnlock()
+	}
+	return token, ok
+}

@@ -1,0 +1,240 @@
+package fusefs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Server is a mount.
+type Server struct {
+	fs    *fileSystem
+	mount mountpoint
+	done  chan struct{} // closed when Serve has returned
+}
+
+// New mounts. Programs that use the mount wait until [Server.Serve] runs. The
+// process must not use it itself until then.
+//
+// It sets the umask of the process to 0, because the modes of files are the
+// programs' affair, and raises its limit of open files.
+func New(o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFileSystem(o)
+	if err != nil {
+		return nil, fmt.Errorf("fusefs: %w", err)
+	}
+	mount, dev, err := newMount(&o)
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("fusefs: %w", err)
+	}
+	if err := f.connect(dev); err != nil {
+		mount.detach(true)
+		f.close()
+		return nil, fmt.Errorf("fusefs: %w", err)
+	}
+	return &Server{fs: f, mount: mount, done: make(chan struct{})}, nil
+}
+
+// newFileSystem prepares everything that needs no mount.
+func newFileSystem(o Options) (*fileSystem, error) {
+	f := &fileSystem{
+		RawFileSystem: fuse.NewDefaultRawFileSystem(),
+		opts:          o,
+		log:           o.Log,
+		locker:        o.Locker,
+		self:          ownCredentials(),
+		fds:           -1,
+		dev:           device{-1},
+		start:         time.Now(),
+		unprotected:   make(map[*node]struct{}),
+	}
+	unix.Umask(0)
+	f.room = newRoom(raiseFileLimit())
+	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		f.procs = newProcesses(proc)
+		f.fds, err = unix.Open("/proc/self/fd", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		f.close()
+		return nil, fmt.Errorf("/proc is needed and cannot be used: %w", err)
+	}
+	if err := f.openRoot(); err != nil {
+		f.close()
+		return nil, fmt.Errorf("shared directory %s: %w", o.Root.Name(), err)
+	}
+	return f, nil
+}
+
+func (f *fileSystem) openRoot() error {
+	fd, err := unix.Openat(int(f.opts.Root.Fd()), ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	if f.storage, err = StorageOf(fd); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	ids := f.opts.FileIDs
+	if ids == FileIDAuto {
+		ids = FileIDPath
+		if f.storage.StableInodes {
+			ids = FileIDInode
+		}
+	}
+	f.devices = newDevices(uint64(st.Dev), f.log)
+	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices})
+	f.acls = hasACLs(fd)
+	return nil
+}
+
+// capabilities of the protocol that go-fuse does not ask for by itself.
+const capabilities = fuse.CAP_ATOMIC_O_TRUNC | // O_TRUNC comes with OPEN, after whose lock it is done
+	fuse.CAP_DONT_MASK | // the umask depends on the default ACL, see modeIn
+	fuse.CAP_HANDLE_KILLPRIV_V2 | // no GETXATTR before every WRITE
+	fuse.CAP_SETXATTR_EXT |
+	fuse.CAP_READDIRPLUS_AUTO |
+	fuse.CAP_HAS_EXPIRE_ONLY
+
+// connect begins the conversation with the kernel over dev, which it takes.
+func (f *fileSystem) connect(dev int) error {
+	notify, err := unix.FcntlInt(uintptr(dev), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		unix.Close(dev)
+		return err
+	}
+	f.dev = device{notify}
+	server, err := fuse.NewServer(f, fmt.Sprintf("/dev/fd/%d", dev), &fuse.MountOptions{
+		AllowOther:        true,
+		EnableLocks:       true,
+		EnableAcl:         f.acls,
+		MaxWrite:          maxPiece,
+		MaxBackground:     1024, // of reads that wait for a lock, too
+		DisableSplice:     true, // no gain was measured
+		ExtraCapabilities: capabilities,
+		DisabledCapabilities: fuse.CAP_PASSTHROUGH | // its descriptors cannot be fenced
+			fuse.CAP_NO_OPEN_SUPPORT, // an ENOSYS must not switch OPEN off
+		Logger: slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
+		Name:   defaultSubtype,
+	})
+	if err != nil {
+		return err
+	}
+	f.server = server
+	kernel := server.KernelSettings().Flags64()
+	const needed = fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS
+	if kernel&needed != needed {
+		return errors.New("the kernel's FUSE is too old: it does not pass on locks")
+	}
+	f.attrTTL = f.opts.TTL
+	if kernel&fuse.CAP_HAS_EXPIRE_ONLY != 0 { // Linux 6.2
+		f.entryTTL = f.opts.TTL
+	}
+	return nil
+}
+
+// close gives back what newFileSystem and connect have taken.
+func (f *fileSystem) close() {
+	for _, h := range f.handles.all() {
+		closeFD(h.fd)
+	}
+	for _, d := range f.dirs.all() {
+		closeFD(d.fd)
+	}
+	if f.tree != nil {
+		f.tree.close()
+	}
+	if f.procs != nil {
+		f.procs.close()
+	}
+	closeFD(f.fds)
+	closeFD(f.dev.fd)
+}
+
+// Storage is what the mount has found out about the shared directory.
+func (s *Server) Storage() Storage { return s.fs.storage }
+
+// RulesChanged makes the mount ask again for the rules of files. Locks that
+// are held stay as they are.
+func (s *Server) RulesChanged() { s.fs.ruleGen.Add(1) }
+
+// Serve answers the kernel until the mount is gone, and returns when
+// everything that it started has ended. It must be called once. If ctx ends
+// before, the mount is taken away from the programs that use it.
+//
+// locker is the one of Options if it is nil.
+func (s *Server) Serve(ctx context.Context, locker Locker) error {
+	defer close(s.done)
+	f := s.fs
+	if locker != nil {
+		f.locker = locker
+	}
+	if f.locker == nil {
+		s.Abort()
+		f.close()
+		return errors.New("fusefs: no lock engine")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.background(func() { f.keepRoom(ctx) })
+	f.background(func() { f.keepYielding(ctx) })
+	stop := context.AfterFunc(ctx, func() {
+		if err := s.Abort(); err != nil {
+			f.log.Error("the mount could not be taken away", "err", err)
+		}
+	})
+
+	f.server.Serve()
+
+	stop()
+	cancel()
+	// Nobody will close what is open now.
+	for _, h := range f.handles.all() {
+		f.Release(nil, &fuse.ReleaseIn{Fh: h.id})
+	}
+	f.tasks.Wait()
+	f.close()
+	return nil
+}
+
+// keepYielding lets open locks give way once in a while.
+func (f *fileSystem) keepYielding(ctx context.Context) {
+	t := time.NewTicker(sweepInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			f.giveWay()
+		}
+	}
+}
+
+// Unmount ends the mount. While programs use it the error is [ErrBusy]; with
+// lazy the mount disappears at once, and Serve returns when they have closed
+// everything.
+func (s *Server) Unmount(lazy bool) error { return s.mount.detach(lazy) }
+
+// Abort takes the mount away: calls of programs that are under way end with
+// ECONNABORTED, and files that are open fail with ENOTCONN. (A daemon that is
+// not root can only hide it from those that do not use it yet.)
+func (s *Server) Abort() error { return s.mount.abort() }
+
+// Done is closed when Serve has returned.
+func (s *Server) Done() <-chan struct{} { return s.done }

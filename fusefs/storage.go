@@ -1,0 +1,152 @@
+package fusefs
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Storage is what is known of the file system under the mount.
+type Storage struct {
+	// Type is its name as in /proc/mounts; "0x" and the magic number of
+	// statfs(2) where that is not known.
+	Type string
+	// StableInodes: all hosts see the same inode numbers.
+	StableInodes bool
+	// ClientCache: a client on this host keeps data or attributes without
+	// being told when another host changes them. Locks have to hand over the
+	// data: write it out, and look again.
+	ClientCache bool
+	// Remote: a server decides who may do what, and may give an inode number
+	// to another file while this host still has a descriptor of the old one.
+	Remote bool
+	// ListingAge is how old a listing of a directory may be that was opened
+	// anew; see package p2p/member, "cache_ms".
+	ListingAge time.Duration
+}
+
+// Kinds of storage that behave alike.
+var (
+	localStorage   = Storage{StableInodes: true}
+	clusterStorage = Storage{StableInodes: true, Remote: true}
+	// Close-to-open: a file that is opened is looked at anew.
+	nfsStorage = Storage{StableInodes: true, ClientCache: true, Remote: true}
+	// Servers that do not tell changes, and number files as they like.
+	cachingStorage = Storage{ClientCache: true, Remote: true, ListingAge: time.Minute}
+)
+
+// unknownStorage is treated with all caution.
+var unknownStorage = cachingStorage
+
+// storageTypes knows file systems by their name in /proc/mounts.
+var storageTypes = map[string]Storage{
+	"bcachefs": localStorage, "btrfs": localStorage, "ext2": localStorage, "ext3": localStorage,
+	"ext4": localStorage, "f2fs": localStorage, "jfs": localStorage, "tmpfs": localStorage,
+	"xfs": localStorage, "zfs": localStorage,
+
+	"ceph": clusterStorage, "gfs2": clusterStorage, "gpfs": clusterStorage, "lustre": clusterStorage,
+	"ocfs2": clusterStorage,
+
+	"nfs": nfsStorage, "nfs4": nfsStorage,
+
+	// Clients that number files alike, and look again when a file is opened.
+	"fuse.ceph": nfsStorage, "fuse.ceph-fuse": nfsStorage, "fuse.glusterfs": nfsStorage,
+	"fuse.juicefs": nfsStorage, "fuse.mfs": nfsStorage, "fuse.moosefs": nfsStorage,
+
+	"fuse.sshfs": {ClientCache: true, Remote: true, ListingAge: 20 * time.Second},
+	"9p":         cachingStorage, "cifs": cachingStorage, "fuse": cachingStorage, "smb3": cachingStorage,
+	"virtiofs": cachingStorage,
+}
+
+// storageMagics knows those whose mount cannot be found: a subvolume of btrfs
+// has another device number than its mount.
+var storageMagics = map[int64]string{
+	unix.BTRFS_SUPER_MAGIC: "btrfs",
+	unix.EXT4_SUPER_MAGIC:  "ext4",
+	unix.F2FS_SUPER_MAGIC:  "f2fs",
+	unix.NFS_SUPER_MAGIC:   "nfs",
+	unix.TMPFS_MAGIC:       "tmpfs",
+	unix.XFS_SUPER_MAGIC:   "xfs",
+	0x00c36400:             "ceph",
+	0x01161970:             "gfs2",
+	0x0bd00bd0:             "lustre",
+	0x2fc12fc1:             "zfs",
+	0x47504653:             "gpfs",
+	0x7461636f:             "ocfs2",
+}
+
+// StorageOf finds out what a descriptor of a file or a directory is on.
+func StorageOf(fd int) (Storage, error) {
+	var fs unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
+		return Storage{}, fmt.Errorf("what kind of storage is it: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Storage{}, fmt.Errorf("what kind of storage is it: %w", err)
+	}
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return Storage{}, fmt.Errorf("what kind of storage is it: %w", err)
+	}
+	defer mounts.Close()
+	var found mountInfo
+	for lines := bufio.NewScanner(mounts); lines.Scan(); {
+		if m, ok := parseMountInfo(lines.Text()); ok && m.dev == uint64(st.Dev) {
+			found = m // the newest is the last
+		}
+	}
+	return storageOf(found, int64(fs.Type)), nil
+}
+
+func storageOf(m mountInfo, magic int64) Storage {
+	name := m.kind
+	if name == "" {
+		name = storageMagics[magic]
+	}
+	s, ok := storageTypes[name]
+	if !ok {
+		s = unknownStorage
+	}
+	if s.Type = name; name == "" {
+		s.Type = fmt.Sprintf("%#x", magic)
+	}
+	if strings.HasPrefix(name, "nfs") && m.options["nocto"] {
+		s.ListingAge = time.Minute
+	}
+	return s
+}
+
+// mountInfo is a line of /proc/PID/mountinfo; see proc_pid_mountinfo(5).
+type mountInfo struct {
+	dev     uint64
+	kind    string
+	options map[string]bool // of the file system
+}
+
+func parseMountInfo(line string) (m mountInfo, ok bool) {
+	head, tail, ok := strings.Cut(line, " - ")
+	h, t := strings.Fields(head), strings.Fields(tail)
+	if !ok || len(h) < 5 || len(t) < 2 {
+		return m, false
+	}
+	a, b, _ := strings.Cut(h[2], ":")
+	major, err1 := strconv.ParseUint(a, 10, 32)
+	minor, err2 := strconv.ParseUint(b, 10, 32)
+	if err1 != nil || err2 != nil {
+		return m, false
+	}
+	m.dev, m.kind = unix.Mkdev(uint32(major), uint32(minor)), t[0]
+	m.options = make(map[string]bool)
+	if len(t) > 2 {
+		for o := range strings.SplitSeq(t[2], ",") {
+			m.options[o] = true
+		}
+	}
+	return m, true
+}

@@ -1,0 +1,104 @@
+package fusefs
+
+import (
+	"strconv"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	aclAccess  = "system.posix_acl_access"
+	aclDefault = "system.posix_acl_default"
+	// tokenAttr is not on the storage. It is the fencing token, in decimal,
+	// of the latest lock on the file that the asking process holds, or else
+	// any process of this node; there is no such attribute without a lock.
+	tokenAttr = "user.dmxfs.token"
+)
+
+// GetXAttr and its siblings go by the name in /proc, since there are no such
+// calls for O_PATH descriptors. It leads to a symbolic link itself, too.
+func (f *fileSystem) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string, dest []byte) (uint32, fuse.Status) {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return 0, errStale
+	}
+	if attr == tokenAttr {
+		return f.getToken(n, in, dest)
+	}
+	return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Getxattr(fdPath(n.fd), attr, b) })
+}
+
+func (f *fileSystem) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return 0, errStale
+	}
+	return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Listxattr(fdPath(n.fd), b) })
+}
+
+// readXAttr makes a call that fills a buffer, or tells the size if it is
+// empty. go-fuse wants the size also with ERANGE; a program asks again anyway.
+func (f *fileSystem) readXAttr(in *fuse.InHeader, dest []byte, call func([]byte) (int, error)) (uint32, fuse.Status) {
+	size := 0
+	err := f.allowed(in, func() (err error) {
+		size, err = call(dest)
+		return err
+	})
+	return uint32(max(size, 0)), status(err)
+}
+
+func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	if attr == tokenAttr {
+		return fuse.EPERM
+	}
+	err := f.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
+	if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
+		err = f.dropSetGID(n)
+	}
+	return status(err)
+}
+
+// dropSetGID clears the setgid bit after the ACL was changed by somebody who
+// is not in the group of the file.
+func (f *fileSystem) dropSetGID(n *node) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(n.fd, &st); err != nil || st.Mode&unix.S_ISGID == 0 {
+		return err
+	}
+	return unix.Fchmodat(f.fds, itoa(n.fd), st.Mode&07777&^unix.S_ISGID, 0)
+}
+
+func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
+	n := f.tree.get(in.NodeId)
+	if n == nil {
+		return errStale
+	}
+	if attr == tokenAttr {
+		return fuse.EPERM
+	}
+	return status(f.allowed(in, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
+}
+
+func (f *fileSystem) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	token, ok := f.tokenOf(n, f.procs.find(in.Pid))
+	if !ok {
+		return 0, fuse.ENODATA
+	}
+	text := strconv.FormatUint(uint64(token), 10)
+	if len(dest) > 0 && len(dest) < len(text) {
+		return uint32(len(text)), fuse.ERANGE
+	}
+	copy(dest, text)
+	return uint32(len(text)), fuse.OK
+}
+
+// hasACLs reports whether the storage knows POSIX ACLs.
+func hasACLs(fd int) bool {
+	_, err := unix.Getxattr(fdPath(fd), aclAccess, nil)
+	return err == nil || err == unix.ENODATA
+}
