@@ -237,7 +237,9 @@ func (m *Machine) tryChallenge() {
 		}
 		return
 	}
-	if j.ask.posted && j.ask.age >= m.p.Polite+2*j.ask.cache && m.now-m.disk.began <= 2*m.p.LookOut {
+	// The patience is over, in waking time, and a look near its end saw no answer.
+	patience := m.p.Polite + 2*j.ask.cache
+	if j.ask.posted && j.ask.age >= patience && m.disk.began >= j.ask.from+patience-2*m.p.LookOut {
 		w := m.v.next(m.me, ReasonJoin)
 		if len(w.Members) >= MaxMembers {
 			m.finish(End{Code: EndRefused, Text: fmt.Sprintf("the cluster has %d members that do not answer, and cannot have more", MaxMembers)})

@@ -27,6 +27,8 @@ type node struct {
 	held        int64
 	heldNode    member.Node
 	heldEpoch   locks.Epoch
+	answers     []member.Answered
+	notices     []member.Notice
 	epoch       locks.Epoch
 	taken       map[member.Node]bool // whose state the engine has
 	expelled    int
@@ -268,6 +270,10 @@ func (n *node) step(in member.Input) {
 	for _, f := range out.Fence {
 		w.after(w.between(0, 20), func() { n.fence(f) })
 	}
+	n.answers = append(n.answers, out.Answers...)
+	if len(n.notices) < 1000 {
+		n.notices = append(n.notices, out.Notices...)
+	}
 	if out.Save != nil {
 		n.host.saved = *out.Save
 	}
@@ -332,6 +338,9 @@ func (n *node) fence(f member.Fence) {
 	res := member.Fenced{Node: f.Node}
 	if !f.Dead && w.now < w.fenceFails {
 		res.Err = errors.New("exit status 1")
+	}
+	if !f.Dead && res.Err == nil {
+		w.fencedFirst[n.m.Epoch()+1] = true
 	}
 	if !f.Dead {
 		w.after(w.between(0, 2000), func() { n.input(res) })

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"dmxfs/locks"
 	"dmxfs/p2p/member"
 	"dmxfs/p2p/register/registertest"
 )
@@ -29,9 +30,10 @@ type world struct {
 	store  *registertest.Store
 	boots  int
 
-	pending    int   // starts that are to come
-	damageNext int64 // the next view that is linked is damaged for so long, in ms
-	fenceFails int64 // real time until which fence commands fail
+	pending     int                  // starts that are to come
+	damageNext  int64                // the next view that is linked is damaged for so long, in ms
+	fencedFirst map[locks.Epoch]bool // somebody was fenced for this view, before it
+	fenceFails  int64                // real time until which fence commands fail
 
 	check   checker
 	events  int
@@ -70,7 +72,7 @@ func newWorld(o options) *world {
 	w := &world{
 		opt: o, rng: rand.New(rand.NewPCG(o.seed, 1)),
 		byPeer: map[string][]*node{}, links: map[[2]string]*link{},
-		store: new(registertest.Store),
+		store: new(registertest.Store), fencedFirst: map[locks.Epoch]bool{},
 	}
 	w.check.init(w)
 	return w

@@ -100,6 +100,9 @@ func (s *Store) Damage(e locks.Epoch, err error) {
 	s.damaged[e] = err
 }
 
+// Damaged reports whether the view of epoch e is unreadable.
+func (s *Store) Damaged(e locks.Epoch) bool { return s.damaged[e] != nil }
+
 // Clear removes everything, as an admin may.
 func (s *Store) Clear(now int64) {
 	for _, f := range s.views {
