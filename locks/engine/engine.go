@@ -163,7 +163,7 @@ func (e *Engine) Resume() {
 // resumeAll lets every machine with a waiting ticket grant what it can.
 func (e *Engine) resumeAll() {
 	seen := map[*entry]bool{}
-	for _, t := range e.waiting() {
+	for _, t := range e.waitingTickets() {
 		if en := t.entry; !seen[en] {
 			seen[en] = true
 			e.step(en, func(turn *locks.Turn) { en.machine.Resume(turn) })
@@ -171,8 +171,8 @@ func (e *Engine) resumeAll() {
 	}
 }
 
-// waiting lists the tickets that wait, the oldest first.
-func (e *Engine) waiting() []*ticket {
+// waitingTickets lists the tickets that wait, the oldest first.
+func (e *Engine) waitingTickets() []*ticket {
 	ts := slices.Collect(maps.Keys(e.waiters))
 	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
 	return ts
@@ -255,7 +255,7 @@ func (e *Engine) close() {
 		return
 	}
 	e.closed = true
-	for _, t := range e.waiting() {
+	for _, t := range e.waitingTickets() {
 		e.withdraw(t, errClosed, leaving)
 	}
 	for _, q := range e.queries {

@@ -32,6 +32,7 @@ type entry struct {
 	// flushing: a goroutine works on the outbox.
 	flushing bool
 
+	waiting  int           // tickets
 	messages int           // sent and received, ever
 	idle     *list.Element // its place in Engine.idle while it has no ticket
 	since    time.Time     // of the last use

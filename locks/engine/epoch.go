@@ -193,7 +193,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 			t.req.pieces--
 			e.record(Lost, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
 			if _, waits := e.waiters[t]; waits {
-				delete(e.waiters, t)
+				e.endWait(t)
 				t.err = fmt.Errorf("%w: %s", locks.ErrLost, reason)
 				if t.done != nil {
 					close(t.done)

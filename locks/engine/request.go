@@ -39,6 +39,7 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	req.pieces = 1
 	en.tickets[t.ID] = t
 	e.waiters[t] = struct{}{}
+	en.waiting++
 	e.settle(en)
 	stamp := e.places.take(r, req.asked)
 	e.step(en, func(turn *locks.Turn) {
@@ -144,7 +145,7 @@ func (e *Engine) park(t *ticket) {
 // decided does what the outcome of a ticket asks for.
 func (e *Engine) decided(en *entry, d locks.Outcome) {
 	t := en.tickets[d.Ticket]
-	delete(e.waiters, t)
+	e.endWait(t)
 	now := time.Now()
 	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
 	if d.Granted {
@@ -174,10 +175,24 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 	}
 }
 
+func (e *Engine) endWait(t *ticket) {
+	delete(e.waiters, t)
+	t.entry.waiting--
+}
+
+// Wanted reports whether another member waits for a lock of k that a lock of
+// this node keeps from it.
+func (e *Engine) Wanted(k locks.Key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	en := e.entries[k]
+	return en != nil && en.machine.Wanted()
+}
+
 // withdraw ends the waiting of t with err.
 func (e *Engine) withdraw(t *ticket, err error, reason string) {
 	en := t.entry
-	delete(e.waiters, t)
+	e.endWait(t)
 	delete(en.tickets, t.ID)
 	t.err = err
 	e.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
@@ -258,13 +273,23 @@ func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason str
 	}
 }
 
-// UnlockHandle gives up all that was taken through h: the open file is closed.
+// UnlockHandle gives up all that was taken through h, and ends what waits
+// through it with ErrInterrupted: the open file is closed.
 func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	en := e.entries[k]
+	if en == nil {
+		return
+	}
+	if en.waiting > 0 {
+		for _, t := range e.waitingTickets() {
+			if t.entry == en && t.Handle == h {
+				e.withdraw(t, locks.ErrInterrupted, "closed while waiting")
+			}
+		}
+	}
 	switch {
-	case en == nil:
 	case en.handles != nil:
 		if t := en.handles[h]; t != nil {
 			e.releaseOpen(en, t, "closed")

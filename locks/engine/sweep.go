@@ -58,7 +58,7 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 	if e.idle.Len() > 0 {
 		next = min(next, e.o.Expire)
 	}
-	for _, t := range e.waiting() {
+	for _, t := range e.waitingTickets() {
 		if left := t.due.Sub(now); left > 0 {
 			next = min(next, left)
 			continue

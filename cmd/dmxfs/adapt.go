@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"dmxfs/fusefs"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/p2p/cluster"
+	"dmxfs/p2p/member"
+	"dmxfs/p2p/register"
+)
+
+// The parts say what they need as interfaces of their own. These types are a
+// daemon in the shape that each of them wants.
+
+// lockTransport is what the engine sends by.
+type lockTransport daemon
+
+func (t *lockTransport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
+	if err := t.transport.Send(e, to, frame); err != nil {
+		// The epoch has ended, or the frame is too long, which only a bug
+		// can make it.
+		t.log.Debug("lock message not sent", "to", to, "epoch", e, "err", err)
+	}
+}
+
+// files is the mount as the engine sees it. Before there is a mount nothing
+// has been read or written.
+type files daemon
+
+func (f *files) Flush(k locks.Key) error {
+	if s := f.server.Load(); s != nil {
+		return s.Flush(k)
+	}
+	return nil
+}
+
+func (f *files) Refresh(k locks.Key) error {
+	if s := f.server.Load(); s != nil {
+		return s.Refresh(k)
+	}
+	return nil
+}
+
+func (f *files) Expelled() {
+	if s := f.server.Load(); s != nil {
+		s.Expelled()
+	}
+}
+
+// recorder is the journal as the engine sees it.
+type recorder daemon
+
+func (r *recorder) Healthy() error { return r.journal.Healthy() }
+
+var events = map[engine.Step]journal.Event{
+	engine.Requested: journal.Requested, engine.Waiting: journal.Waiting, engine.Granted: journal.Granted,
+	engine.Denied: journal.Denied, engine.Withdrawn: journal.Withdrawn, engine.Released: journal.Released,
+	engine.Lost: journal.Lost,
+}
+
+func (r *recorder) Record(ev engine.Event) {
+	r.journal.Append(journal.Record{
+		Epoch: ev.Epoch, Event: events[ev.Step], Final: ev.Final, Request: ev.Request, Key: ev.Key, Path: ev.Path,
+		Mode: ev.Mode, Range: ev.Range, Algorithm: ev.Algorithm, PID: ev.Program.PID, UID: ev.Program.UID,
+		Command: ev.Program.Command, Wait: ev.Wait, Messages: ev.Messages, Reason: ev.Reason, Token: ev.Token,
+	})
+}
+
+// clusterTransport is what the membership speaks by.
+type clusterTransport daemon
+
+func (t *clusterTransport) SetView(e locks.Epoch, self locks.NodeID, members []locks.NodeID) error {
+	return t.transport.SetView(e, self, members)
+}
+
+func (t *clusterTransport) DropView() { t.transport.DropView() }
+
+func (t *clusterTransport) Member(to string, msg []byte) {
+	if id, err := peer.Decode(to); err == nil {
+		t.transport.SendMember(id, msg)
+	}
+}
+
+func (t *clusterTransport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, s []byte) error {
+	return t.transport.SendSync(ctx, to, e, s)
+}
+
+func (t *clusterTransport) Want(all []member.Contact, revoked []string) {
+	wanted := make([]peer.AddrInfo, 0, len(all))
+	for _, c := range all {
+		if info, err := addrInfo(c); err == nil {
+			wanted = append(wanted, info)
+		}
+	}
+	t.transport.SetWanted(wanted)
+	var out []peer.ID
+	for _, r := range revoked {
+		if id, err := peer.Decode(r); err == nil {
+			out = append(out, id)
+		}
+	}
+	t.host.Revoke(out)
+}
+
+// storage is where views are decided.
+type storage daemon
+
+func (s *storage) Do(op member.Op) (member.Look, error) {
+	if a, ok := op.(member.AnswerOp); ok {
+		a.Answer.Tried = (*daemon)(s).tried(a.Answer.To.Peer)
+		op = a
+	}
+	done := register.Do(s.register, op, boottime)
+	return done.Look, done.Err
+}
+
+// boundEngine is the engine as the membership drives it, with the journal and
+// the log told of what is lost.
+type boundEngine daemon
+
+func (b *boundEngine) Freeze()               { b.engine.Freeze() }
+func (b *boundEngine) State() []byte         { return b.engine.State() }
+func (b *boundEngine) Install(v *locks.View) { b.engine.Install(v) }
+
+func (b *boundEngine) Sync(from locks.NodeID, e locks.Epoch, s []byte) error {
+	return b.engine.Sync(from, e, s)
+}
+
+func (b *boundEngine) Resume() {
+	b.joinedOnce.Do(func() { close(b.joined) })
+	b.engine.Resume()
+}
+
+func (b *boundEngine) Expelled(reason string) {
+	lost := b.engine.Expelled(reason)
+	b.log.Error("this node was expelled: its locks are lost", "why", reason, "locks", len(lost))
+	b.journal.Append(journal.Record{Event: journal.Fenced, Reason: reason})
+	for _, l := range lost {
+		what := "a wait for a lock is lost"
+		if l.Held {
+			what = "a lock is lost"
+		}
+		b.log.Error(what, "path", l.Path, "class", l.Key.Class.String(), "mode", l.Mode.String(),
+			"pid", l.Program.PID, "command", l.Program.Command)
+	}
+}
+
+// notice puts what happens to the membership into the journal and the log.
+func (d *daemon) notice(n member.Notice) {
+	r := journal.Record{Epoch: n.Epoch, Event: journal.Note, Reason: n.Text, Peer: locks.NodeID(n.Node.Peer)}
+	switch n.Kind {
+	case member.Installed:
+		r.Event = journal.View
+	case member.Joined:
+		r.Event = journal.Join
+	case member.Left, member.Removed:
+		r.Event = journal.Leave
+	}
+	d.journal.Append(r)
+	log := d.log.Info
+	switch n.Kind {
+	case member.Suspended, member.Removed, member.Storage, member.Fencing, member.Refusing:
+		log = d.log.Warn
+	}
+	if n.Node.IsZero() {
+		log(n.Text, "epoch", n.Epoch)
+	} else {
+		log(n.Text, "epoch", n.Epoch, "node", n.Node.Peer, "host", n.Host)
+	}
+}
+
+func (d *daemon) installed(*member.View) {}
+
+// lateWrite records a write that may have come too late.
+func (d *daemon) lateWrite(w fusefs.LateWrite) {
+	d.log.Error("a write may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
+		"pid", w.Program.PID, "command", w.Program.Command)
+	d.journal.Append(journal.Record{
+		Event: journal.LateWrite, Path: w.Path, Key: locks.Key{File: w.File}, PID: w.Program.PID, UID: w.Program.UID, Command: w.Program.Command,
+		Range:  locks.Range{Start: uint64(w.Offset), End: uint64(w.Offset) + uint64(w.Length)},
+		Reason: "the write ended after the lock that protected it could have been lost",
+	})
+}
+
+// loadSaved reads what the membership wants to survive the process.
+func (d *daemon) loadSaved() member.Saved {
+	var s member.Saved
+	b, err := os.ReadFile(d.state.file("member.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.log.Warn("what was kept of the last membership cannot be read", "err", err)
+	}
+	return s
+}
+
+func (d *daemon) save(s member.Saved) error {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	tmp := d.state.file("member.json.new")
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, d.state.file("member.json"))
+}
+
+// fence makes sure that a node that is dropped can write no more.
+func (d *daemon) fence(_ context.Context, f member.Fence) error {
+	if !f.Dead {
+		return nil
+	}
+	return syncfs(d.root)
+}
+
+// onMember takes a message of the membership protocol.
+func (d *daemon) onMember(from peer.ID, b []byte) {
+	n := d.node.Load()
+	if n == nil {
+		return // it will be said again
+	}
+	if err := n.Message(from.String(), b); err != nil {
+		d.log.Warn("a peer sends what is no membership message of this cluster: dropped", "peer", from.String(), "err", err)
+	}
+}
+
+// onSync takes the state of a member's engine.
+func (d *daemon) onSync(from locks.NodeID, e locks.Epoch, s []byte) {
+	if n := d.node.Load(); n != nil {
+		n.State(context.Background(), from, e, s)
+	}
+}
+
+// keepRecords keeps this node's address record fresh and reads those of the
+// others.
+func (d *daemon) keepRecords(ctx context.Context) {
+	tick := time.NewTicker(recordsEvery)
+	defer tick.Stop()
+	var last []byte
+	written := time.Now()
+	for {
+		d.readRecords()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		b, err := d.host.Record()
+		if err != nil {
+			d.log.Warn("own address record", "err", err)
+			continue
+		}
+		if last != nil && string(b) != string(last) || time.Since(written) > 12*time.Hour {
+			if err := d.register.WriteRecord(b); err != nil {
+				d.log.Warn("the address record cannot be written to the shared directory", "err", err)
+				continue
+			}
+			written = time.Now()
+			d.tellAddrs(ctx)
+		}
+		last = b
+	}
+}
+
+var _ cluster.Engine = (*boundEngine)(nil)

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"dmxfs/fusefs"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/p2p/member"
+)
+
+// handler answers on the control socket.
+func (d *daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status(), nil) })
+	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.peers(), nil) })
+	mux.HandleFunc("GET /locks", func(w http.ResponseWriter, r *http.Request) {
+		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
+	})
+	mux.HandleFunc("GET /journal", d.serveJournal)
+	mux.HandleFunc("POST /unmount", func(w http.ResponseWriter, r *http.Request) {
+		err := d.server.Load().Unmount(r.FormValue("lazy") != "")
+		if errors.Is(err, fusefs.ErrBusy) {
+			err = withCode(exitBusy, err)
+		}
+		reply(w, struct{}{}, err)
+	})
+	return mux
+}
+
+// status is how this node is doing.
+func (d *daemon) status() statusJSON {
+	s := d.node.Load().Status()
+	held, waiting := d.engine.Count()
+	j := statusJSON{
+		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
+		State: stateName(s), Held: held, Waiting: waiting, UptimeS: int64(time.Since(d.began).Seconds()),
+		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: d.cfg.FileID, Problems: []string{},
+	}
+	if s.View != nil {
+		j.Epoch, j.Members = uint64(s.View.Epoch), len(s.View.Members)
+	}
+	problem := func(format string, args ...any) { j.Problems = append(j.Problems, fmt.Sprintf(format, args...)) }
+	if s.Why != "" {
+		problem("%s", s.Why)
+	}
+	if s.Disk != "" {
+		problem("shared directory: %s", s.Disk)
+	}
+	if err := d.journal.Healthy(); err != nil {
+		problem("journal: %v", err)
+	}
+	return j
+}
+
+// stateName is the state of a node in one word.
+func stateName(s member.Status) string {
+	switch {
+	case s.State == member.StateMember && s.Granting:
+		return "live"
+	case s.State == member.StateMember && s.Live:
+		return "synchronizing"
+	case s.State == member.StateMember:
+		return "suspended"
+	case s.State == member.StateLeaving:
+		return "leaving"
+	}
+	return "joining"
+}
+
+// peers lists the members of the view.
+func (d *daemon) peers() peersJSON {
+	s := d.node.Load().Status()
+	self := d.identity.ID().String()
+	j := peersJSON{Self: self, Members: []peerJSON{}}
+	if s.View == nil {
+		return j
+	}
+	j.Epoch = uint64(s.View.Epoch)
+	connected := map[string]bool{}
+	rtt := map[string]time.Duration{}
+	for _, p := range d.transport.Peers() {
+		connected[p.ID.String()], rtt[p.ID.String()] = p.Connected, p.RTT
+	}
+	for _, m := range s.View.Members {
+		p := peerJSON{ID: m.Peer, Host: m.Host, Addrs: m.Addrs, Incarnation: m.Inc.String(), Version: m.Version, State: "unknown"}
+		if p.Addrs == nil {
+			p.Addrs = []string{}
+		}
+		if m.Peer == self && m.Node == s.Self {
+			p.State, p.Connected = stateName(s), true
+		}
+		for _, x := range s.Peers {
+			if x.Node != m.Node {
+				continue
+			}
+			p.State, p.Connected = x.State, connected[m.Peer]
+			if x.State == "alive" {
+				p.State = "live"
+			}
+			if x.LastHeard >= 0 {
+				p.LastHeardMS = &x.LastHeard
+			}
+			if r := rtt[m.Peer]; r > 0 {
+				ms := float64(r.Microseconds()) / 1000
+				p.RTTMS = &ms
+			}
+		}
+		j.Members = append(j.Members, p)
+	}
+	return j
+}
+
+// askTimeout is how long other members have to answer an admin's question.
+const askTimeout = 3 * time.Second
+
+// question is what one daemon asks another on behalf of an admin.
+type question struct {
+	What string `json:"what"`
+}
+
+// row is a lock with what is needed to find out who waits for whom.
+type row struct {
+	lockJSON
+	Owner  uint64   `json:"owner"`
+	Shared bool     `json:"shared"` // the algorithm lets readers and ranges be apart
+	Remote []string `json:"remote"` // members whose answer is missing
+}
+
+// onAsk answers another daemon.
+func (d *daemon) onAsk(_ context.Context, _ peer.ID, b []byte) ([]byte, error) {
+	var q question
+	if err := json.Unmarshal(b, &q); err != nil {
+		return nil, errors.New("not a question that this version understands")
+	}
+	switch q.What {
+	case "locks":
+		return json.Marshal(d.rows())
+	}
+	return nil, fmt.Errorf("unknown question %q", q.What)
+}
+
+// rows are the locks of this node.
+func (d *daemon) rows() []row {
+	host, _ := os.Hostname()
+	self := d.identity.ID().String()
+	rows := []row{}
+	for _, l := range d.engine.Locks() {
+		r := row{
+			lockJSON: lockJSON{
+				Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
+				State: map[engine.LockState]string{engine.Held: "held", engine.Waits: "waiting", engine.Cached: "cached"}[l.State],
+				Node:  self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID, Since: l.Since.UTC(),
+				Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
+				File: l.Key.File, Request: l.Request,
+			},
+			Owner: uint64(l.Owner), Shared: true,
+		}
+		for _, p := range l.Local {
+			r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
+		}
+		for _, n := range l.Remote {
+			if node, err := member.ParseNode(n); err == nil {
+				r.Remote = append(r.Remote, node.Peer)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+func rangeEnd(r locks.Range) int64 {
+	if r.End >= locks.MaxOffset {
+		return -1
+	}
+	return int64(r.End)
+}
+
+// locks is the table of this node, or of the whole cluster.
+func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
+	all := d.rows()
+	var a locksAnswer
+	hosts := map[string]string{}
+	if v := d.node.Load().Status().View; v != nil && !local {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		self := d.identity.ID().String()
+		for _, m := range v.Members {
+			hosts[m.Peer] = m.Host
+			if m.Peer == self {
+				continue
+			}
+			wg.Go(func() {
+				rows, err := d.askRows(ctx, m.Peer)
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, rows...)
+				if err != nil {
+					a.Missing = append(a.Missing, fmt.Sprintf("%s (%s): %v", m.Host, m.Peer, err))
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i := range all {
+		if all[i].State == "waiting" {
+			all[i].WaitsFor = append(all[i].WaitsFor, remoteBlockers(&all[i], all, hosts)...)
+		}
+	}
+	for _, r := range all {
+		a.Locks = append(a.Locks, r.lockJSON)
+	}
+	slices.SortStableFunc(a.Locks, func(x, y lockJSON) int {
+		if c := strings.Compare(x.Path, y.Path); c != 0 {
+			return c
+		}
+		if c := strings.Compare(x.Class, y.Class); c != 0 {
+			return c
+		}
+		if c := strings.Compare(order[x.State], order[y.State]); c != 0 {
+			return c
+		}
+		return x.Since.Compare(y.Since)
+	})
+	slices.Sort(a.Missing)
+	return a
+}
+
+// order is that of the states of one file's locks in the table.
+var order = map[string]string{"held": "1", "waiting": "2", "cached": "3"}
+
+func (d *daemon) askRows(ctx context.Context, to string) ([]row, error) {
+	id, err := peer.Decode(to)
+	if err != nil {
+		return nil, err
+	}
+	q, err := json.Marshal(question{"locks"})
+	if err != nil {
+		return nil, err
+	}
+	b, err := d.transport.Ask(ctx, id, q)
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	if err := json.Unmarshal(b, &rows); err != nil {
+		return nil, fmt.Errorf("answer: %w", err)
+	}
+	return rows, nil
+}
+
+// remoteBlockers finds what a waiting lock waits for on other nodes: the locks
+// there that conflict, or else the nodes themselves, which have not answered.
+func remoteBlockers(w *row, all []row, hosts map[string]string) []waitFor {
+	var out []waitFor
+	for _, n := range w.Remote {
+		found := false
+		for i := range all {
+			h := &all[i]
+			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(&h.lockJSON, &w.lockJSON)) {
+				out = append(out, waitFor{n, h.Host, h.PID, h.Command})
+				found = true
+			}
+		}
+		if !found {
+			out = append(out, waitFor{Node: n, Host: hosts[n]})
+		}
+	}
+	return out
+}
+
+func conflict(a, b *lockJSON) bool {
+	end := func(l *lockJSON) uint64 {
+		if l.End < 0 {
+			return locks.MaxOffset
+		}
+		return uint64(l.End)
+	}
+	return (a.Mode == "W" || b.Mode == "W") && max(a.Start, b.Start) < min(end(a), end(b))
+}
+
+// serveJournal streams the records that pass the filter in the query, one
+// JSON object a line.
+func (d *daemon) serveJournal(w http.ResponseWriter, r *http.Request) {
+	f, err := journalFilter(r.URL.Query())
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	flush := http.NewResponseController(w)
+	_ = flush.Flush()
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	last := time.Now()
+	err = d.journal.Query(r.Context(), f, func(rec journal.Record) error {
+		if err := e.Encode(rec); err != nil {
+			return err
+		}
+		if f.Follow || time.Since(last) > time.Second {
+			last = time.Now()
+			return flush.Flush()
+		}
+		return nil
+	})
+	if err != nil && r.Context().Err() == nil {
+		d.log.Warn("a query of the journal ended early", "err", err)
+	}
+}
+
+// journalFilter reads a filter from the query of a URL, and journalQuery
+// writes it.
+func journalFilter(q url.Values) (journal.Filter, error) {
+	f := journal.Filter{Path: q.Get("path"), Node: locks.NodeID(q.Get("node")), Follow: q.Get("follow") != ""}
+	var err error
+	for key, t := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		if v := q.Get(key); v != "" {
+			if *t, err = time.Parse(time.RFC3339Nano, v); err != nil {
+				return f, withCode(exitUsage, err)
+			}
+		}
+	}
+	for key, n := range map[string]*int{"pid": &f.PID, "last": &f.Last} {
+		if v := q.Get(key); v != "" {
+			if *n, err = strconv.Atoi(v); err != nil {
+				return f, withCode(exitUsage, err)
+			}
+		}
+	}
+	for _, name := range q["event"] {
+		ev, err := journal.ParseEvent(name)
+		if err != nil {
+			return f, withCode(exitUsage, err)
+		}
+		f.Events = append(f.Events, ev)
+	}
+	return f, nil
+}
+
+func journalQuery(f journal.Filter) url.Values {
+	q := url.Values{}
+	set := func(key, v string) {
+		if v != "" && v != "0" {
+			q.Set(key, v)
+		}
+	}
+	set("path", f.Path)
+	set("node", string(f.Node))
+	set("pid", strconv.Itoa(f.PID))
+	set("last", strconv.Itoa(f.Last))
+	if !f.Since.IsZero() {
+		set("since", f.Since.Format(time.RFC3339Nano))
+	}
+	if !f.Until.IsZero() {
+		set("until", f.Until.Format(time.RFC3339Nano))
+	}
+	if f.Follow {
+		set("follow", "1")
+	}
+	for _, e := range f.Events {
+		q.Add("event", e.String())
+	}
+	return q
+}

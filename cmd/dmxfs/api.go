@@ -1,0 +1,83 @@
+package main
+
+import "time"
+
+// The JSON that --json prints and the control socket speaks. Its keys are a
+// contract: none is renamed or removed, and none changes its meaning.
+
+// statusJSON is the answer to `dmxfs status`.
+type statusJSON struct {
+	Mount   string `json:"mount"`
+	Source  string `json:"source"`
+	PID     int    `json:"pid"` // of the process that serves the mount
+	Version string `json:"version"`
+	Epoch   uint64 `json:"epoch"`
+	State   string `json:"state"`
+	Members int    `json:"members"`
+	Held    int    `json:"held"`
+	Waiting int    `json:"waiting"`
+	UptimeS int64  `json:"uptime_s"`
+
+	Self     string   `json:"self"`
+	StateDir string   `json:"state_dir"`
+	FileID   string   `json:"file_id"`
+	Problems []string `json:"problems"`
+}
+
+// peersJSON is the answer to `dmxfs peers`.
+type peersJSON struct {
+	Epoch   uint64     `json:"epoch"`
+	Self    string     `json:"self"`
+	Members []peerJSON `json:"members"`
+}
+
+type peerJSON struct {
+	ID          string   `json:"id"`
+	Host        string   `json:"host"`
+	Addrs       []string `json:"addrs"`
+	State       string   `json:"state"`
+	RTTMS       *float64 `json:"rtt_ms"` // null: of this node itself, or not known yet
+	Incarnation string   `json:"incarnation"`
+
+	LastHeardMS *int64 `json:"last_heard_ms"`
+	Connected   bool   `json:"connected"`
+	Version     string `json:"version"`
+}
+
+// lockJSON is one row of `dmxfs locks`.
+type lockJSON struct {
+	Path      string    `json:"path"`
+	Class     string    `json:"class"`
+	Mode      string    `json:"mode"`
+	Start     uint64    `json:"start"`
+	End       int64     `json:"end"` // first byte behind the range; -1: to the end of the file
+	State     string    `json:"state"`
+	Node      string    `json:"node"`
+	Host      string    `json:"host"`
+	PID       int       `json:"pid"`
+	Command   string    `json:"command"`
+	UID       uint32    `json:"uid"`
+	Since     time.Time `json:"since"`
+	Epoch     uint64    `json:"epoch"`
+	Algorithm string    `json:"algorithm"`
+	Token     uint64    `json:"token"`
+	WaitsFor  []waitFor `json:"waits_for"`
+
+	File    string `json:"file"` // identity of the file, the same on every host
+	Request uint64 `json:"request"`
+}
+
+// locksAnswer is what the socket answers for locks: the rows, and the members
+// that did not answer.
+type locksAnswer struct {
+	Locks   []lockJSON `json:"locks"`
+	Missing []string   `json:"missing"`
+}
+
+// waitFor is a lock in the way of a waiting one.
+type waitFor struct {
+	Node    string `json:"node"`
+	Host    string `json:"host"`
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+}

@@ -1,0 +1,369 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// needMounts skips a test where no file system can be mounted. In CI nothing
+// may skip: DMXFS_TEST_REQUIRE_MOUNTS makes it fail instead.
+func needMounts(t *testing.T) {
+	t.Helper()
+	why := ""
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		why = "needs /dev/fuse: " + err.Error()
+	} else if os.Geteuid() != 0 {
+		why = "needs root, to mount without a helper"
+	}
+	if why == "" {
+		return
+	}
+	if os.Getenv("DMXFS_TEST_REQUIRE_MOUNTS") != "" {
+		t.Fatal(why)
+	}
+	t.Skip(why)
+}
+
+// needTool skips a test that needs a program which is not there.
+func needTool(t *testing.T, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if _, err := exec.LookPath(n); err != nil {
+			if os.Getenv("DMXFS_TEST_REQUIRE_MOUNTS") != "" {
+				t.Fatalf("needs the program %s", n)
+			}
+			t.Skipf("needs the program %s", n)
+		}
+	}
+}
+
+// testCluster is a shared directory with daemons that mount it.
+type testCluster struct {
+	t      *testing.T
+	dir    string
+	src    string
+	mounts []*testMount
+}
+
+// testMount is one daemon, in the role of a host.
+type testMount struct {
+	c          *testCluster
+	dir, state string
+	args       []string
+}
+
+// newCluster mounts a new shared directory n times.
+func newCluster(t *testing.T, n int, args ...string) *testCluster {
+	t.Helper()
+	needMounts(t)
+	c := &testCluster{t: t, dir: t.TempDir()}
+	c.src = filepath.Join(c.dir, "src")
+	if err := os.Mkdir(c.src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		c.add(args...).mount()
+	}
+	if n > 1 {
+		c.awaitMembers(n)
+	}
+	return c
+}
+
+// add prepares one more mount.
+func (c *testCluster) add(args ...string) *testMount {
+	c.t.Helper()
+	name := string(rune('a' + len(c.mounts)))
+	m := &testMount{c: c, dir: filepath.Join(c.dir, name), state: filepath.Join(c.dir, "state-"+name), args: args}
+	if err := os.Mkdir(m.dir, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	c.mounts = append(c.mounts, m)
+	c.t.Cleanup(m.remove)
+	return m
+}
+
+// cmd is the program with args.
+func (c *testCluster) cmd(args ...string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), asMain+"=1", "XDG_STATE_HOME="+c.dir)
+	return cmd
+}
+
+// run runs the program and returns what it printed; it must succeed.
+func (c *testCluster) run(args ...string) string {
+	c.t.Helper()
+	out, err := c.try(args...)
+	if err != nil {
+		c.t.Fatalf("dmxfs %s: %v", strings.Join(args, " "), err)
+	}
+	return out
+}
+
+// try runs the program; an error has what it wrote to standard error.
+func (c *testCluster) try(args ...string) (string, error) {
+	cmd := c.cmd(args...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return out.String(), err
+}
+
+func (m *testMount) mount() {
+	m.c.t.Helper()
+	if err := m.tryMount(); err != nil {
+		m.c.t.Fatalf("mount: %v", err)
+	}
+}
+
+func (m *testMount) tryMount() error {
+	args := append([]string{"--state", m.state, "--listen", "/ip4/127.0.0.1/tcp/0"}, m.args...)
+	_, err := m.c.try(append(args, m.c.src, m.dir)...)
+	return err
+}
+
+func (m *testMount) mounted() bool {
+	all, err := mounts()
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	e, ok := mountedAt(all, m.dir)
+	return ok && e.fsType == fsType
+}
+
+// remove takes the mount away whatever state it is in, and tells what the
+// daemon logged if the test has failed.
+func (m *testMount) remove() {
+	t := m.c.t
+	pid := 0
+	if s, err := m.status(); err == nil {
+		pid = s.PID
+	}
+	if m.mounted() {
+		if _, err := m.c.try("unmount", m.dir); err != nil {
+			t.Errorf("unmount at the end of the test: %v", err)
+			for m.mounted() && unix.Unmount(m.dir, unix.MNT_DETACH) == nil {
+			}
+		}
+	}
+	if pid != 0 {
+		// It has ended, or does so within moments.
+		for range 500 {
+			if unix.Kill(pid, 0) != nil {
+				pid = 0
+				break
+			}
+			waitALittle()
+		}
+	}
+	if pid != 0 {
+		t.Errorf("the daemon %d has not ended", pid)
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	if t.Failed() {
+		for _, f := range []string{"dmxfs.log", "crash.log"} {
+			if b, err := os.ReadFile(filepath.Join(m.state, f)); err == nil && len(b) > 0 {
+				t.Logf("%s of %s:\n%s", f, m.dir, b)
+			}
+		}
+	}
+}
+
+// waitALittle is one turn of a loop that waits for a state.
+func waitALittle() { <-time.After(10 * time.Millisecond) }
+
+// await waits until ok, which is looked at again and again, for a time that
+// is long beside what is expected.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); waitALittle() {
+		if time.Now().After(end) {
+			t.Fatalf("waited too long: %s", what)
+		}
+	}
+}
+
+func (m *testMount) getJSON(v any, args ...string) error {
+	out, err := m.c.try(append(args, "--json", m.dir)...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), v)
+}
+
+func (m *testMount) status() (s statusJSON, err error) { return s, m.getJSON(&s, "status") }
+
+func (m *testMount) peers() peersJSON {
+	m.c.t.Helper()
+	var p peersJSON
+	if err := m.getJSON(&p, "peers"); err != nil {
+		m.c.t.Fatal(err)
+	}
+	return p
+}
+
+func (m *testMount) locks() []lockJSON {
+	m.c.t.Helper()
+	var l []lockJSON
+	if err := m.getJSON(&l, "locks"); err != nil {
+		m.c.t.Fatal(err)
+	}
+	return l
+}
+
+// journal is what the journal says, a line a record.
+func (m *testMount) journal(args ...string) []journalRow {
+	m.c.t.Helper()
+	out := m.c.run(append(append([]string{"journal", "--json"}, args...), m.dir)...)
+	var rows []journalRow
+	for d := json.NewDecoder(strings.NewReader(out)); ; {
+		var r journalRow
+		if err := d.Decode(&r); errors.Is(err, io.EOF) {
+			return rows
+		} else if err != nil {
+			m.c.t.Fatal(err)
+		}
+		rows = append(rows, r)
+	}
+}
+
+// awaitMembers waits until all mounts are in one view of n.
+func (c *testCluster) awaitMembers(n int) {
+	c.t.Helper()
+	await(c.t, fmt.Sprintf("all mounts see %d members", n), func() bool {
+		epoch := uint64(0)
+		for _, m := range c.mounts {
+			if !m.mounted() {
+				continue
+			}
+			s, err := m.status()
+			if err != nil || s.Members != n || s.State != "live" || epoch != 0 && s.Epoch != epoch {
+				return false
+			}
+			epoch = s.Epoch
+		}
+		return true
+	})
+}
+
+// path is a file of the mount.
+func (m *testMount) path(name string) string { return filepath.Join(m.dir, name) }
+
+// sh runs a shell command in the mount and returns its output and exit code.
+func (m *testMount) sh(command string) (string, int) {
+	m.c.t.Helper()
+	p := m.start(command)
+	return p.wait()
+}
+
+// proc is a shell command that runs in a mount.
+type proc struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  bytes.Buffer
+	done chan struct{}
+}
+
+// start starts a shell command in the mount, in a process group of its own.
+func (m *testMount) start(command string) *proc {
+	m.c.t.Helper()
+	p := &proc{t: m.c.t, cmd: exec.Command("sh", "-c", command), done: make(chan struct{})}
+	p.run(m)
+	return p
+}
+
+// helper starts this binary as a helper, see helper_test.go.
+func (m *testMount) helper(name string, args ...string) *proc {
+	m.c.t.Helper()
+	p := &proc{t: m.c.t, cmd: exec.Command("/proc/self/exe", args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), helperEnv+"="+name)
+	p.run(m)
+	return p
+}
+
+func (p *proc) run(m *testMount) {
+	p.cmd.Dir = m.dir
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // the exit code is looked at by wait
+		close(p.done)
+	}()
+	p.t.Cleanup(func() {
+		p.signal(unix.SIGKILL)
+		<-p.done
+	})
+}
+
+// signal goes to all processes of the command.
+func (p *proc) signal(s syscall.Signal) { _ = unix.Kill(-p.cmd.Process.Pid, s) }
+
+func (p *proc) wait() (string, int) {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(2 * time.Minute):
+		p.t.Fatalf("%v does not end", p.cmd.Args)
+	}
+	return p.out.String(), p.cmd.ProcessState.ExitCode()
+}
+
+func (p *proc) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// endsWithin waits for the end, for a bounded time that is much longer than
+// what is promised to users: machines that run tests are slow at times.
+func (p *proc) ends(what string) {
+	p.t.Helper()
+	await(p.t, what, p.ended)
+}
+
+// blocked waits until n requests wait for a lock of the file.
+func (m *testMount) blocked(file string, n int) { m.awaitCount(file, "waiting", n) }
+
+// held waits until n locks of the file are held, in the whole cluster.
+func (m *testMount) held(file string, n int) { m.awaitCount(file, "held", n) }
+
+func (m *testMount) awaitCount(file, state string, n int) {
+	m.c.t.Helper()
+	defer func() {
+		if m.c.t.Failed() {
+			m.c.t.Logf("locks:\n%s\njournal:\n%s", m.c.run("locks", "--all", m.dir), m.c.run("journal", m.dir))
+		}
+	}()
+	await(m.c.t, fmt.Sprintf("%d of %s are %s", n, file, state), func() bool { return m.count(file, state) == n })
+}
+
+func (m *testMount) count(file, state string) int {
+	n := 0
+	for _, l := range m.locks() {
+		if l.Path == file && l.State == state {
+			n++
+		}
+	}
+	return n
+}

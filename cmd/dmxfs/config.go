@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/pflag"
+)
+
+// Config is what a mount is made of, from flags, -o options and a file.
+type Config struct {
+	// Source is the shared directory, Mountpoint where programs see it. They
+	// are the same for a mount in place.
+	Source, Mountpoint string
+	// State is the directory of the journal and the identity key. It belongs
+	// to one mount and must not be on the shared directory.
+	State string
+	// Listen are the multiaddrs to listen on for other daemons.
+	Listen []string
+	// Peers are multiaddrs to look for other daemons, beside those that the
+	// shared directory tells of.
+	Peers []string
+	// MDNS announces this daemon on every network interface.
+	MDNS bool
+	// Secret is the file with the cluster's secret; empty: the one that the
+	// first daemon left on the shared directory.
+	Secret string
+	// FileID says what makes two hosts' paths the same file: auto, inode or
+	// path.
+	FileID string
+	// MountOptions are those of the -o options that FUSE and mount(8) know.
+	MountOptions []string
+
+	LogLevel  string
+	LogFormat string
+}
+
+// flags are the settings that can be given as a flag, as an option behind -o
+// and as a key of a TOML file, by the same name.
+func (c *Config) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet("settings", pflag.ContinueOnError)
+	f.StringVar(&c.State, "state", "", "directory of this mount's journal and key (default below the user's state directory, named for the mount point)")
+	f.StringSliceVar(&c.Listen, "listen", nil, "multiaddr to listen on for other daemons, may be repeated (default /ip4/0.0.0.0/tcp/0 and /ip6/::/tcp/0)")
+	f.StringSliceVar(&c.Peers, "peer", nil, "multiaddr of another daemon, with /p2p/ID at its end; may be repeated (normally not needed: the shared directory tells)")
+	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
+	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
+	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
+	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
+	f.StringVar(&c.LogFormat, "log-format", "text", "how to log: text or json")
+	return f
+}
+
+// fileConfig is the TOML file. Its keys are the names of the flags, and where
+// to mount what.
+type fileConfig struct {
+	Source     *string   `toml:"source"`
+	Mountpoint *string   `toml:"mountpoint"`
+	Options    *[]string `toml:"options"`
+
+	State     *string   `toml:"state"`
+	Listen    *[]string `toml:"listen"`
+	Peer      *[]string `toml:"peer"`
+	MDNS      *bool     `toml:"mdns"`
+	Secret    *string   `toml:"secret"`
+	FileID    *string   `toml:"file-id"`
+	LogLevel  *string   `toml:"log-level"`
+	LogFormat *string   `toml:"log-format"`
+}
+
+// readFile sets what the TOML file at path says and no flag has set.
+func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return withCode(exitUsage, fmt.Errorf("read the configuration: %w", err))
+	}
+	var fc fileConfig
+	d := toml.NewDecoder(strings.NewReader(string(b))).DisallowUnknownFields()
+	if err := d.Decode(&fc); err != nil {
+		return withCode(exitUsage, fmt.Errorf("%s: %s", path, tomlProblem(err)))
+	}
+	set := func(name string, values ...string) error {
+		if flags.Changed(name) {
+			return nil
+		}
+		for _, v := range values {
+			if err := flags.Set(name, v); err != nil {
+				return withCode(exitUsage, fmt.Errorf("%s: %s: %w", path, name, err))
+			}
+		}
+		return nil
+	}
+	one := func(name string, v *string) error {
+		if v == nil {
+			return nil
+		}
+		return set(name, *v)
+	}
+	many := func(name string, v *[]string) error {
+		if v == nil {
+			return nil
+		}
+		return set(name, *v...)
+	}
+	if fc.Source != nil && c.Source == "" {
+		c.Source = *fc.Source
+	}
+	if fc.Mountpoint != nil && c.Mountpoint == "" {
+		c.Mountpoint = *fc.Mountpoint
+	}
+	if fc.Options != nil {
+		c.MountOptions = append(*fc.Options, c.MountOptions...)
+	}
+	if fc.MDNS != nil {
+		err = set("mdns", fmt.Sprint(*fc.MDNS))
+	}
+	return errors.Join(err, one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
+		one("secret", fc.Secret), one("file-id", fc.FileID), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+}
+
+// tomlProblem says in one line what is wrong with a TOML file, and where.
+func tomlProblem(err error) string {
+	if missing, ok := errors.AsType[*toml.StrictMissingError](err); ok {
+		var all []string
+		for _, e := range missing.Errors {
+			row, _ := e.Position()
+			all = append(all, fmt.Sprintf("line %d: unknown key %q", row, strings.Join(e.Key(), ".")))
+		}
+		return strings.Join(all, "; ")
+	}
+	if de, ok := errors.AsType[*toml.DecodeError](err); ok {
+		row, _ := de.Position()
+		return fmt.Sprintf("line %d: %s", row, strings.TrimPrefix(de.Error(), "toml: "))
+	}
+	return err.Error()
+}
+
+// setOptions takes the options behind -o: those of this program by the names
+// of its flags, all others are kept for the mount.
+func (c *Config) setOptions(options []string, flags *pflag.FlagSet) error {
+	for _, o := range options {
+		name, value, has := strings.Cut(o, "=")
+		f := flags.Lookup(name)
+		if f == nil {
+			c.MountOptions = append(c.MountOptions, o)
+			continue
+		}
+		if !has {
+			if f.NoOptDefVal == "" {
+				return withCode(exitUsage, fmt.Errorf("mount option %q needs a value: %s=…", name, name))
+			}
+			value = f.NoOptDefVal
+		}
+		if err := flags.Set(name, value); err != nil {
+			return withCode(exitUsage, fmt.Errorf("mount option %q: %w", o, err))
+		}
+	}
+	return nil
+}
+
+// splitOptions splits what stands behind one -o at its commas; a backslash
+// keeps the next character as it is.
+func splitOptions(s string) []string {
+	var out []string
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case s[i] == ',':
+			out = append(out, b.String())
+			b.Reset()
+		default:
+			b.WriteByte(s[i])
+		}
+	}
+	out = append(out, b.String())
+	kept := out[:0]
+	for _, o := range out {
+		if o = strings.TrimSpace(o); o != "" {
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}
+
+// Validate says what is wrong with c. It changes nothing.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Mountpoint == "" {
+		errs = append(errs, errors.New("no mount point given: dmxfs [SOURCE] MOUNTPOINT"))
+	}
+	if _, err := logLevel(c.LogLevel); err != nil {
+		errs = append(errs, err)
+	}
+	switch c.LogFormat {
+	case "text", "json":
+	default:
+		errs = append(errs, fmt.Errorf("--log-format %q: must be text or json", c.LogFormat))
+	}
+	switch c.FileID {
+	case "auto", "inode", "path":
+	default:
+		errs = append(errs, fmt.Errorf("--file-id %q: must be auto, inode or path", c.FileID))
+	}
+	return withCode(exitUsage, errors.Join(errs...))
+}
+
+func logLevel(s string) (slog.Level, error) {
+	var l slog.Level
+	switch s {
+	case "debug", "info", "warn", "error":
+		return l, l.UnmarshalText([]byte(s))
+	}
+	return l, fmt.Errorf("--log-level %q: must be debug, info, warn or error", s)
+}
+
+// absolute makes the paths of c absolute, as the daemon changes its working
+// directory.
+func (c *Config) absolute() error {
+	for _, p := range []*string{&c.Source, &c.Mountpoint, &c.State, &c.Secret} {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return fmt.Errorf("path %q: %w", *p, err)
+		}
+		*p = abs
+	}
+	if c.Source == "" {
+		c.Source = c.Mountpoint
+	}
+	return nil
+}

@@ -1,0 +1,458 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"dmxfs/fusefs"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/locks/rw"
+	"dmxfs/p2p"
+	"dmxfs/p2p/cluster"
+	"dmxfs/p2p/member"
+	"dmxfs/p2p/register"
+
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// daemon is one mount and all that serves it. It is where the parts meet.
+type daemon struct {
+	cfg   Config
+	log   *slog.Logger
+	began time.Time
+
+	root      *os.File // the shared directory, from before the mount
+	state     *stateDir
+	journal   *journal.Journal
+	identity  p2p.Identity
+	register  *register.Dir
+	clusterID string
+	host      *p2p.Host
+	transport *p2p.Transport
+	engine    *engine.Engine
+	storage   fusefs.Storage
+	// node and server are made while the parts above already run; nil before.
+	node     atomic.Pointer[cluster.Node]
+	server   atomic.Pointer[fusefs.Server]
+	contacts contacts
+
+	// joined is closed when this node may grant for the first time.
+	joined     chan struct{}
+	joinedOnce sync.Once
+}
+
+// open takes everything that can fail before other nodes hear of this one. On
+// error nothing is left behind.
+func open(cfg Config, log *slog.Logger) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), joined: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			d.close()
+			d = nil
+		}
+	}()
+	if d.root, err = openSource(cfg); err != nil {
+		return d, err
+	}
+	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
+		return d, err
+	}
+	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
+		return d, err
+	}
+	if d.identity, err = p2p.LoadIdentity(d.state.path); err != nil {
+		return d, err
+	}
+	id := d.identity.ID().String()
+	d.register = register.NewDir(d.root, cfg.Source, id)
+	var given []byte
+	if cfg.Secret != "" {
+		if given, err = register.ReadSecret(cfg.Secret); err != nil {
+			return d, withCode(exitUsage, err)
+		}
+	}
+	c, err := d.register.Init(given)
+	if err != nil {
+		return d, withCode(exitRefused, err)
+	}
+	for _, w := range c.Warnings {
+		log.Warn(w)
+	}
+	d.clusterID = c.ID
+	secret, err := p2p.ParseSecret(c.Secret)
+	if err != nil {
+		return d, withCode(exitRefused, err)
+	}
+	d.journal, err = journal.Open(d.state.file("journal"), journal.Options{
+		Cluster: c.ID, Mount: cfg.Mountpoint, Node: locks.NodeID(id), Logger: log,
+	})
+	if err != nil {
+		return d, err
+	}
+	d.logRecovery()
+	listen, err := multiaddrs(cfg.Listen)
+	if err != nil {
+		return d, withCode(exitUsage, fmt.Errorf("--listen: %w", err))
+	}
+	if err := d.contacts.static(cfg.Peers); err != nil {
+		return d, withCode(exitUsage, fmt.Errorf("--peer: %w", err))
+	}
+	d.host, err = p2p.NewHost(p2p.Options{
+		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: cfg.MDNS, Log: log,
+	})
+	if err != nil {
+		return d, err
+	}
+	d.engine = engine.New(engine.Options{
+		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: log,
+		Algorithms: map[string]*locks.Algorithm{rw.Algorithm.Name: &rw.Algorithm},
+		Rule:       func(string) string { return rw.Algorithm.Name },
+		Live:       d.live,
+		Guard:      time.Duration(member.Default().Guard) * time.Millisecond,
+	})
+	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
+		Member: d.onMember,
+		Lock:   func(from locks.NodeID, e locks.Epoch, frame []byte) { d.engine.Receive(from, e, frame) },
+		Sync:   d.onSync,
+		Ask:    d.onAsk,
+	}, log)
+	return d, nil
+}
+
+// openSource opens the shared directory, and says what is wrong with the
+// mount point before anything else happens.
+func openSource(cfg Config) (*os.File, error) {
+	for _, p := range []string{cfg.Mountpoint, cfg.Source} {
+		st, err := os.Stat(p)
+		switch {
+		case errors.Is(err, unix.ENOTCONN):
+			return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a daemon that has ended: remove it with dmxfs unmount %s", p, p))
+		case err != nil:
+			return nil, fmt.Errorf("cannot use the directory: %w", err)
+		case !st.IsDir():
+			return nil, withCode(exitUsage, fmt.Errorf("%s is not a directory", p))
+		}
+	}
+	all, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := mountedAt(all, cfg.Mountpoint); ok && m.fsType == fsType {
+		return nil, withCode(exitBusy, fmt.Errorf("%s is shimmed by dmxfs already (its source is %s); unmount it first", cfg.Mountpoint, m.source))
+	}
+	root, err := os.Open(cfg.Source)
+	if err != nil {
+		return nil, fmt.Errorf("open the shared directory: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && insideDmxfs(all, cfg.Source) {
+		root.Close()
+		return nil, withCode(exitBusy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
+	}
+	return root, nil
+}
+
+// insideDmxfs reports whether the mount that path is on is one of ours.
+func insideDmxfs(all []mountEntry, path string) bool {
+	for p := path; ; p = filepath.Dir(p) {
+		if m, ok := mountedAt(all, p); ok {
+			return m.fsType == fsType
+		}
+		if p == filepath.Dir(p) {
+			return false
+		}
+	}
+}
+
+func multiaddrs(list []string) ([]ma.Multiaddr, error) {
+	var out []ma.Multiaddr
+	for _, s := range list {
+		a, err := ma.NewMultiaddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a multiaddr like /ip4/0.0.0.0/tcp/7654: %w", s, err)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// logRecovery tells what the last run left behind.
+func (d *daemon) logRecovery() {
+	r := d.journal.Recovery()
+	for _, l := range r.Lost {
+		d.log.Warn("a lock that the last run of the daemon held is lost", "path", l.Path, "class", l.Key.Class.String(),
+			"mode", l.Mode.String(), "pid", l.PID, "command", l.Command)
+	}
+	for _, x := range r.Damaged {
+		d.log.Error("a part of the journal cannot be read", "part", x.String())
+	}
+}
+
+// close gives back what open has taken.
+func (d *daemon) close() error {
+	var errs []error
+	if d.journal != nil {
+		errs = append(errs, d.journal.Close())
+	}
+	if d.state != nil {
+		errs = append(errs, d.state.Close())
+	}
+	if d.root != nil {
+		errs = append(errs, d.root.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// run joins the cluster, mounts, tells ready, and serves until the mount is
+// gone or ctx ends.
+func (d *daemon) run(ctx context.Context, ready func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	// The network lives until the membership has ended in good order.
+	netCtx, netStop := context.WithCancel(context.WithoutCancel(ctx))
+	defer netStop()
+	netDone := make(chan error, 1)
+	go func() { netDone <- d.transport.Run(netCtx) }()
+	select {
+	case <-d.host.Ready():
+	case err := <-netDone:
+		return fmt.Errorf("listen for other daemons: %w", err)
+	}
+	if err := d.join(); err != nil {
+		return err
+	}
+	nodeDone := make(chan error, 1)
+	nodeCtx, nodeStop := context.WithCancel(context.WithoutCancel(ctx))
+	defer nodeStop()
+	go func() { nodeDone <- d.node.Load().Run(nodeCtx) }()
+	engineCtx, engineStop := context.WithCancel(context.WithoutCancel(ctx))
+	engineDone := make(chan struct{})
+	go func() { defer close(engineDone); _ = d.engine.Run(engineCtx) }()
+	bookCtx, bookStop := context.WithCancel(ctx)
+	bookDone := make(chan struct{})
+	go func() { defer close(bookDone); d.keepRecords(bookCtx) }()
+	defer func() {
+		bookStop()
+		<-bookDone
+		engineStop()
+		<-engineDone
+		nodeStop()
+		netStop()
+		<-netDone
+	}()
+
+	if err := d.awaitJoin(ctx, nodeDone); err != nil {
+		return err
+	}
+	l, err := listenControl(d.state.path)
+	if err != nil {
+		return err
+	}
+	if err := d.mount(); err != nil {
+		l.Close()
+		return errors.Join(err, d.leave(nodeDone))
+	}
+	serveCtx, serveStop := context.WithCancel(ctx)
+	defer serveStop()
+	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
+	served := make(chan error, 1)
+	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
+	ready()
+	d.log.Info("mounted", "mount", d.cfg.Mountpoint, "source", d.cfg.Source)
+
+	err = d.serve(ctx, served, nodeDone, netDone)
+	serveStop()
+	return errors.Join(err, d.leave(nodeDone), g.Wait())
+}
+
+// serve waits for the end of the mount. When ctx ends it unmounts, and when
+// this node is no member any more it takes the mount away.
+func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error) error {
+	server := d.server.Load()
+	select {
+	case err := <-served:
+		d.log.Info("unmounted", "mount", d.cfg.Mountpoint)
+		return err
+	case err := <-nodeDone:
+		nodeDone <- err
+		d.log.Error("this node is no member of the cluster any more: the mount is taken away", "err", err)
+		d.engine.Leave()
+		return errors.Join(err, server.Abort(), <-served)
+	case err := <-netDone:
+		netDone <- nil
+		d.engine.Leave()
+		return errors.Join(fmt.Errorf("the network has failed: %w", err), server.Abort(), <-served)
+	case <-ctx.Done():
+	}
+	if err := server.Unmount(false); err != nil {
+		d.log.Warn("asked to end while programs use the mount: it is taken away from them", "err", err)
+		d.engine.Leave()
+		return errors.Join(server.Abort(), <-served)
+	}
+	return <-served
+}
+
+// leaveTime is how long leaving may take: the machine gives up after 5 s.
+const leaveTime = 8 * time.Second
+
+// leave ends the membership, so that the others need not wait for this node.
+func (d *daemon) leave(nodeDone chan error) error {
+	d.engine.Leave()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
+	defer cancel()
+	if err := d.node.Load().Leave(ctx); err != nil {
+		return nil // it has ended before
+	}
+	select {
+	case err := <-nodeDone:
+		if e, ok := errors.AsType[*cluster.Ended](err); ok && e.Code == member.EndLeft {
+			return nil
+		}
+		return err
+	case <-ctx.Done():
+		return errors.New("could not leave in good order: the others go on without this node in some seconds")
+	}
+}
+
+// join makes the membership, with the addresses that the host has now.
+func (d *daemon) join() error {
+	addrs, err := d.host.Own()
+	if err != nil {
+		return fmt.Errorf("own addresses: %w", err)
+	}
+	record, err := d.host.Record()
+	if err != nil {
+		return fmt.Errorf("own address record: %w", err)
+	}
+	if err := d.register.WriteRecord(record); err != nil {
+		return fmt.Errorf("write the address record: %w", err)
+	}
+	self, err := d.self(addrs)
+	if err != nil {
+		return err
+	}
+	params := member.Default()
+	m, err := member.New(member.Config{
+		Params: params, Cluster: d.clusterID, Self: self,
+		Random: rand.Uint64,
+		Made:   func() string { return time.Now().UTC().Format(time.RFC3339) },
+	})
+	if err != nil {
+		return err
+	}
+	node := cluster.New(cluster.Options{
+		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: params, Saved: d.loadSaved(),
+		Transport: (*clusterTransport)(d),
+		Storage:   (*storage)(d),
+		Now:       boottime,
+		Fence:     d.fence,
+		Save:      d.save,
+		Notice:    d.notice,
+		Installed: d.installed,
+		Static:    d.contacts.list,
+		Log:       d.log,
+	})
+	node.Bind((*boundEngine)(d))
+	d.node.Store(node)
+	return nil
+}
+
+// self is what the others need to know of this node.
+func (d *daemon) self(addrs []ma.Multiaddr) (member.Member, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return member.Member{}, fmt.Errorf("host name: %w", err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return member.Member{}, fmt.Errorf("boot ID: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.state.lock.Fd()), &st); err != nil {
+		return member.Member{}, fmt.Errorf("lock file: %w", err)
+	}
+	m := member.Member{
+		Node: member.Node{Peer: d.identity.ID().String()},
+		Host: host, Version: version(), Boot: strings.TrimSpace(string(boot)),
+		Lock:  member.LockFile{Dev: uint64(st.Dev), Ino: st.Ino},
+		Cache: d.storage.ListingAge.Milliseconds(),
+	}
+	for _, a := range addrs {
+		if len(m.Addrs) < member.MaxAddrs {
+			m.Addrs = append(m.Addrs, a.String())
+		}
+	}
+	return m, nil
+}
+
+// awaitJoin returns when this node may grant locks, and tells why it takes
+// long.
+func (d *daemon) awaitJoin(ctx context.Context, nodeDone chan error) error {
+	tick := time.NewTicker(5 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.joined:
+			return nil
+		case err := <-nodeDone:
+			nodeDone <- err
+			return withCode(exitRefused, err)
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), d.leave(nodeDone))
+		case <-tick.C:
+			d.log.Info("waiting to join the cluster", "why", d.node.Load().Status().Why)
+		}
+	}
+}
+
+// mount puts the file system in its place.
+func (d *daemon) mount() error {
+	opts, err := fusefs.ParseMountOptions(d.cfg.MountOptions)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	ids, err := fusefs.ParseFileIDs(d.cfg.FileID)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	server, err := fusefs.New(fusefs.Options{
+		Root: d.root, MountPoint: d.cfg.Mountpoint, Source: d.cfg.Source, Mount: opts, FileIDs: ids,
+		Rule:         func(string) fusefs.Rule { return fusefs.DefaultRule },
+		LateWrite:    d.lateWrite,
+		WriteThrough: true,
+		Log:          d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.server.Store(server)
+	return nil
+}
+
+// live reports whether this node may grant a lock, or begin I/O under one.
+func (d *daemon) live(guard time.Duration) bool {
+	n := d.node.Load()
+	return n != nil && n.Live(guard)
+}
+
+// boottime is CLOCK_BOOTTIME in milliseconds.
+func boottime() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		panic(fmt.Sprintf("clock_gettime: %v", err)) // it can't fail on Linux
+	}
+	return ts.Nano() / 1e6
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// The helpers are programs that tests run in mounts. They are this binary, so
+// that nothing needs to be compiled or installed.
+
+const helperEnv = "DMXFS_TEST_HELPER"
+
+func helperMain(name string, args []string) {
+	err := fmt.Errorf("no helper %q", name)
+	switch name {
+	case "counter":
+		err = counter(args)
+	case "hold":
+		err = take(args[0], args[1], false)
+		if err == nil {
+			select {} // until it is killed
+		}
+	case "take":
+		err = take(args[0], args[1], false)
+	case "try":
+		err = take(args[0], args[1], true)
+	case "wait-signal":
+		signal.Reset(unix.SIGINT)
+		err = take(args[0], args[1], false)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// retry repeats a call that a signal interrupted: the Go runtime sends some to
+// itself.
+func retry(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// take locks a file by one kind of call, and waits unless it is a try. The
+// file is opened for reading and writing, which is given up by the lock call.
+func take(kind, name string, try bool) error {
+	fd := -1
+	err := retry(func() (err error) {
+		fd, err = unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o644)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	if !try {
+		return lockCall(kind, fd, true)
+	}
+	if kind == "flock" {
+		return retry(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
+	}
+	cmd := unix.F_SETLK
+	if kind == "ofd" {
+		cmd = unix.F_OFD_SETLK
+	}
+	return retry(func() error { return unix.FcntlFlock(uintptr(fd), cmd, &unix.Flock_t{Type: unix.F_WRLCK}) })
+}
+
+// lockCall locks (or unlocks) all of fd by one of three kinds of call.
+func lockCall(kind string, fd int, lock bool) error {
+	switch kind {
+	case "flock":
+		how := unix.LOCK_UN
+		if lock {
+			how = unix.LOCK_EX
+		}
+		return retry(func() error { return unix.Flock(fd, how) })
+	case "fcntl", "ofd":
+		cmd := unix.F_SETLKW
+		if kind == "ofd" {
+			cmd = unix.F_OFD_SETLKW
+		}
+		l := unix.Flock_t{Type: unix.F_UNLCK}
+		if lock {
+			l.Type = unix.F_WRLCK
+		}
+		return retry(func() error { return unix.FcntlFlock(uintptr(fd), cmd, &l) })
+	}
+	return fmt.Errorf("no kind of lock %q", kind)
+}
+
+// counter adds one to the number in the file data, again and again, each time
+// under a lock: counter KIND kept|anew self|lockfile TIMES.
+func counter(args []string) error {
+	kind, anew, own := args[0], args[1] == "anew", args[2] == "self"
+	times, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	lockFD, dataFD := -1, -1
+	open := func(fd *int, name string) error {
+		if *fd >= 0 && !anew {
+			return nil
+		}
+		return retry(func() (err error) {
+			*fd, err = unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+			return err
+		})
+	}
+	for range times {
+		if own {
+			if err := open(&dataFD, "data"); err != nil {
+				return fmt.Errorf("open data: %w", err)
+			}
+			lockFD = dataFD
+		} else if err := open(&lockFD, "lock"); err != nil {
+			return fmt.Errorf("open lock: %w", err)
+		}
+		if err := lockCall(kind, lockFD, true); err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+		if !own {
+			if err := open(&dataFD, "data"); err != nil {
+				return fmt.Errorf("open data: %w", err)
+			}
+		}
+		if err := increment(dataFD); err != nil {
+			return err
+		}
+		if !own && anew {
+			unix.Close(dataFD)
+		}
+		if err := lockCall(kind, lockFD, false); err != nil {
+			return fmt.Errorf("unlock: %w", err)
+		}
+		if anew {
+			unix.Close(lockFD)
+		}
+	}
+	return nil
+}
+
+func increment(fd int) error {
+	b := make([]byte, 32)
+	n, err := unix.Pread(fd, b, 0)
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	v, err := strconv.Atoi(string(b[:n]))
+	if err != nil {
+		return fmt.Errorf("the file says %q: %w", b[:n], err)
+	}
+	if _, err := unix.Pwrite(fd, strconv.AppendInt(nil, int64(v+1), 10), 0); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// streams are what a command reads and writes. Results go to out, everything
+// else to err.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// run is the program: it executes the command line args (without the name)
+// and returns the exit number.
+func run(ctx context.Context, name string, args []string, s streams) int {
+	root := newRoot(s)
+	if strings.HasPrefix(filepath.Base(name), "mount.") {
+		// As a helper of mount(8): /sbin/mount.fuse.dmxfs SOURCE DIR -o …
+		var err error
+		if args, err = mountHelperArgs(args); err != nil {
+			fmt.Fprintf(s.err, "dmxfs: %v\n", err)
+			return exitUsage
+		}
+	}
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, errSilent) {
+		fmt.Fprintf(s.err, "dmxfs: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+// errSilent: the exit number says it all, or it has been said.
+var errSilent = errors.New("")
+
+func newRoot(s streams) *cobra.Command {
+	root := newMountCommand(s)
+	root.Use = "dmxfs [flags] [SOURCE] MOUNTPOINT"
+	root.Short = "Locks between hosts for a directory that they share"
+	root.Long = `dmxfs mounts a directory that several hosts share (NFS, sshfs, an S3 mount,
+Gluster, a SAN …) and keeps programs on all of them apart: open, flock and
+fcntl lock between hosts, without a lock server.
+
+  dmxfs /mnt/shared            mount over the shared directory itself
+  dmxfs /mnt/raw /mnt/shared   show the shared directory at another place
+
+It goes to the background when the mount is usable. A mount point whose name
+is also a command is written with a slash: dmxfs ./status`
+	root.Version = version()
+	root.SetVersionTemplate("dmxfs {{.Version}}\n")
+	mount := newMountCommand(s)
+	mount.Use = "mount [flags] [SOURCE] MOUNTPOINT"
+	mount.Short = "Mount, the same as without a command"
+	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s),
+		newJournalCommand(s), newServeCommand(s), newVersionCommand(s))
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.CompletionOptions.HiddenDefaultCmd = false
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return withCode(exitUsage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
+	})
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	return root
+}
+
+// usageArgs makes a wrong number of arguments a usage error.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return withCode(exitUsage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
+		}
+		return nil
+	}
+}
+
+// mountHelperArgs turns what mount(8) gives its helpers into our own command
+// line: SOURCE DIR [-sfnv] [-N namespace] [-o options] [-t type].
+func mountHelperArgs(args []string) ([]string, error) {
+	var out, pos []string
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		value := func() (string, error) {
+			if len(a) > 2 {
+				return a[2:], nil
+			}
+			if i++; i >= len(args) {
+				return "", fmt.Errorf("option %s needs a value", a)
+			}
+			return args[i], nil
+		}
+		switch {
+		case !strings.HasPrefix(a, "-") || a == "-":
+			pos = append(pos, a)
+		case strings.HasPrefix(a, "-o"):
+			v, err := value()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, "-o", v)
+		case strings.HasPrefix(a, "-t"), strings.HasPrefix(a, "-N"):
+			if _, err := value(); err != nil {
+				return nil, err
+			}
+		case strings.Trim(a, "-snvw") == "": // sloppy, no mtab, verbose: nothing to do
+		case a == "-r":
+			out = append(out, "-o", "ro")
+		case a == "-f": // fake: mount(8) wants no mount
+			return []string{"version"}, nil
+		default:
+			return nil, fmt.Errorf("unknown option %s from mount", a)
+		}
+	}
+	if len(pos) != 2 {
+		return nil, fmt.Errorf("mount gives %d arguments, want SOURCE and DIR", len(pos))
+	}
+	return append(append([]string{"mount"}, out...), append([]string{"--"}, pos...)...), nil
+}
+
+// version is that of the module, with the commit it was built from if known.
+func version() string {
+	v := "0.1.0"
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		rev, dirty := "", ""
+		for _, s := range bi.Settings {
+			switch {
+			case s.Key == "vcs.revision" && len(s.Value) >= 12:
+				rev = "+" + s.Value[:12]
+			case s.Key == "vcs.modified" && s.Value == "true":
+				dirty = ".dirty"
+			}
+		}
+		v += rev + dirty
+	}
+	return v
+}
+
+func newVersionCommand(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: usageArgs(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(s.out, "dmxfs %s\n", version())
+			return err
+		},
+	}
+}
+
+func stdStreams() streams { return streams{os.Stdin, os.Stdout, os.Stderr} }

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// show makes a command that asks the daemon for path and prints the answer as
+// JSON or by table.
+func show[T any](s streams, use, short, long, path string, table func(T) ([]string, [][]string)) *cobra.Command {
+	c := &cobra.Command{Use: use + " [MOUNTPOINT]", Short: short, Long: long, Args: usageArgs(cobra.MaximumNArgs(1))}
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, r, err := clientFor(args)
+		if err != nil {
+			return err
+		}
+		var v T
+		if err := cl.get(c.Context(), path, &v); err != nil {
+			return noDaemon(err, r)
+		}
+		if *asJSON {
+			return printJSON(s.out, v)
+		}
+		heads, rows := table(v)
+		return printTable(s.out, heads, rows)
+	}
+	return c
+}
+
+// noDaemon says what mount a missing daemon belongs to.
+func noDaemon(err error, r registration) error {
+	if exitCode(err) == exitNoMount {
+		return withCode(exitNoMount, fmt.Errorf("%w for %s: it is not mounted, or its daemon has ended (mount it with: dmxfs %s)", err, r.Mountpoint, mountArgs(r)))
+	}
+	return err
+}
+
+func mountArgs(r registration) string {
+	if r.Source == r.Mountpoint {
+		return r.Mountpoint
+	}
+	return r.Source + " " + r.Mountpoint
+}
+
+func newStatusCommand(s streams) *cobra.Command {
+	return show(s, "status", "Show how a mount is doing", "", "/status", func(v statusJSON) ([]string, [][]string) {
+		rows := [][]string{
+			{"mount", v.Mount}, {"source", v.Source}, {"state", v.State}, {"epoch", fmt.Sprint(v.Epoch)},
+			{"members", fmt.Sprint(v.Members)}, {"locks held", fmt.Sprint(v.Held)}, {"requests waiting", fmt.Sprint(v.Waiting)},
+			{"up", (time.Duration(v.UptimeS) * time.Second).String()}, {"process", fmt.Sprint(v.PID)}, {"version", v.Version},
+			{"node", v.Self}, {"file ids", v.FileID}, {"state directory", v.StateDir},
+		}
+		for _, p := range v.Problems {
+			rows = append(rows, []string{"problem", p})
+		}
+		return []string{"WHAT", "VALUE"}, rows
+	})
+}
+
+func newPeersCommand(s streams) *cobra.Command {
+	return show(s, "peers", "List the members of the cluster", "", "/peers", func(v peersJSON) ([]string, [][]string) {
+		var rows [][]string
+		for _, m := range v.Members {
+			rtt, heard := "-", "-"
+			if m.RTTMS != nil {
+				rtt = strconv.FormatFloat(*m.RTTMS, 'f', 2, 64) + " ms"
+			}
+			if m.LastHeardMS != nil {
+				heard = (time.Duration(*m.LastHeardMS) * time.Millisecond).String()
+			}
+			host := m.Host
+			if m.ID == v.Self {
+				host += " (this node)"
+			}
+			rows = append(rows, []string{m.ID, host, m.State, rtt, heard, strings.Join(m.Addrs, " ")})
+		}
+		return []string{"ID", "HOST", "STATE", "RTT", "LAST HEARD", "ADDRESSES"}, rows
+	})
+}
+
+func newLocksCommand(s streams) *cobra.Command {
+	var local bool
+	c := &cobra.Command{
+		Use: "locks [MOUNTPOINT]", Short: "Show who holds which lock, and who waits for whom",
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	c.Flags().BoolVar(&local, "local", false, "only this node, not the whole cluster")
+	all := c.Flags().Bool("all", false, "in the table, also what nodes keep without a program that holds it")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, r, err := clientFor(args)
+		if err != nil {
+			return err
+		}
+		var v locksAnswer
+		path := "/locks"
+		if local {
+			path += "?local=1"
+		}
+		if err := cl.get(c.Context(), path, &v); err != nil {
+			return noDaemon(err, r)
+		}
+		for _, m := range v.Missing {
+			fmt.Fprintf(s.err, "dmxfs: no answer from %s\n", m)
+		}
+		if *asJSON {
+			if v.Locks == nil {
+				v.Locks = []lockJSON{}
+			}
+			err = printJSON(s.out, v.Locks)
+		} else {
+			err = printTable(s.out, lockHeads, lockRows(v.Locks, *all, time.Now()))
+		}
+		if err == nil && len(v.Missing) > 0 {
+			err = withCode(exitFailure, errSilent)
+		}
+		return err
+	}
+	return c
+}
+
+var lockHeads = []string{"PATH", "CLASS", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "WAITS FOR"}
+
+func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
+	var rows [][]string
+	for _, l := range all {
+		if l.State == "cached" && !cached {
+			continue
+		}
+		path, pid := l.Path, strconv.Itoa(l.PID)
+		if path == "" {
+			path = l.File
+		}
+		if l.PID == 0 {
+			pid = "-"
+		}
+		var why []string
+		for _, w := range l.WaitsFor {
+			who := w.Host
+			if w.PID != 0 {
+				who += fmt.Sprintf(" %d (%s)", w.PID, w.Command)
+			}
+			why = append(why, who)
+		}
+		rows = append(rows, []string{path, l.Class, l.Mode, span(l.Start, l.End), l.State, l.Host, pid, l.Command,
+			ago(l.Since, now), strings.Join(why, ", ")})
+	}
+	return rows
+}

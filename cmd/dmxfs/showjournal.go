@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dmxfs/journal"
+	"dmxfs/locks"
+)
+
+func newJournalCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "journal [MOUNTPOINT]", Short: "Show what happened to locks on this node, also when no daemon runs",
+		Long: `Show the journal of this node: every step in the life of every lock request,
+and what happened to the cluster. It is read through the daemon while one runs,
+and directly otherwise.
+
+Times are given as 2026-11-21T03:00:00Z, "2026-11-21 03:00", 03:00 (today), or
+as a duration that has passed since, like 2h30m.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	fl := c.Flags()
+	path := fl.String("path", "", "only this path, relative to the shared directory; may have *, ** and ?")
+	since := fl.String("since", "", "only from this time on")
+	until := fl.String("until", "", "only before this time")
+	names := fl.StringSlice("event", nil, "only these events, like granted,lost")
+	pid := fl.Int("pid", 0, "only requests of this process")
+	node := fl.String("node", "", "only records about this node, by its peer ID")
+	last := fl.Int("last", 0, "only the last ones, this many")
+	follow := fl.BoolP("follow", "f", false, "go on with new records as they come")
+	asJSON := fl.Bool("json", false, "print JSON for programs, one object a line")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		f := journal.Filter{Path: strings.TrimPrefix(*path, "/"), PID: *pid, Node: locks.NodeID(*node), Last: *last, Follow: *follow}
+		var err error
+		now := time.Now()
+		if f.Since, err = parseTime(*since, now); err != nil {
+			return withCode(exitUsage, fmt.Errorf("--since: %w", err))
+		}
+		if f.Until, err = parseTime(*until, now); err != nil {
+			return withCode(exitUsage, fmt.Errorf("--until: %w", err))
+		}
+		for _, n := range *names {
+			ev, err := journal.ParseEvent(strings.TrimSpace(n))
+			if err != nil {
+				return withCode(exitUsage, fmt.Errorf("--event: %w", err))
+			}
+			f.Events = append(f.Events, ev)
+		}
+		cl, r, err := clientFor(args)
+		if err != nil {
+			return err
+		}
+		out := newJournalPrinter(s.out, *asJSON)
+		resp, err := cl.do(c.Context(), http.MethodGet, "/journal?"+journalQuery(f).Encode())
+		if errors.Is(err, errNoDaemon) {
+			if f.Follow {
+				return withCode(exitNoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
+			}
+			return readJournal(c.Context(), r, f, out)
+		}
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		return copyJournal(c.Context(), resp.Body, out)
+	}
+	return c
+}
+
+// readJournal reads the journal of a mount that no daemon serves.
+func readJournal(ctx context.Context, r registration, f journal.Filter, out *journalPrinter) error {
+	j, err := journal.OpenReadOnly(r.State+"/journal", journal.Options{})
+	if err != nil {
+		return err
+	}
+	err = j.Query(ctx, f, func(rec journal.Record) error {
+		b, err := json.Marshal(rec)
+		if err != nil {
+			return err
+		}
+		return out.line(b)
+	})
+	return errors.Join(err, out.flush(), j.Close())
+}
+
+// copyJournal prints what the daemon sends.
+func copyJournal(ctx context.Context, r io.Reader, out *journalPrinter) error {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
+	for sc.Scan() {
+		if err := out.line(sc.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := sc.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("the daemon has stopped in the middle of its answer: %w", err)
+	}
+	return out.flush()
+}
+
+// journalPrinter prints records as a table or as they are.
+type journalPrinter struct {
+	w     io.Writer
+	tw    *tabwriter.Writer // nil for JSON
+	began time.Time         // of the rows that wait to be aligned
+	rows  int
+}
+
+func newJournalPrinter(w io.Writer, asJSON bool) *journalPrinter {
+	p := &journalPrinter{w: w, began: time.Now()}
+	if !asJSON {
+		p.tw = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	}
+	return p
+}
+
+// journalRow is what the table shows of a record.
+type journalRow struct {
+	Seq                                                   uint64
+	Time                                                  time.Time
+	Epoch                                                 uint64
+	Event, Path, Class, Mode, Node, Command, Reason, Peer string
+	Request                                               uint64
+	Start                                                 uint64
+	End                                                   int64
+	PID                                                   int
+	WaitMS                                                float64 `json:"wait_ms"`
+}
+
+// align is how many rows have their columns in common.
+const align = 64
+
+func (p *journalPrinter) line(b []byte) error {
+	if p.tw == nil {
+		_, err := p.w.Write(append(b[:len(b):len(b)], '\n'))
+		return err
+	}
+	var r journalRow
+	if err := json.Unmarshal(b, &r); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	if p.rows == 0 {
+		fmt.Fprintln(p.tw, "TIME\tEPOCH\tEVENT\tREQUEST\tPATH\tCLASS\tMODE\tBYTES\tPID\tCOMMAND\tWAITED\tREASON")
+	}
+	req, bytes, pid, wait := "-", "-", "-", "-"
+	if r.Request != 0 {
+		req = fmt.Sprint(r.Request)
+	}
+	if r.Mode != "" {
+		bytes = span(r.Start, r.End)
+	}
+	if r.PID != 0 {
+		pid = fmt.Sprint(r.PID)
+	}
+	if r.WaitMS > 0 {
+		wait = time.Duration(r.WaitMS * 1e6).Round(10 * time.Microsecond).String()
+	}
+	if r.Peer != "" {
+		r.Reason += " [" + r.Peer + "]"
+	}
+	fmt.Fprintf(p.tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format("2006-01-02 15:04:05.000"), r.Epoch,
+		r.Event, req, printable(r.Path), printable(r.Class), printable(r.Mode), bytes, pid, printable(r.Command), wait, printable(r.Reason))
+	p.rows++
+	if p.rows%align == 0 || time.Since(p.began) > time.Second {
+		p.began = time.Now()
+		return p.tw.Flush()
+	}
+	return nil
+}
+
+func (p *journalPrinter) flush() error {
+	if p.tw == nil {
+		return nil
+	}
+	return p.tw.Flush()
+}
+
+// parseTime reads a time as people write it; an empty one is the zero time.
+func parseTime(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, form := range []string{time.RFC3339Nano, time.RFC3339} {
+		if t, err := time.Parse(form, s); err == nil {
+			return t, nil
+		}
+	}
+	for _, form := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(form, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	for _, form := range []string{"15:04:05", "15:04"} {
+		if t, err := time.ParseInLocation(form, s, now.Location()); err == nil {
+			return time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time: give 2026-11-21T03:00:00Z, \"2026-11-21 03:00\", 03:00, or a duration like 2h30m", s)
+}

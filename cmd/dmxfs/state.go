@@ -1,0 +1,156 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/unit"
+	"golang.org/x/sys/unix"
+)
+
+// stateHome is the folder below which state directories are made when
+// --state is not given.
+func stateHome() string {
+	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "dmxfs")
+	}
+	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
+		return filepath.Join(h, ".local", "state", "dmxfs")
+	}
+	return "/var/lib/dmxfs"
+}
+
+// mountName is the mount point as a file name, as systemd writes it.
+func mountName(mountpoint string) string { return unit.UnitNamePathEscape(mountpoint) }
+
+// defaultState is the state directory of a mount point.
+func defaultState(mountpoint string) string {
+	return filepath.Join(stateHome(), mountName(mountpoint))
+}
+
+// stateDir is the state directory of a mount, held against other daemons.
+type stateDir struct {
+	path string
+	lock *os.File
+}
+
+// openState makes path if need be and locks it. The shared directory, whose
+// root is open as root, must not contain it.
+func openState(path string, root int) (*stateDir, error) {
+	if err := outsideOf(path, root); err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w (choose another one with --state)", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("the state directory cannot be written: %w (choose another one with --state)", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		defer lock.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, withCode(exitBusy, fmt.Errorf("state directory %s is in use by another dmxfs%s: give each mount its own with --state", path, readOwner(lock)))
+		}
+		return nil, fmt.Errorf("lock the state directory %s: %w (it must be on a local file system)", path, err)
+	}
+	_ = lock.Truncate(0)
+	if _, err := lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("the state directory cannot be written: %w", err)
+	}
+	return &stateDir{path, lock}, nil
+}
+
+func readOwner(lock *os.File) string {
+	b := make([]byte, 32)
+	n, _ := lock.ReadAt(b, 0)
+	if pid := strings.TrimSpace(string(b[:n])); pid != "" {
+		return " (process " + pid + ")"
+	}
+	return ""
+}
+
+// Close lets another daemon have the directory.
+func (s *stateDir) Close() error { return s.lock.Close() }
+
+func (s *stateDir) file(name string) string { return filepath.Join(s.path, name) }
+
+// outsideOf checks that path, which need not exist, is not below the directory
+// that is open as root.
+func outsideOf(path string, root int) error {
+	var want, got unix.Stat_t
+	if err := unix.Fstat(root, &want); err != nil {
+		return fmt.Errorf("stat the shared directory: %w", err)
+	}
+	real := path
+	for {
+		r, err := filepath.EvalSymlinks(real)
+		if err == nil {
+			real = r
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || real == filepath.Dir(real) {
+			return fmt.Errorf("state directory: %w", err)
+		}
+		real = filepath.Dir(real)
+	}
+	for dir := real; ; dir = filepath.Dir(dir) {
+		if unix.Stat(dir, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino {
+			return fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path)
+		}
+		if dir == filepath.Dir(dir) {
+			return nil
+		}
+	}
+}
+
+// registration lets the other commands find what belongs to a mount point,
+// also when no daemon runs. It is kept below stateHome.
+type registration struct {
+	Mountpoint string `json:"mountpoint"`
+	Source     string `json:"source"`
+	State      string `json:"state"`
+}
+
+func registrationFile(mountpoint string) string {
+	return filepath.Join(stateHome(), "mounts", mountName(mountpoint)+".json")
+}
+
+// remember writes down where the state of a mount is.
+func remember(r registration) error {
+	file := registrationFile(r.Mountpoint)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	tmp := fmt.Sprintf("%s.%d", file, os.Getpid())
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file)
+}
+
+// registered finds the state of a mount point.
+func registered(mountpoint string) (registration, error) {
+	b, err := os.ReadFile(registrationFile(mountpoint))
+	if errors.Is(err, fs.ErrNotExist) {
+		return registration{}, withCode(exitNoMount, fmt.Errorf("nothing is known of a dmxfs mount at %s on this host for this user", mountpoint))
+	}
+	var r registration
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read what is known of %s: %w", mountpoint, err)
+	}
+	return r, nil
+}

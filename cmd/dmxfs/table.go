@@ -1,0 +1,80 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// printTable writes rows below their heads, in columns.
+func printTable(w io.Writer, heads []string, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(heads, "\t"))
+	for _, r := range rows {
+		for i, c := range r {
+			r[i] = printable(c)
+		}
+		fmt.Fprintln(tw, strings.Join(r, "\t"))
+	}
+	return tw.Flush()
+}
+
+// printable keeps names of files and programs from breaking a table or a
+// terminal.
+func printable(s string) string {
+	if s == "" {
+		return "-"
+	}
+	clean := func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
+	if strings.ContainsFunc(s, clean) {
+		q := fmt.Sprintf("%q", s)
+		return q[1 : len(q)-1]
+	}
+	return s
+}
+
+// printJSON writes v, indented for people.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// ago is a time for people: how long it has been.
+func ago(t, now time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case t.IsZero():
+		return "-"
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < 48*time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// span is a range of bytes for people.
+func span(start uint64, end int64) string {
+	switch {
+	case start == 0 && end < 0:
+		return "all"
+	case end < 0:
+		return fmt.Sprintf("%d-", start)
+	}
+	return fmt.Sprintf("%d-%d", start, end-1)
+}
+
+// short is a peer ID as it can be told apart by eye.
+func short(id string) string {
+	if len(id) > 12 {
+		return id[len(id)-8:]
+	}
+	return id
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+func newUnmountCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "unmount [MOUNTPOINT]", Aliases: []string{"umount"}, Short: "Unmount, and leave the cluster in good order",
+		Long: `Unmount, and leave the cluster in good order: the locks of this node come free
+for the others at once. It returns when the daemon has ended. A plain umount(8)
+does the same, but returns earlier.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		point, err := whichMount(args)
+		if err != nil {
+			return err
+		}
+		all, err := mounts()
+		if err != nil {
+			return err
+		}
+		m, ok := mountedAt(all, point)
+		if !ok || m.fsType != fsType {
+			return withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
+		}
+		r, err := registered(point)
+		if err != nil {
+			return removeMount(point, *lazy) // a mount of another user, or a very old one
+		}
+		cl := newClient(r.State)
+		path := "/unmount"
+		if *lazy {
+			path += "?lazy=1"
+		}
+		resp, err := cl.do(c.Context(), http.MethodPost, path)
+		if errors.Is(err, errNoDaemon) {
+			return removeMount(point, *lazy) // a dead mount: its daemon was killed
+		}
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if *lazy {
+			return nil
+		}
+		return waitGone(c.Context(), r.State)
+	}
+	return c
+}
+
+// removeMount takes away a mount that no daemon serves.
+func removeMount(point string, lazy bool) error {
+	flags := 0
+	if lazy {
+		flags = unix.MNT_DETACH
+	}
+	if err := unix.Unmount(point, flags); err != nil {
+		if errors.Is(err, unix.EBUSY) {
+			return withCode(exitBusy, fmt.Errorf("%s is in use: end the programs that use it (fuser -m %s), or give --lazy", point, point))
+		}
+		return fmt.Errorf("unmount %s: %w", point, err)
+	}
+	return nil
+}
+
+// waitGone returns when the daemon of the state directory has ended: it holds
+// the lock of the directory for as long as it lives.
+func waitGone(ctx context.Context, state string) error {
+	f, err := os.Open(filepath.Join(state, "lock"))
+	if err != nil {
+		return fmt.Errorf("see whether the daemon has ended: %w", err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("unmounted, but its daemon has not ended yet")
+		case <-tick.C:
+		}
+	}
+}

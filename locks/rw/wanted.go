@@ -1,0 +1,22 @@
+package rw
+
+import "dmxfs/locks"
+
+// Wanted reports whether a peer waits for what a ticket is held on here.
+func (m *machine) Wanted() bool {
+	for _, q := range m.owed {
+		held := false
+		stop := func(*claim) bool {
+			held = true
+			return false
+		}
+		overlapping(m.writes, byMode, q.rng, stop)
+		if q.mode == locks.Write {
+			overlapping(m.reads, byMode, q.rng, stop)
+		}
+		if held {
+			return true
+		}
+	}
+	return false
+}
