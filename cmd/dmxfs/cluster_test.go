@@ -19,7 +19,7 @@ import (
 
 // needMounts skips a test where no file system can be mounted. In CI nothing
 // may skip: DMXFS_TEST_REQUIRE_MOUNTS makes it fail instead.
-func needMounts(t *testing.T) {
+func needMounts(t testing.TB) {
 	t.Helper()
 	why := ""
 	if _, err := os.Stat("/dev/fuse"); err != nil {
@@ -37,7 +37,7 @@ func needMounts(t *testing.T) {
 }
 
 // needTool skips a test that needs a program which is not there.
-func needTool(t *testing.T, names ...string) {
+func needTool(t testing.TB, names ...string) {
 	t.Helper()
 	for _, n := range names {
 		if _, err := exec.LookPath(n); err != nil {
@@ -51,7 +51,7 @@ func needTool(t *testing.T, names ...string) {
 
 // testCluster is a shared directory with daemons that mount it.
 type testCluster struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	src    string
 	mounts []*testMount
@@ -65,7 +65,7 @@ type testMount struct {
 }
 
 // newCluster mounts a new shared directory n times.
-func newCluster(t *testing.T, n int, args ...string) *testCluster {
+func newCluster(t testing.TB, n int, args ...string) *testCluster {
 	t.Helper()
 	needMounts(t)
 	c := &testCluster{t: t, dir: t.TempDir()}
@@ -189,7 +189,7 @@ func waitALittle() { <-time.After(10 * time.Millisecond) }
 
 // await waits until ok, which is looked at again and again, for a time that
 // is long beside what is expected.
-func await(t *testing.T, what string, ok func() bool) {
+func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !ok(); waitALittle() {
 		if time.Now().After(end) {
@@ -273,7 +273,7 @@ func (m *testMount) sh(command string) (string, int) {
 
 // proc is a shell command that runs in a mount.
 type proc struct {
-	t    *testing.T
+	t    testing.TB
 	cmd  *exec.Cmd
 	out  bytes.Buffer
 	done chan struct{}

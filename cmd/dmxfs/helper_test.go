@@ -24,6 +24,10 @@ func helperMain(name string, args []string) {
 		if err == nil {
 			select {} // until it is killed
 		}
+	case "loopback":
+		err = serveLoopback(args)
+	case "time":
+		err = timeOp(args)
 	case "take":
 		err = take(args[0], args[1], false)
 	case "try":
