@@ -8,11 +8,21 @@ type HandleID uint64
 // expelled: whatever was granted in an earlier tenure is lost.
 type Tenure uint64
 
-// Program is who asks, as admins want to see it. It decides nothing.
+// Program is who asks, as admins want to see it. It decides nothing but, by the
+// thread, who is behind a lock when deadlocks are looked for.
 type Program struct {
-	PID     int // of the process, not of the thread
+	PID     int // of the process
+	TID     int // of the thread that asks; 0 if it is not known
 	UID     uint32
 	Command string
+}
+
+// Thread is the thread that asks, as far as it is known.
+func (p Program) Thread() int {
+	if p.TID != 0 {
+		return p.TID
+	}
+	return p.PID
 }
 
 // Request is what a program asks for through the file system.

@@ -74,6 +74,11 @@ type Engine struct {
 	waiters map[*ticket]struct{}
 	places  places
 	queries map[uint64]*query
+	// The chases for deadlocks: rounds begun here, places that chases of all
+	// nodes have come to, circles that are being confirmed here.
+	lastRound uint64
+	seen      map[seenProbe]bool
+	circles   map[uint64]*circle
 	// changed is closed, and replaced, when the phase or the tenure changes.
 	changed chan struct{}
 	sync    *syncing
@@ -106,6 +111,8 @@ func New(o Options) *Engine {
 		idle:    list.New(),
 		waiters: map[*ticket]struct{}{},
 		queries: map[uint64]*query{},
+		seen:    map[seenProbe]bool{},
+		circles: map[uint64]*circle{},
 		changed: make(chan struct{}),
 		early:   early{},
 		kick:    make(chan struct{}, 1),

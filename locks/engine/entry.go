@@ -63,6 +63,11 @@ type ticket struct {
 	due  time.Time
 	told bool
 	step time.Duration // from one overtake to the next
+	// probe is when it next looks whether it is part of a deadlock.
+	probe     time.Time
+	probeStep time.Duration
+	// spared is until when it is no victim: another one is being told.
+	spared time.Time
 }
 
 // request is what a program asked for. Its tickets share it.

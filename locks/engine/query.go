@@ -43,6 +43,8 @@ func (q *query) isDone() bool {
 // restartQueries: the epoch is over, and with it the answers; they are asked
 // for again in the next one.
 func (e *Engine) restartQueries() {
+	clear(e.seen)
+	clear(e.circles)
 	for id, q := range e.queries {
 		q.missing, q.found = nil, nil
 		if q.then != nil {
@@ -140,23 +142,19 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 	}
 }
 
-// conflicts lists the locks of this node that stand in the way of mode on r,
-// those of except left out, the lowest first.
-func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID) []locks.Conflict {
-	en := e.entries[k]
-	if en == nil {
-		return nil
-	}
-	var out []locks.Conflict
-	stands := func(m locks.Mode, held locks.Range) bool {
+// standing lists the held tickets of this node that stand in the way of mode on
+// r, those of except left out, in no order.
+func (en *entry) standing(mode locks.Mode, r locks.Range, except *locks.OwnerID) []*ticket {
+	var out []*ticket
+	stands := func(t *ticket) bool {
 		if !en.alg.Shared {
 			return true
 		}
-		return held.Overlaps(r) && (m == locks.Write || mode == locks.Write)
+		return t.Range.Overlaps(r) && (t.Mode == locks.Write || mode == locks.Write)
 	}
 	for _, t := range en.handles {
-		if (except == nil || t.req.Owner != *except) && stands(t.Mode, t.Range) {
-			out = append(out, locks.Conflict{Mode: t.Mode, Range: t.Range, PID: t.req.Program.PID})
+		if (except == nil || t.req.Owner != *except) && stands(t) {
+			out = append(out, t)
 		}
 	}
 	for id, o := range en.owners {
@@ -167,12 +165,25 @@ func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *
 		if !en.alg.Shared {
 			lo, hi = 0, len(o.held)
 		}
-		for i := lo; i < hi; i++ {
-			if t := o.held[i]; stands(t.Mode, t.Range) {
-				held := o.pieces(0, len(o.held))
-				out = append(out, locks.Conflict{Mode: t.Mode, Range: posix.Extent(held, i), PID: t.req.Program.PID})
+		for _, t := range o.held[lo:hi] {
+			if stands(t) {
+				out = append(out, t)
 			}
 		}
+	}
+	return out
+}
+
+// conflicts is standing as other nodes and programs are told of it, the lowest
+// first.
+func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID) []locks.Conflict {
+	en := e.entries[k]
+	if en == nil {
+		return nil
+	}
+	var out []locks.Conflict
+	for _, t := range en.standing(mode, r, except) {
+		out = append(out, locks.Conflict{Mode: t.Mode, Range: en.extent(t), PID: t.req.Program.PID})
 	}
 	slices.SortFunc(out, func(a, b locks.Conflict) int {
 		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.PID, b.PID))
@@ -180,15 +191,24 @@ func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *
 	return slices.Compact(out)
 }
 
+// extent is the range of the lock that t is a piece of, as F_GETLK tells it.
+func (en *entry) extent(t *ticket) locks.Range {
+	o := en.owners[t.req.Owner]
+	if en.handles != nil || o == nil {
+		return t.Range
+	}
+	i := slices.Index(o.held, t)
+	return posix.Extent(o.pieces(0, len(o.held)), i)
+}
+
 // holders says in words what stands in the way of req.
 func (e *Engine) holders(en *entry, req *request) string {
-	for _, t := range en.sortedTickets() {
-		if t.held && t.req.Owner != req.Owner && (!en.alg.Shared ||
-			t.Range.Overlaps(req.Range) && (t.Mode == locks.Write || req.Mode == locks.Write)) {
-			return describe(t.req.Program)
-		}
+	held := en.standing(req.Mode, req.Range, &req.Owner)
+	if len(held) == 0 {
+		return "another node"
 	}
-	return "another node"
+	first := slices.MinFunc(held, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
+	return describe(first.req.Program)
 }
 
 func (en *entry) sortedTickets() []*ticket {

@@ -27,7 +27,7 @@ func (e *Engine) Receive(from locks.NodeID, epoch locks.Epoch, frame []byte) {
 // receive handles a frame of the active epoch. What a peer gets wrong is
 // logged and left out.
 func (e *Engine) receive(from locks.NodeID, b []byte) {
-	f, err := decodeFrame(b, e.o.Algorithms)
+	f, err := decodeFrame(b, e.o.Algorithms, len(e.view.Members))
 	if err != nil {
 		e.o.Log.Error("malformed lock message: dropped", "peer", from, "err", err)
 		return
@@ -55,5 +55,11 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 		if q := e.queries[f.id]; q != nil {
 			e.answered(q, from, f.conflicts)
 		}
+	case frameProbe:
+		e.receiveProbe(probe{f.id, f.path})
+	case frameCircle, frameConfirm:
+		e.receiveCircle(f.kind, from, f.id, f.path)
+	case frameConfirmed:
+		e.receiveConfirmed(from, f.id, f.ok)
 	}
 }

@@ -138,7 +138,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 // park prepares t for waiting.
 func (e *Engine) park(t *ticket) {
 	t.done = make(chan struct{})
-	t.due = t.req.asked.Add(tellAfter)
+	t.due, t.probe = t.req.asked.Add(tellAfter), t.req.asked.Add(firstProbe)
 	e.wake()
 }
 

@@ -59,6 +59,20 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 		next = min(next, e.o.Expire)
 	}
 	for _, t := range e.waitingTickets() {
+		if _, waits := e.waiters[t]; !waits {
+			continue // an earlier one of this sweep made way for it
+		}
+		if left := t.probe.Sub(now); left > 0 {
+			next = min(next, left)
+		} else {
+			t.probeStep = min(max(2*t.probeStep, nextProbe), maxProbe)
+			t.probe = now.Add(t.probeStep)
+			next = min(next, t.probeStep)
+			e.chase(t)
+			if _, waits := e.waiters[t]; !waits {
+				continue
+			}
+		}
 		if left := t.due.Sub(now); left > 0 {
 			next = min(next, left)
 			continue

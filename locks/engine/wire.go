@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 
 	"dmxfs/locks"
 	"dmxfs/locks/wire"
@@ -9,9 +10,13 @@ import (
 
 // Kinds of frames.
 const (
-	frameMachine = iota + 1 // key, algorithm, message of the machine
-	frameQuery              // id, key, mode, range: who holds what conflicts?
-	frameHolders            // id, conflicts
+	frameMachine   = iota + 1 // key, algorithm, message of the machine
+	frameQuery                // id, key, mode, range: who holds what conflicts?
+	frameHolders              // id, conflicts
+	frameProbe                // round, path: a chase for deadlocks
+	frameCircle               // 0, path: one was found, the victim is the receiver's
+	frameConfirm              // id, path: is it still there?
+	frameConfirmed            // id, yes or no
 )
 
 func appendKey(b []byte, k locks.Key) []byte {
@@ -45,14 +50,17 @@ type frame struct {
 	mode      locks.Mode
 	rng       locks.Range
 	conflicts []locks.Conflict
+	path      []hop
+	ok        bool
 }
 
 // maxConflicts bounds an answer to a query; the first ones are of interest.
 const maxConflicts = 16
 
-func decodeFrame(b []byte, algs map[string]*locks.Algorithm) (frame, error) {
+// decodeFrame reads a frame that was sent in an epoch of that many members.
+func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame, error) {
 	r := wire.NewReader(b)
-	f := frame{kind: byte(r.Max(frameHolders))}
+	f := frame{kind: byte(r.Max(frameConfirmed))}
 	switch f.kind {
 	case frameMachine:
 		f.key = readKey(r)
@@ -80,12 +88,55 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm) (frame, error) {
 		for range n {
 			f.conflicts = append(f.conflicts, locks.Conflict{Mode: r.Mode(), Range: r.Range(), PID: int(r.Max(1 << 31))})
 		}
+	case frameProbe, frameCircle, frameConfirm:
+		f.id = r.Uint()
+		f.path = readPath(r, members)
+	case frameConfirmed:
+		f.id, f.ok = r.Uint(), r.Bool()
 	default:
 		if r.Err() == nil {
 			r.Failf("unknown kind of frame")
 		}
 	}
 	return f, r.End()
+}
+
+func appendPath(b []byte, path []hop) []byte {
+	b = wire.Uint(b, uint(len(path)))
+	for _, h := range path {
+		b = wire.Uint(wire.Uint(wire.Uint(b, uint(h.node)), h.wait), h.hold)
+		b = appendKey(wire.Uint(b, uint64(h.since)), h.key)
+		b = wire.Range(wire.Uint(b, h.mode), h.rng)
+	}
+	return b
+}
+
+func readPath(r *wire.Reader, members int) []hop {
+	n := r.Len(9)
+	if r.Err() == nil && (n == 0 || n > maxHops) {
+		r.Failf("a path of %d hops", n)
+	}
+	if r.Err() != nil {
+		return nil
+	}
+	path := make([]hop, 0, n)
+	for range n {
+		path = append(path, hop{
+			node: int(r.Max(uint64(members - 1))), wait: locks.TicketID(r.Uint()), hold: locks.TicketID(r.Uint()),
+			since: int64(r.Max(math.MaxInt64)), key: readKey(r), mode: r.Mode(), rng: r.Range(),
+		})
+	}
+	return path
+}
+
+func probeFrame(p probe) []byte { return appendPath(wire.Uint([]byte{frameProbe}, p.round), p.path) }
+
+func circleFrame(kind byte, id uint64, path []hop) []byte {
+	return appendPath(wire.Uint([]byte{kind}, id), path)
+}
+
+func confirmedFrame(id uint64, ok bool) []byte {
+	return wire.Bool(wire.Uint([]byte{frameConfirmed}, id), ok)
 }
 
 func queryFrame(q *query) []byte {
