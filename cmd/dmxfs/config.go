@@ -10,6 +10,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
+
+	"dmxfs/fusefs"
 )
 
 // Config is what a mount is made of, from flags, -o options and a file.
@@ -202,6 +204,9 @@ func (c *Config) Validate() error {
 	case "text", "json":
 	default:
 		errs = append(errs, fmt.Errorf("--log-format %q: must be text or json", c.LogFormat))
+	}
+	if _, err := fusefs.ParseMountOptions(c.MountOptions); err != nil {
+		errs = append(errs, err)
 	}
 	switch c.FileID {
 	case "auto", "inode", "path":

@@ -58,7 +58,7 @@ func retry(f func() error) error {
 func take(kind, name string, try bool) error {
 	fd := -1
 	err := retry(func() (err error) {
-		fd, err = unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC|unix.O_NONBLOCK, 0o644)
+		fd, err = unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 		return err
 	})
 	if err != nil {

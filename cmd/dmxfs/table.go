@@ -70,11 +70,3 @@ func span(start uint64, end int64) string {
 	}
 	return fmt.Sprintf("%d-%d", start, end-1)
 }
-
-// short is a peer ID as it can be told apart by eye.
-func short(id string) string {
-	if len(id) > 12 {
-		return id[len(id)-8:]
-	}
-	return id
-}
