@@ -3,6 +3,7 @@ package locktest
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,27 +33,38 @@ import (
 //
 // What is below the line is what the machines did; -rewrite writes it anew.
 func RunFiles(t *testing.T, alg locks.Algorithm, opt Options, dir string) {
-	datadriven.Walk(t, dir, func(t *testing.T, path string) {
-		var f file
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			if d.Cmd == "nodes" {
-				n, err := strconv.Atoi(d.CmdArgs[0].Key)
-				if err != nil || n < 1 || n > 26 {
-					d.Fatalf(t, "nodes wants a number")
+	paths, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no interaction files in %s: %v", dir, err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			var f file
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				f.out.Reset()
+				if err := f.directive(alg, opt, d); err != nil {
+					fmt.Fprintf(&f.out, "error: %v\n", err)
 				}
-				f = file{w: newWorld(alg, opt, n)}
-				return ""
-			}
-			if f.w == nil {
-				d.Fatalf(t, "a file begins with nodes")
-			}
-			f.out.Reset()
-			if err := f.do(line(d)); err != nil {
-				fmt.Fprintf(&f.out, "error: %v\n", err)
-			}
-			return f.out.String()
+				return f.out.String()
+			})
 		})
-	})
+	}
+}
+
+func (f *file) directive(alg locks.Algorithm, opt Options, d *datadriven.TestData) error {
+	if d.Cmd != "nodes" {
+		if f.w == nil {
+			return fmt.Errorf("a file begins with nodes")
+		}
+		return f.do(line(d))
+	}
+	if len(d.CmdArgs) == 1 {
+		if n, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 8); err == nil && n > 0 {
+			f.w = newWorld(alg, opt, int(n))
+			return nil
+		}
+	}
+	return fmt.Errorf("nodes wants a number")
 }
 
 // line is the directive as it was written.

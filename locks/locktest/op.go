@@ -39,7 +39,13 @@ const (
 	opRestore  = "restore"  // restore n0: it has all states
 )
 
-func nodeID(i int) locks.NodeID { return locks.NodeID("n" + strconv.Itoa(i)) }
+// nodeID is n0 to n9, then na to nz: their order is that of the numbers.
+func nodeID(i int) locks.NodeID {
+	if i >= 36 {
+		panic("locktest: more than 36 nodes")
+	}
+	return locks.NodeID("n" + strconv.FormatInt(int64(i), 36))
+}
 
 func (o Op) String() string {
 	n := nodeID(o.Node)
@@ -196,10 +202,10 @@ func (o *Op) parseArg(i int, s string) bool {
 }
 
 func parseNode(s string) (int, bool) {
-	if len(s) < 2 || s[0] != 'n' {
+	if len(s) != 2 || s[0] != 'n' {
 		return 0, false
 	}
-	i, err := strconv.ParseUint(s[1:], 10, 8)
+	i, err := strconv.ParseUint(s[1:], 36, 8)
 	return int(i), err == nil
 }
 

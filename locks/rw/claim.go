@@ -93,14 +93,10 @@ func (c *claim) block(u *claim) {
 	}
 }
 
-// holds is what one owner holds: everywhere, and for writing.
+// holds is what one owner holds: at all, and for writing.
 type holds struct {
 	any, write locks.Ranges
 }
-
-// maxHolds bounds what a request says of its owner. What is beyond it is not
-// exempted from queues, so it may wait for an overtake; nothing is unsafe.
-const maxHolds = 1024
 
 // conflicts reports whether a claim of another owner, for r in mode m, waits
 // for what is held.
@@ -143,6 +139,10 @@ func (a *agenda) push(c *claim) {
 		return
 	}
 	c.queued = true
+	if n := len(*a); n == 0 || (*a)[n-1].compare(&c.rank) > 0 { // as touch does it
+		*a = append(*a, c)
+		return
+	}
 	i, _ := slices.BinarySearchFunc(*a, c, func(x, y *claim) int { return y.compare(&x.rank) })
 	*a = slices.Insert(*a, i, c)
 }

@@ -2,30 +2,52 @@ package rw
 
 import (
 	"testing"
-	"time"
 
 	"dmxfs/locks/locktest"
 )
 
-func TestExploreTmp(t *testing.T) {
-	for _, c := range []locktest.Config{
-		{Nodes: []string{"W A", "W A"}},
-		{Nodes: []string{"W A", "W A", "W A"}},
-		{Nodes: []string{"W A, R A", "W A, R A"}},
-		{Nodes: []string{"W A, R A", "W A, R A"}, Expires: 1, Drops: 1},
-		{Nodes: []string{"W A, R A o1", "W A, R A o1"}, Overtakes: 1, Cancels: 1},
-		{Nodes: []string{"W A, W A", "W A"}, Views: []string{"n0,n1"}, Expires: 1},
-		{Nodes: []string{"W A", "W A"}, Views: []string{"n0,n1,n2"}, Drops: 1, Expires: 1},
-		{Nodes: []string{"W A", "R A", "W A"}, Atomic: true, Views: []string{"n0,n1"}},
-		{Nodes: []string{"W A try", "W A try", "W A try"}},
-		{Nodes: []string{"W A try, W A", "W A try"}, Cancels: 1, Expires: 1, Drops: 2},
+func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
+
+// TestExplore looks at all runs of small worlds: each of these scripts with
+// each of these disturbances.
+func TestExplore(t *testing.T) {
+	for _, nodes := range [][]string{
+		// Two nodes: writers, readers, upgrades, tries, ranges that overlap.
+		{"W A, W A o1", "W A, W A o1"},
+		{"W A, R A o1", "R A, W A o1"},
+		{"R A, W A", "R A, W A"},
+		{"R A, W A", "W A, R A"},
+		{"W AB, R B o1", "W A, W B o1"},
+		{"W A, W B o1", "W AB, R A"},
+		{"R AB, W A", "W B, R AB o1"},
+		{"W A try, R A", "W A, W A try"},
+		{"W AB try, W A o1", "R A try, W B"},
+		{"W A, W AB o1, R B", "R A"},
+		{"W A, R A o1, W A o2", "W A"},
+		{"W A try, W A try o1, R A", "W A try"},
+		// Three nodes.
+		{"W A", "W A", "W A"},
+		{"W A", "R A", "W A"},
+		{"R A, W A", "W A", "R A"},
+		{"W AB", "W A", "W B"},
+		{"W A try", "W A", "R A"},
+		{"W A", "R A, R A o1", "W A try"},
 	} {
-		c.Limit = 200000
-		start := time.Now()
-		r, err := locktest.Explore(Algorithm, options, c)
-		t.Logf("%v: %v %v", c, r, time.Since(start))
-		if err != nil {
-			t.Error(err)
+		for _, c := range []locktest.Config{
+			{},
+			{Cancels: 1, Agains: 1},
+			{Overtakes: 2},
+			{Expires: 1, Drops: 2},
+			{Rewrites: 1, Expires: 1},
+			{Suspends: 1},
+			{Cancels: 1, Overtakes: 1, Expires: 1},
+			{Views: []string{"n0,n1"}, Atomic: true},
+			{Views: []string{"n1,n2"}, Atomic: true, Expires: 1},
+			{Views: []string{"n0,n1,n2"}},
+			{Views: []string{"n1,n2", "n1,n3"}, Atomic: true},
+		} {
+			c.Nodes = nodes
+			t.Run("", func(t *testing.T) { locktest.TestConfig(t, Algorithm, options, c) })
 		}
 	}
 }

@@ -17,6 +17,10 @@ const (
 	kindClock
 )
 
+// maxClock is more than any clock can have come to, and far from an overflow
+// of those that hear of it.
+const maxClock = 1 << 60
+
 // A tag names one request of a node for ever: tickets are never named twice,
 // whatever is forgotten between two of them, and round counts the times that
 // one ticket had to ask.
@@ -119,7 +123,7 @@ func decode(b []byte) (locks.Message, error) {
 	case kindRelease:
 		m = readRelease(r)
 	case kindClock:
-		m = &clock{readTag(r), r.Uint()}
+		m = &clock{readTag(r), r.Max(maxClock)}
 	default:
 		r.Failf("kind %d", k)
 	}
@@ -136,9 +140,9 @@ func readTag(r *wire.Reader) tag {
 
 func readRequest(r *wire.Reader) *request {
 	m := &request{tag: readTag(r)}
-	m.sn = r.Uint()
+	m.sn = r.Max(maxClock)
 	m.n = r.Uint()
-	m.over = r.Uint()
+	m.over = r.Max(maxClock)
 	m.mode = r.Mode()
 	m.rng = r.Range()
 	m.try = r.Bool()

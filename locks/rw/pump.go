@@ -54,10 +54,7 @@ func (m *machine) touch(r locks.Range) {
 
 // answer looks at a request that is owed an answer. A try gets one now.
 func (m *machine) answer(q *claim, out *locks.Turn) {
-	b := m.soft(q)
-	if b == nil {
-		b = m.hard(q)
-	}
+	b := m.blocker(q)
 	switch {
 	case b == nil:
 		m.grant(q, out)
@@ -107,10 +104,7 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 		out.Done = append(out.Done, locks.Outcome{Ticket: t.id})
 		return
 	}
-	b := m.soft(t)
-	if b == nil {
-		b = m.hard(t)
-	}
+	b := m.blocker(t)
 	t.block(b)
 	complete := m.obtain(t, b != nil, out)
 	t.moved = false
@@ -191,6 +185,24 @@ func (m *machine) withdraw(t *claim, out *locks.Turn) {
 	}
 }
 
+// blocker is a claim that blocks c, soft or hard, or nil; the same as before if
+// it still does.
+func (m *machine) blocker(c *claim) *claim {
+	if u := c.blocker; u != nil && (u.held || m.queued(u, c)) {
+		return u
+	}
+	if u := m.soft(c); u != nil {
+		return u
+	}
+	return m.hard(c)
+}
+
+// queued reports whether c stands behind u, with which it conflicts. A wait
+// does not stand behind what waits for its own owner.
+func (m *machine) queued(u, c *claim) bool {
+	return u.compare(&c.rank) < 0 && (c.try || !m.waitsFor(u, c))
+}
+
 // hard is a held ticket that conflicts with c. That is what locks mean.
 func (m *machine) hard(c *claim) *claim {
 	if u := obstacle(m.writes, c); u != nil || c.mode == locks.Read {
@@ -205,22 +217,9 @@ func (m *machine) hard(c *claim) *claim {
 // would wait for each other. Among several it is the last, so that those who
 // wait in a line look one after another as the line moves on.
 func (m *machine) soft(c *claim) *claim {
-	var own *holds
 	search := func(q queue) *claim {
 		for i := q.find(c) - 1; i >= 0; i-- {
-			u := q[i]
-			if !u.conflict(c) {
-				continue
-			}
-			if c.try {
-				return u
-			}
-			if own == nil {
-				if own = &c.own; c.from == nil {
-					own = m.holds(c)
-				}
-			}
-			if !own.conflicts(u.mode, u.rng) {
+			if u := q[i]; u.conflict(c) && m.queued(u, c) {
 				return u
 			}
 		}

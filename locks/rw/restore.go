@@ -64,7 +64,7 @@ func (m *machine) readStates(v *locks.View, states map[locks.NodeID][]byte) (uin
 			continue
 		}
 		r := wire.NewReader(b)
-		high = max(high, r.Uint())
+		high = max(high, r.Max(maxClock))
 		writes[id] = r.Ranges()
 		if err := r.End(); err != nil {
 			return 0, nil, fmt.Errorf("state of %s: %w", id, err)

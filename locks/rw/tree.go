@@ -115,6 +115,30 @@ func walk(t *claim, k int, yield func(*claim) bool) bool {
 		walk(t.links[k].left, k, yield) && yield(t) && walk(t.links[k].right, k, yield)
 }
 
+// before yields what in t begins before x, the last first.
+func before(t *claim, k int, x uint64, yield func(*claim) bool) bool {
+	if t == nil {
+		return true
+	}
+	l := &t.links[k]
+	if t.rng.Start >= x {
+		return before(l.left, k, x, yield)
+	}
+	return before(l.right, k, x, yield) && yield(t) && before(l.left, k, x, yield)
+}
+
+// from yields what in t begins at x or after it, in order.
+func from(t *claim, k int, x uint64, yield func(*claim) bool) bool {
+	if t == nil {
+		return true
+	}
+	l := &t.links[k]
+	if t.rng.Start < x {
+		return from(l.right, k, x, yield)
+	}
+	return from(l.left, k, x, yield) && yield(t) && from(l.right, k, x, yield)
+}
+
 // overlapping yields, in order, what in t overlaps r.
 func overlapping(t *claim, k int, r locks.Range, yield func(*claim) bool) bool {
 	if t == nil || t.links[k].end <= r.Start {
