@@ -16,7 +16,7 @@ func Conformance(t *testing.T, alg locks.Algorithm, opt Options) {
 	t.Run("garbage", func(t *testing.T) { garbage(t, alg) })
 	t.Run("tries at once", func(t *testing.T) { triesAtOnce(t, alg, opt) })
 	for _, c := range standard(alg, opt) {
-		t.Run("explore", func(t *testing.T) { TestConfig(t, alg, opt, c) })
+		t.Run("explore "+c.String(), func(t *testing.T) { TestConfig(t, alg, opt, c) })
 	}
 	t.Run("simulate", func(t *testing.T) { Simulate(t, alg, opt) })
 }

@@ -27,6 +27,11 @@ type Options struct {
 	// its node had heard of when it came; unless something may pass: tries,
 	// overtakes, owners with several tickets, dropped machines.
 	Asks func(locks.Message) locks.TicketID
+	// Spares: Turn.Stale never comes to the only node that writes.
+	Spares bool
+	// LaxTries: a try may also be denied because another ticket waits that
+	// conflicts with it, or one whose end is not known everywhere.
+	LaxTries bool
 	// Overtakes: Machine.Overtake moves a ticket in front of all waits. Without
 	// it, it does nothing.
 	Overtakes bool

@@ -46,6 +46,9 @@ type oracle struct {
 	// for reads and for writes.
 	readToken, writeToken [bytesSeen]locks.Token
 	now                   int // counts overtakes
+	// recent are the tickets that were not over when it was quiet last; all
+	// others, everybody knows to be over.
+	recent []*ticket
 }
 
 // bytesSeen is how many bytes the observer tells apart; what is beyond is the
@@ -105,6 +108,7 @@ func (w *world) acquire(n *node, o Op) error {
 		}
 	}
 	or.tickets = append(or.tickets, t)
+	or.recent = append(or.recent, t)
 	return w.run(n, func(m locks.Machine, out *locks.Turn) error { m.Acquire(t.Ticket, out); return nil })
 }
 
@@ -191,7 +195,7 @@ func (or *oracle) done(w *world, n *node, o locks.Outcome, mayEnter bool) error 
 		return fmt.Errorf("%s: outcome %v of a ticket that does not wait", n.id, o)
 	}
 	if !o.Granted {
-		if !t.Try || !t.justified {
+		if !t.Try || !t.justified && !(w.opt.LaxTries && or.crowded(w, t)) {
 			return fmt.Errorf("%v was denied without cause", t)
 		}
 		t.status = denied
@@ -237,6 +241,12 @@ func (or *oracle) passed(w *world, t *ticket) *ticket {
 		}
 	}
 	return nil
+}
+
+// crowded reports whether t conflicts with a ticket that not everybody knows to
+// be over.
+func (or *oracle) crowded(w *world, t *ticket) bool {
+	return slices.ContainsFunc(or.recent, func(u *ticket) bool { return u != t && w.conflict(t, u) })
 }
 
 // leave forgets a ticket that nothing refers to any more.
@@ -306,6 +316,7 @@ func (or *oracle) die(n *node) {
 
 // idle is an error if a ticket waits without cause while nothing is under way.
 func (or *oracle) idle(w *world) error {
+	or.recent = slices.DeleteFunc(slices.Clone(or.tickets), func(t *ticket) bool { return t.status > held })
 	for _, t := range or.tickets {
 		if t.overtook > 0 && t.told < t.overtook {
 			t.told = or.now

@@ -78,11 +78,14 @@ func shortest(alg locks.Algorithm, opt Options, p plan, ops []Op) string {
 	if err == nil {
 		return "(replayed, the run does not fail)"
 	}
+	budget := 300_000 // steps; a run without end would take for ever
 	for size := max(1, len(done)/2); size > 0; {
 		shorter := false
-		for at := 0; at+size <= len(done); {
+		for at := 0; at+size <= len(done) && budget > 0; {
 			cut := append(append([]Op(nil), done[:at]...), done[at+size:]...)
-			if d, e := replay(alg, opt, p, cut); e != nil && len(d) < len(done) {
+			d, e := replay(alg, opt, p, cut)
+			budget -= len(d)
+			if e != nil && len(d) < len(done) {
 				done, err, shorter = d, e, true
 			} else {
 				at += size

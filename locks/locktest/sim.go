@@ -86,7 +86,7 @@ func newPlan(rng *rand.Rand, opt Options) plan {
 	case 0:
 		p.fair = opt.Asks != nil
 	case 1:
-		p.oneWriter = true
+		p.oneWriter = opt.Spares
 	}
 	if p.fair { // without what may pass
 		p.tries, p.cancels, p.overtakes, p.replaces, p.drops = 0, 0, 0, 0, 0
@@ -187,7 +187,7 @@ func rest(w *world, do func(Op) error) error {
 
 // settle delivers all messages, the oldest first.
 func settle(w *world, do func(Op) error) error {
-	for range 100000 {
+	for range 20_000 {
 		o, ok := oldest(w)
 		if !ok {
 			return nil
