@@ -121,7 +121,8 @@ type Machine interface {
 	// Restore begins epoch v.Epoch with what each member said by State;
 	// members that said nothing are not in states. The caller's own State is
 	// in it as it was sent. Tickets stay, waiting ones ask again. It is called
-	// for every key of which any member said something.
+	// for every machine that there is, and for one that is made now for each
+	// other key of which a member said something.
 	//
 	// An error means that the states contradict each other or what is held
 	// here. Nobody can go on from there: the machine stays as it is, which is

@@ -35,4 +35,14 @@
 //
 // A run is decided by its seed. A failure prints the command that repeats it,
 // and the shortest run that was found to fail as well, as an interaction file.
+//
+// # Flags
+//
+// Of a test binary that uses this package: -locktest.seeds is how many random
+// runs there are, -locktest.from the first seed, -locktest.seed the only one,
+// -locktest.for a limit in time, and -locktest.nodes the size of each run.
+// -locktest.long explores 200,000 states of each small world rather than 1000.
+// -locktest.blind leaves out what machines say of themselves, and
+// -locktest.shrink=false the search for a shorter run. -rewrite writes the
+// interaction files anew; only commit what you can explain.
 package locktest

@@ -52,6 +52,7 @@ var (
 	flagLong   = flag.Bool("locktest.long", false, "explore the large configurations too")
 	flagBlind  = flag.Bool("locktest.blind", false, "check only what users of locks can see, not what machines say of themselves")
 	flagShrink = flag.Bool("locktest.shrink", true, "look for a shorter run that fails as well")
+	flagNodes  = flag.Int("locktest.nodes", 0, "simulate so many nodes in each run")
 	flagFor    = flag.Duration("locktest.for", 0, "stop starting new random runs after this time")
 )
 

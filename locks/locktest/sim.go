@@ -19,11 +19,12 @@ const (
 	slowNode            // one node's messages come last
 	slowDirection       // one channel's messages come last
 	longHolds           // nobody releases while anything else can happen
+	fastNet             // messages come before programs do anything
 	shapes
 )
 
 func (s shape) String() string {
-	return [...]string{"uniform", "newest first", "slow node", "slow direction", "long holds"}[s]
+	return [...]string{"uniform", "newest first", "slow node", "slow direction", "long holds", "fast net"}[s]
 }
 
 // A plan is what a random run is made of, all of it decided by the seed.
@@ -69,6 +70,9 @@ func newPlan(rng *rand.Rand, opt Options) plan {
 		p.nodes = 1
 	}
 	p.nodes = min(p.nodes, most)
+	if *flagNodes > 0 {
+		p.nodes = *flagNodes
+	}
 	p.slow = [2]int{rng.IntN(p.nodes), rng.IntN(p.nodes)}
 	scale := rng.IntN(3) // none, some, many
 	if scale > 0 {
@@ -82,11 +86,20 @@ func newPlan(rng *rand.Rand, opt Options) plan {
 			p.epochs = up(3)
 		}
 	}
-	switch rng.IntN(8) {
-	case 0:
+	switch rng.IntN(16) {
+	case 0, 1:
 		p.fair = opt.Asks != nil
-	case 1:
+	case 2, 3:
 		p.oneWriter = opt.Spares
+	case 4: // overtakers meet behind long holds
+		p.shape, p.tries, p.overtakes = longHolds, 0, 20
+		p.bytes, p.reads = 2+rng.IntN(2), 50
+	case 5: // tries of one node meet
+		p.tries, p.bytes, p.owners, p.tickets = 80, 4, 3, 6
+	case 6: // what is kept is given back again and again
+		p.shape, p.expires, p.drops, p.bytes = fastNet, 20, 20, 1+rng.IntN(2)
+	case 7: // waits are given up behind others
+		p.cancels, p.tries, p.tickets, p.bytes = 20, 0, 6, 1
 	}
 	if p.fair { // without what may pass
 		p.tries, p.cancels, p.overtakes, p.replaces, p.drops = 0, 0, 0, 0, 0
@@ -236,6 +249,8 @@ func (s *sim) choose() (Op, bool) {
 	switch {
 	case s.shape == longHolds && len(deliver)+len(work)+len(change) > 0:
 		work = append(append(work, deliver...), change...)
+	case s.shape == fastNet && len(deliver) > 0 && s.rng.IntN(20) != 0:
+		work = deliver
 	default:
 		work = append(append(append(work, deliver...), release...), change...)
 	}

@@ -206,9 +206,7 @@ func (w *world) run(n *node, f func(locks.Machine, *locks.Turn) error) error {
 // finish does with a turn what an engine does, and checks it.
 func (w *world) finish(n *node, out *locks.Turn) error {
 	if !w.quick {
-		for _, l := range out.Lines() {
-			w.log = append(w.log, l)
-		}
+		w.log = append(w.log, out.Lines()...)
 	}
 	if n.between() && len(out.Send) > 0 {
 		return fmt.Errorf("%s says %v between two epochs", n.id, out.Send[0])

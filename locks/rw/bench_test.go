@@ -109,6 +109,25 @@ func BenchmarkRepeat(b *testing.B) {
 	}
 }
 
+// BenchmarkNew is a machine that is made for one lock and dropped after it: a
+// walk over many files.
+func BenchmarkNew(b *testing.B) {
+	for _, n := range []int{3, 30} {
+		for _, mode := range []locks.Mode{locks.Read, locks.Write} {
+			b.Run(fmt.Sprintf("mode=%v/n=%d", mode, n), func(b *testing.B) {
+				view := newCluster(n).machines["n00"].view
+				var out locks.Turn
+				b.ReportAllocs()
+				for b.Loop() {
+					m := newMachine(locks.Config{View: view})
+					out.Reset(true)
+					m.Acquire(locks.Ticket{ID: 1, Mode: mode, Range: locks.Whole}, &out)
+				}
+			})
+		}
+	}
+}
+
 // BenchmarkWaiters is one lock that many local tickets wait for; an operation
 // is a release, the grant that it makes, and a new ticket at the end.
 func BenchmarkWaiters(b *testing.B) {

@@ -123,7 +123,7 @@ func (m *machine) checkPumped() error {
 			return fmt.Errorf("ticket %d should have been denied", t.id)
 		}
 		blocked, complete := m.blocked(t), true
-		for _, p := range m.peers {
+		for _, p := range m.others() {
 			if !p.lacks(t.mode, t.rng) {
 				continue
 			}

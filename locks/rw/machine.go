@@ -17,8 +17,11 @@ var Algorithm = locks.Algorithm{
 
 // machine is one node's part of the algorithm for one key.
 type machine struct {
-	view  *locks.View
-	peers []*peer // the other members, in the order of the view
+	view *locks.View
+	// peers are the other members, in the order of the view. There are none
+	// until something is known of one: a node that only reads needs none, and
+	// most files are only read. See others.
+	peers []*peer
 
 	high  uint64      // the largest SN or over seen: the H of the paper's stamps
 	count uint64      // of the tickets stamped here
@@ -55,16 +58,27 @@ func newMachine(c locks.Config) *machine {
 func (m *machine) install(v *locks.View) {
 	m.view = v
 	m.token = max(m.token, locks.TokenFloor(v.Epoch))
-	m.peers = make([]*peer, 0, len(v.Members)-1)
-	for _, id := range v.Members {
-		if id != v.Self {
-			m.peers = append(m.peers, &peer{id: id})
+	m.peers = nil
+}
+
+// others are the peers, made now if there are none yet.
+func (m *machine) others() []*peer {
+	if m.peers == nil {
+		peers := make([]peer, len(m.view.Members)-1)
+		m.peers = make([]*peer, 0, len(peers))
+		for _, id := range m.view.Members {
+			if id != m.view.Self {
+				p := &peers[len(m.peers)]
+				p.id = id
+				m.peers = append(m.peers, p)
+			}
 		}
 	}
+	return m.peers
 }
 
 func (m *machine) peer(id locks.NodeID) *peer {
-	for _, p := range m.peers {
+	for _, p := range m.others() {
 		if p.id == id {
 			return p
 		}
@@ -130,7 +144,7 @@ func (m *machine) Overtake(id locks.TicketID, out *locks.Turn) {
 	if t.try {
 		return
 	}
-	t.bids = len(m.peers)
+	t.bids = len(m.view.Members) - 1
 	m.overtake(t)
 	m.pump(out)
 }

@@ -11,7 +11,8 @@ import (
 // again and again until nothing changes. It only looks at those for which
 // something has changed since: their blocker went (unblock), a permission or
 // an ask that they need came or went (touch), their rank changed (Overtake),
-// or their owner got something (hold). Check compares with the definition.
+// or what their owner holds changed (hold, unhold). Check compares with the
+// definition.
 func (m *machine) pump(out *locks.Turn) {
 	if m.frozen {
 		return
@@ -127,7 +128,11 @@ func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
 	complete, again := true, false
 	var own *holds
 	var req *request
-	for _, p := range m.peers {
+	peers := m.peers
+	if t.mode == locks.Write {
+		peers = m.others()
+	}
+	for _, p := range peers {
 		if !p.lacks(t.mode, t.rng) {
 			continue
 		}

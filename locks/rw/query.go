@@ -36,7 +36,7 @@ func (m *machine) Blockers(id locks.TicketID) (local []locks.TicketID, remote []
 // Suspects are the members whose permission mode on r would need.
 func (m *machine) Suspects(mode locks.Mode, r locks.Range) []locks.NodeID {
 	var s []locks.NodeID
-	for _, p := range m.peers {
+	for _, p := range m.others() {
 		if p.lacks(mode, r) {
 			s = append(s, p.id)
 		}
@@ -106,6 +106,9 @@ func (m *machine) String() string {
 		fmt.Fprintf(&b, "; owes %s %v %v %v %v own=%v", q.from.id, q.tag, q.mode, q.rng, &q.rank, q.own)
 	}
 	for _, p := range m.peers {
+		if p.auth.Empty() && p.given.Empty() && len(p.asks) == 0 {
+			continue
+		}
 		fmt.Fprintf(&b, "; %s auth=%v given=%v", p.id, p.auth, p.given)
 		for _, a := range p.asks {
 			fmt.Fprintf(&b, " ask %v %v %v %v own=%v", a.tag(), a.mode, a.rng, &a.rank, a.own)

@@ -2,6 +2,7 @@ package rw
 
 import (
 	"fmt"
+	"slices"
 
 	"dmxfs/locks"
 	"dmxfs/locks/wire"
@@ -40,11 +41,8 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	m.owed = nil
 	m.install(v)
 	m.high = max(m.high, high)
-	for _, p := range m.peers {
-		for _, r := range writes[v.Self] {
-			p.auth.Insert(r)
-		}
-		p.given = writes[p.id]
+	for _, p := range m.others() {
+		p.auth, p.given = slices.Clone(writes[v.Self]), writes[p.id]
 	}
 	m.frozen, m.barred = false, false
 	m.touch(locks.Whole)
