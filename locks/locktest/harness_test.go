@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -34,7 +35,7 @@ func TestTheHarnessFindsBugs(t *testing.T) {
 		{"grants twice", bugs{grantsTwice: true}, centralOptions, "of a ticket that does not wait"},
 		{"enters while suspended", bugs{entersSuspended: true}, centralOptions, "may not enter"},
 		{"speaks between epochs", bugs{speaksFrozen: true}, centralOptions, "between two epochs"},
-		{"forgets who holds at an epoch", bugs{forgetsHolder: true}, centralOptions, "n"}, // beside the holder, or after it with old data
+		{"forgets who holds at an epoch", bugs{forgetsHolder: true}, centralOptions, "was granted beside|but the last one was"},
 		{"is never idle", bugs{neverIdle: true}, centralOptions, "cannot be dropped"},
 		{"messages without end", bugs{echoes: true}, centralOptions, "end"},
 		{"what is encoded is not decoded", bugs{miscodes: true}, centralOptions, "message 0"},
@@ -49,10 +50,13 @@ func TestTheHarnessFindsBugs(t *testing.T) {
 				if err == nil {
 					continue
 				}
-				if !strings.Contains(err.Error(), c.want) {
+				found := func(text string) bool {
+					return slices.ContainsFunc(strings.Split(c.want, "|"), func(s string) bool { return strings.Contains(text, s) })
+				}
+				if !found(err.Error()) {
 					t.Fatalf("seed %d: %v, want an error about %q", seed, err, c.want)
 				}
-				if text := shortest(central(c.bugs), c.opt, s.plan, s.ops); !strings.Contains(text, c.want) && !strings.Contains(text, "end") {
+				if text := shortest(central(c.bugs), c.opt, s.plan, s.ops); !found(text) && !strings.Contains(text, "end") {
 					t.Errorf("seed %d: the shortest run does not fail in that way:\n%s", seed, text)
 				}
 				return
