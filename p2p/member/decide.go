@@ -212,7 +212,7 @@ func (m *Machine) onFenced(in Fenced) {
 // time from now.
 func (m *Machine) propose(w *View) {
 	if w.Epoch > MaxEpoch {
-		m.note(Storage, Node{}, "", "the cluster has used up its %d epochs: stop all nodes and remove .dmxfs to begin anew", MaxEpoch)
+		m.noteWaiting("the cluster has used up its %d epochs: stop all nodes and remove .dmxfs to begin anew", MaxEpoch)
 		return
 	}
 	w.Nonce = Inc(m.cfg.Random())
@@ -220,7 +220,7 @@ func (m *Machine) propose(w *View) {
 	w.Unsure = w.Reason == ReasonUnreadable || m.holding()
 	file, err := EncodeView(w)
 	if err != nil {
-		m.note(Storage, Node{}, "", "a view cannot be written: %v", err)
+		m.noteWaiting("a view cannot be written: %v", err)
 		return
 	}
 	m.prop = &proposal{view: w, file: file, at: m.now}
