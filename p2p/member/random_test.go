@@ -64,32 +64,40 @@ func schedule(o options, tracing bool) outcome {
 		r.affected++
 		last = max(last, w.now+f.do(w, victim, length)*ms)
 	}
+	r.settling = w.converge(last)
+	r.grew = w.check.views - views
+	return r
+}
+
+// converge waits for the end of the last fault, checks that all running nodes
+// come together within the bound, and returns after how many milliseconds they
+// have. A newcomer that dies just before it is added makes the others settle
+// twice: so they may, within the bound, but not for ever.
+func (w *world) converge(last int64) int64 {
 	w.runUntil(60_000, func() bool { return w.now >= last && w.pending == 0 })
 	w.logf("--- the last fault is over")
-	// A newcomer that dies just before it is added makes the others settle
-	// twice: so they may, within the bound, but not for ever.
-	well := w.now
-	bound := settleBound(o)
+	well, settling := w.now, int64(0)
+	bound := settleBound(w.opt)
 	if w.damaged() {
 		// Rule Unreadable, and holding back after it.
-		bound += 2*(o.params.LookTenure+o.params.Delta) + o.cache + o.params.CacheMax + 5000
+		p := w.opt.params
+		bound += 2*(p.LookTenure+p.Delta) + w.opt.cache + p.CacheMax + 5000
 	}
 	for stable := false; !stable && w.check.err == nil; {
 		if !w.runUntil(bound-(w.now-well)/ms, func() bool { return w.settled() && w.noWishes() }) && w.check.err == nil {
 			w.check.failf("L1: not settled %d ms after the last fault", bound)
 		}
-		r.settling = (w.now - well) / ms
+		settling = (w.now - well) / ms
 		at := w.check.views
 		w.run(3000)
 		stable = w.check.views == at && w.settled()
 	}
-	r.grew = w.check.views - views
 	for _, x := range w.nodes {
 		if x.end != nil && w.check.err == nil {
 			w.checkEnd(x)
 		}
 	}
-	return r
+	return settling
 }
 
 // checkEnd: nobody gives up without a reason.
