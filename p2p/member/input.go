@@ -99,7 +99,8 @@ type Wish struct {
 }
 
 // SetAddrs: this node's addresses changed. The others learn them with the next
-// incarnation; until then from the peer records on the storage.
+// incarnation; until then from the peer records on the storage. Those that do
+// not fit a record are left out, see [ClipAddrs].
 type SetAddrs struct{ Addrs []string }
 
 func (Start) isInput()       {}

@@ -123,8 +123,15 @@ type peer struct {
 	has     bool  // it has this node's state
 	syncAt  int64 // when that was last sent
 	refuse  bool  // an admin wants it out
+	said    said  // what the last heartbeat to it said
 	asked   int   // answers to HB.Ask since the last beat
 	rtt     int64 // -1: not known
+}
+
+// said is what a heartbeat tells its receiver.
+type said struct {
+	heard, prom int64
+	got         bool
 }
 
 // install is a view that this node follows as soon as the engine is frozen.
@@ -164,6 +171,7 @@ func New(cfg Config) (*Machine, error) {
 	}
 	self := cfg.Self
 	self.Inc = 1 // drawn at Start
+	self.Addrs = nil
 	if err := self.validate(); err != nil {
 		return nil, err
 	}
@@ -175,6 +183,7 @@ func New(cfg Config) (*Machine, error) {
 			return nil, err
 		}
 	}
+	cfg.Self.Addrs = ClipAddrs(cfg.Self.Addrs)
 	return newMachine(cfg), nil
 }
 
@@ -236,7 +245,7 @@ func (m *Machine) step(in Input) {
 	case SetPolicy:
 		m.onSetPolicy(in)
 	case SetAddrs:
-		m.cfg.Self.Addrs = in.Addrs
+		m.cfg.Self.Addrs = ClipAddrs(in.Addrs)
 	default:
 		panic(fmt.Sprintf("unknown input %T", in))
 	}

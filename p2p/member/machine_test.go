@@ -18,6 +18,21 @@ func testConfig(name string) member.Config {
 	}
 }
 
+func TestAddressesAreClipped(t *testing.T) {
+	many := []string{"/bad\n", strings.Repeat("x", member.MaxAddr+1)}
+	for range 3 * member.MaxAddrs {
+		many = append(many, "/ip4/10.0.0.1/tcp/1")
+	}
+	if got := member.ClipAddrs(many); len(got) != member.MaxAddrs || got[0] != "/ip4/10.0.0.1/tcp/1" {
+		t.Errorf("%q", got)
+	}
+	c := testConfig("a")
+	c.Self.Addrs = many
+	if _, err := member.New(c); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *member.Config){
 		"delta":      func(c *member.Config) { c.Params.Delta = 1 },

@@ -12,6 +12,8 @@ var (
 	flagSeeds = flag.Int("member.seeds", 200, "how many random schedules to run")
 	flagSeed  = flag.Int64("member.seed", -1, "run this schedule only, with its trace")
 	flagFirst = flag.Int64("member.first", 0, "the first of the random schedules")
+	flagCache = flag.Int64("member.cache", -1, "S in ms, and the age that listings really have, of all schedules")
+	flagDrift = flag.Int64("member.drift", 1000, "how far clocks drift apart, in millionths")
 	flagLong  = flag.Bool("member.long", false, "run the larger searches")
 )
 
@@ -130,13 +132,17 @@ func settleBound(o options) int64 {
 
 // randomOptions are those of the random schedule of a seed.
 func randomOptions(seed int64) options {
-	o := options{seed: uint64(seed), params: member.Default(), drift: 1000}
+	o := options{seed: uint64(seed), params: member.Default(), drift: *flagDrift}
 	o.params.CacheMax = 3000
 	o.fence = seed%7 == 2
 	o.slowEngine = seed%4 == 1
 	o.params.Keep = 2 // names are pruned early, so that they are used again
 	if seed%5 == 1 {
 		o.cache, o.stale = 3000, -1
+	}
+	if *flagCache >= 0 {
+		o.cache, o.stale = *flagCache, -1
+		o.params.CacheMax = max(o.params.CacheMax, o.cache)
 	}
 	o.wire = seed%8 == 3
 	return o
@@ -156,7 +162,7 @@ func TestRandomSchedules(t *testing.T) {
 	for seed := first; seed < first+seeds; seed++ {
 		r := schedule(randomOptions(seed), false)
 		if r.w.check.err != nil {
-			fail(t, r.w, fmt.Sprintf("go test ./p2p/member -run TestRandomSchedules -member.seed %d -v", seed),
+			fail(t, r.w, fmt.Sprintf("go test ./p2p/member -run TestRandomSchedules -member.seed %d -member.cache %d -member.drift %d -v", seed, *flagCache, *flagDrift),
 				func(tracing bool) *world { return schedule(randomOptions(seed), tracing).w })
 			return
 		}

@@ -73,6 +73,9 @@ func (w *world) carry(from, to string, deliver func()) {
 		return
 	}
 	d := w.between(0, 3)
+	if w.opt.lan {
+		d /= 20
+	}
 	if l.slow > 0 {
 		d = w.between(0, l.slow)
 	}

@@ -54,6 +54,7 @@ type options struct {
 	slowEngine bool          // an engine may take seconds to freeze
 	fence      bool          // nodes have a fence command
 	clones     bool          // one peer can run on two hosts
+	lan        bool          // messages take well under a millisecond
 	slowAt     int64         // storage operations take up to this long, in ms; 0: 4
 }
 

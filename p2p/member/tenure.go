@@ -53,6 +53,7 @@ func (m *Machine) beat(y *peer) {
 	if y.lastT > 0 {
 		hb.Delay = m.now - y.lastTAt
 	}
+	y.said = said{y.lastT, y.prom, y.got}
 	m.send(y.Node, hb)
 }
 
@@ -72,8 +73,7 @@ func (m *Machine) onHB(y *peer, hb HB) {
 	first := y.lastT == 0
 	y.heard = true
 	y.lastAt = m.now
-	fresh := hb.T > y.lastT
-	if fresh {
+	if hb.T > y.lastT {
 		y.lastT, y.lastTAt = hb.T, m.now
 	}
 	if hb.Heard > 0 && hb.Heard > y.two {
@@ -94,9 +94,9 @@ func (m *Machine) onHB(y *peer, hb HB) {
 	if first && (!m.bug.syncOnce || y.syncAt == never) {
 		m.sendSync(y)
 	}
-	// Ten answers in a heartbeat: two nodes that ask each other must not
-	// make a storm.
-	if hb.Ask && fresh && y.asked < 10 {
+	// An answer that says nothing new helps nobody, and two nodes that ask
+	// each other must not make a storm: ten in a heartbeat are enough.
+	if hb.Ask && y.asked < 10 && y.said != (said{y.lastT, y.prom, y.got}) {
 		y.asked++
 		m.beat(y)
 	}

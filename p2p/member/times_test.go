@@ -126,7 +126,7 @@ func TestTimes(t *testing.T) {
 			}
 			return s.pause(22_000, n...)
 		}},
-		{"pause for a crash, replaced", false, 30, 60, func(s *scene) int64 {
+		{"pause for a crash, replaced", false, 30, 90, func(s *scene) int64 {
 			n := s.cluster(3)
 			n[2].kill()
 			s.run(200)
@@ -137,6 +137,20 @@ func TestTimes(t *testing.T) {
 			s.cluster(3)
 			s.start("z")
 			return s.until(5000, "it to be in", s.settled)
+		}},
+		{"join, fast network", false, 350, 500, func(s *scene) int64 {
+			s.opt.lan = true
+			s.cluster(3)
+			s.start("z")
+			return s.until(5000, "it to be in", s.settled)
+		}},
+		{"pause for a crash, fast network", false, 20, 60, func(s *scene) int64 {
+			s.opt.lan = true
+			n := s.cluster(3)
+			n[2].kill()
+			s.run(200)
+			s.startOn("c", n[2].host, nil)
+			return s.pause(1000, n[:2]...)
 		}},
 		{"3 start together", false, 800, 1400, together(3, 3)},
 		{"9 start together", false, 2200, 3200, together(9, 8)},

@@ -141,6 +141,17 @@ func (m *Member) Name() string {
 	return m.Host + " (" + m.Peer + ")"
 }
 
+// ClipAddrs are the first addresses of list that fit a record.
+func ClipAddrs(list []string) []string {
+	var fit []string
+	for _, a := range list {
+		if validText(a, MaxAddr) && len(fit) < MaxAddrs {
+			fit = append(fit, a)
+		}
+	}
+	return fit
+}
+
 func (m *Member) validate() error {
 	if err := m.Node.validate(); err != nil {
 		return err
