@@ -335,3 +335,27 @@ func TestLastEpoch(t *testing.T) {
 		t.Error("MaxEpoch is not the last epoch of the tokens")
 	}
 }
+
+// Trouble that lasts is told once, and that it is over.
+func TestLastingTroubleIsToldOnce(t *testing.T) {
+	tell(t, 5, options{}, func(s *scene) {
+		n := s.cluster(2)
+		n[0].notices = nil
+		n[1].kill()
+		n[0].disk.linkErrs = true
+		s.run(30_000)
+		told := func() (k int) {
+			for _, x := range n[0].notices {
+				if x.Kind == member.Storage {
+					k++
+				}
+			}
+			return k
+		}
+		s.expect(told() == 1, "one notice, not %d", told())
+		s.expect(strings.Contains(n[0].m.Status().Disk, "cannot be linked"), "the trouble in the status: %q", n[0].m.Status().Disk)
+		n[0].disk.linkErrs = false
+		s.until(2000, "it to go on", s.settled)
+		s.expect(told() == 2, "that it is over, not %d", told())
+	})
+}

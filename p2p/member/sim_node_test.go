@@ -57,6 +57,7 @@ type client struct {
 	waiting    []func() // what is to be done then
 	slow       int64    // ms that an operation takes at most; 0: options.slowAt
 	slowMin    int64
+	linkErrs   bool    // every link fails, for good
 	errs       float64 // part of the operations that fail,
 	done       float64 // of these, part that are carried out,
 	late       float64 // and part that are carried out after the error
@@ -410,6 +411,11 @@ func (n *node) perform(op member.Op, began int64) {
 	w, d := n.w, &n.disk
 	res := member.Done{Op: op}
 	fails := w.chance(d.errs)
+	if _, link := op.(member.LinkOp); link && d.linkErrs {
+		res.Err = errIO
+		n.input(res)
+		return
+	}
 	switch o := op.(type) {
 	case member.LookOp:
 		if fails {

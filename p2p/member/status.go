@@ -46,14 +46,11 @@ type JoinerStatus struct {
 
 // Status is for `peers`; it is valid after Start.
 func (m *Machine) Status() Status {
-	s := Status{Self: m.me, State: m.st, View: m.v, LookAge: since(m.now, m.lookAt), Disk: m.disk.err, Wishes: len(m.wishes)}
+	s := Status{Self: m.me, State: m.st, View: m.v, LookAge: since(m.now, m.lookAt), Disk: m.disk.trouble(), Wishes: len(m.wishes)}
 	until := m.liveUntil()
 	s.Live = m.now < until
 	s.Left = max(until-m.now, 0)
 	s.Granting = s.Live && m.synced
-	if m.disk.bad != nil {
-		s.Disk = m.disk.bad.Error()
-	}
 	if m.prop != nil {
 		s.Proposal = m.prop.view
 	}

@@ -3,6 +3,8 @@ package member
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"dmxfs/locks"
 )
@@ -20,9 +22,9 @@ type disk struct {
 	answers []Challenge
 	done    map[string]Inc // by peer, the ask that was answered last
 
-	err     string // what is wrong, empty if nothing
-	bad     *bad   // the newest view cannot be read
-	missing int64  // the start of the first look that did not show the own view; 0: the last one did
+	errs    [3]string // what is wrong with reading, linking and writing; empty if nothing
+	bad     *bad      // the newest view cannot be read
+	missing int64     // the start of the first look that did not show the own view; 0: the last one did
 }
 
 // bad is a view that the listing shows and that cannot be read.
@@ -110,7 +112,7 @@ func (m *Machine) done(in Done) {
 	m.disk.busy = nil
 	switch op := op.(type) {
 	case LookOp:
-		m.noteStorage("the views cannot be read", in.Err)
+		m.noteStorage(reading, "the views cannot be read", in.Err)
 		if in.Err != nil {
 			m.lookFailed()
 			return
@@ -119,7 +121,7 @@ func (m *Machine) done(in Done) {
 	case LinkOp:
 		m.linked(op, in.Err)
 	case AskOp:
-		m.noteStorage("the ask of this node cannot be written", in.Err)
+		m.noteStorage(writing, "the ask of this node cannot be written", in.Err)
 		a := m.join.ask
 		if a == nil || a.c.Nonce != op.Challenge.Nonce {
 			return // about another base
@@ -131,24 +133,41 @@ func (m *Machine) done(in Done) {
 			m.join.askAt = m.now + m.p.Retry
 		}
 	case AnswerOp:
-		m.noteStorage("an answer cannot be written", in.Err)
+		m.noteStorage(writing, "an answer cannot be written", in.Err)
 	case PruneOp, UnaskOp:
-		m.noteStorage("old files cannot be removed", in.Err)
+		m.noteStorage(writing, "old files cannot be removed", in.Err)
 	}
 }
 
-// noteStorage tells the log when something goes wrong, and when it is over.
-func (m *Machine) noteStorage(what string, err error) {
+// The kinds of trouble with the storage. One can last while others work.
+const (
+	reading = iota
+	linking
+	writing
+)
+
+// noteStorage tells the log when trouble of a kind begins, and when it is over.
+func (m *Machine) noteStorage(kind int, what string, err error) {
+	last := &m.disk.errs[kind]
 	switch {
-	case err == nil && m.disk.err != "":
-		m.note(Storage, Node{}, "", "the storage works again")
-		m.disk.err = ""
-	case err != nil && m.disk.err == "":
+	case err == nil && *last != "":
+		m.note(Storage, Node{}, "", "the storage works again, after: %s", *last)
+		*last = ""
+	case err != nil && *last == "":
 		m.note(Storage, Node{}, "", "%s: %v", what, err)
-		fallthrough
+		*last = what + ": " + err.Error()
 	case err != nil:
-		m.disk.err = what + ": " + err.Error()
+		*last = what + ": " + err.Error()
 	}
+}
+
+// trouble is all that is wrong with the storage; empty if nothing is.
+func (d *disk) trouble() string {
+	list := slices.DeleteFunc(slices.Clone(d.errs[:]), func(s string) bool { return s == "" })
+	if d.bad != nil {
+		list = append(list, d.bad.Error())
+	}
+	return strings.Join(list, "; ")
 }
 
 // linked: the link was tried. Even if it worked it is believed only when a
@@ -157,9 +176,11 @@ func (m *Machine) noteStorage(what string, err error) {
 // work later, so that the same link is tried until a view of its epoch, or
 // above, is known.
 func (m *Machine) linked(op LinkOp, err error) {
-	if !errors.Is(err, ErrExists) {
-		m.noteStorage(fmt.Sprintf("view %d cannot be linked", op.View.Epoch), err)
+	trouble := err
+	if errors.Is(err, ErrExists) {
+		trouble = nil
 	}
+	m.noteStorage(linking, fmt.Sprintf("view %d cannot be linked", op.View.Epoch), trouble)
 	p := m.prop
 	if p == nil || !p.view.same(op.View) {
 		return // its outcome is known already

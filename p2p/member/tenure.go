@@ -178,12 +178,9 @@ func (m *Machine) whySuspended() string {
 		}
 	}
 	if m.now >= m.lookAt+m.p.LookTenure {
-		why := "the storage does not answer"
-		if m.disk.err != "" {
-			why = m.disk.err
-		}
-		if m.disk.bad != nil {
-			why = m.disk.bad.Error()
+		why := m.disk.trouble()
+		if why == "" {
+			why = "the storage does not answer"
 		}
 		return "no look at the views: " + why
 	}
