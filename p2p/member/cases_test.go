@@ -228,7 +228,7 @@ func TestBury(t *testing.T) {
 		u := s.startOn("undertaker", s.newHost(), func(c *member.Config) { c.Bury = dead })
 		s.until(500, "its work to be done", func() bool { return u.end != nil && s.settled() })
 		s.expect(u.end.Code == member.EndLeft && !s.check.top.HasPeer("b"), "b to be gone: %v", u.end)
-		again := s.startOn("undertaker", s.newHost(), func(c *member.Config) { c.Bury = dead })
+		again := s.startOn("undertaker", s.newHost(), func(c *member.Config) { c.Bury, c.Params = dead, member.Fast() })
 		s.until(500, "nothing left to do", func() bool { return again.end != nil })
 	})
 }
@@ -357,5 +357,30 @@ func TestLastingTroubleIsToldOnce(t *testing.T) {
 		n[0].disk.linkErrs = false
 		s.until(2000, "it to go on", s.settled)
 		s.expect(told() == 2, "that it is over, not %d", told())
+	})
+}
+
+// A cluster as large as all-to-all heartbeats are meant for.
+func TestManyNodes(t *testing.T) {
+	many := 40
+	if *flagLong {
+		many = 100
+	}
+	tell(t, 1, options{lan: true}, func(s *scene) {
+		var nodes []*node
+		for i := range many {
+			nodes = append(nodes, s.start("n"+string([]byte{'0' + byte(i/10), '0' + byte(i%10)})))
+			s.run(s.rng.Int64N(20))
+		}
+		took := s.until(15_000, "one view", s.settled)
+		t.Logf("%d nodes: together after %d ms in %d views", many, took, s.check.views)
+		at := s.now
+		sent := s.sent
+		s.run(5000)
+		perSecond := float64(s.sent-sent) / (float64(s.now-at) / 1e6)
+		want := float64(many*(many-1)) * 2
+		s.expect(perSecond < 1.2*want, "about %.0f messages a second, not %.0f", want, perSecond)
+		nodes[7].kill()
+		s.until(6000, "the others to go on", s.settled)
 	})
 }

@@ -65,6 +65,7 @@ func cacheText(cluster Timing, mine int64) string {
 func (m *Machine) checkWanted() {
 	v, first := m.v, !m.saved.Was
 	switch {
+	case !m.cfg.Bury.IsZero(): // it does not want in
 	case v.IsRevoked(m.me.Peer):
 		m.finish(End{Code: EndRevoked, Text: revokedText})
 	case len(v.Members) == 0:

@@ -22,7 +22,7 @@ type Config struct {
 	HasFence bool
 	// Bury, if not zero, makes a machine that does not join: it only takes
 	// this dead node out of the view, and ends. The driver must hold the
-	// node's lock file, as for [Dead].
+	// node's lock file, as for [Dead], and bound the time that it waits.
 	Bury Node
 	// Random is the source of incarnations and nonces. It is called in a
 	// step, never by another goroutine.

@@ -86,6 +86,7 @@ func (w *world) carry(from, to string, deliver func()) {
 }
 
 func (w *world) transmit(n *node, e member.Envelope) {
+	w.sent++
 	if w.opt.wire {
 		e = w.throughWire(e)
 	}

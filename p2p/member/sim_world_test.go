@@ -37,6 +37,7 @@ type world struct {
 
 	check   checker
 	events  int
+	sent    int // messages
 	tracing bool
 	trace   []string
 }

@@ -126,7 +126,7 @@ func (d *Dir) writeTemp(dir *os.File, name string, data []byte, mode fs.FileMode
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chmod(mode) // the umask is not ours to decide by
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
+		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
 			err = nil // storage without modes
 		}
 	}
