@@ -7,20 +7,23 @@ import (
 )
 
 // A second, independent statement of the rules that safety rests on, small
-// enough to be searched through completely: two nodes, a few epochs, time in
-// whole units, and everything that can happen may happen at any moment or
-// never. It leaves out what safety does not rest on: SYNC, preference,
-// politeness, back-off, pruning, S.
+// enough to be searched through completely: two or three nodes, a few epochs,
+// and everything that can happen may happen at any moment or never. It leaves
+// out what safety does not rest on: SYNC, preference, politeness, back-off,
+// pruning, S.
 
 // The times of the model are in units. A tick of the clock is an event like any
 // other, so a limit that is reached may be acted upon at once, or long after.
 // Ages are capped where they make no difference any more: those of promises at
 // L, which is also "never". (An older T that is heard would only make a node
 // wait longer before it drops the other.)
-const mEpochs = 4
+const (
+	mNodes  = 3
+	mEpochs = 4
+)
 
 // mview is who is in a view: the incarnation of each node, 0 if it is not.
-type mview [2]uint8
+type mview [mNodes]uint8
 
 // mnode is a node. Ages count from an event.
 type mnode struct {
@@ -29,45 +32,34 @@ type mnode struct {
 	inc    uint8 // incarnations of a node are 1, 2, ...
 	prop   mview // what it proposes for e+1
 	open   bool  // there is a proposal
-
 	look   uint8 // age of the start of the last look that counts
-	ten    uint8 // age of the newest T of this node that the other promised at e
-	prom   uint8 // age of the newest T of the other that this node promises at e
-	silent uint8 // since a promise advanced
 	known  uint8 // since e was learned
-	heard  bool
+
+	// Of each other node:
+	ten    [mNodes]uint8 // age of the newest T of this node that it promised at e
+	prom   [mNodes]uint8 // age of its newest T that this node promises at e
+	silent [mNodes]uint8 // since a promise to it advanced
+	heard  [mNodes]bool
 }
 
-// mstate is everything. A message is a heartbeat of one node at an epoch, with
-// the age of its T and the age of the promise in it; it may be received any
-// number of times, or never. So nothing is lost by letting each node send at
-// every moment.
+// mstate is everything. A message is a heartbeat of one node to another at an
+// epoch, with the age of its T and the age of the promise in it; it may be
+// received any number of times, or never. So nothing is lost by letting each
+// node send at every moment.
 type mstate struct {
-	n      [2]mnode
+	n      [mNodes]mnode
 	chain  [mEpochs + 1]mview
 	linked [mEpochs + 1]uint8 // age of the link of each view
 	top    uint8
-	msgs   [2]uint64 // sent by each node: a set
-}
-
-// settle sends what can be sent, and forgets what nobody can receive.
-func (m *model) settle(s mstate) mstate {
-	for i := range s.n {
-		n := &s.n[i]
-		if n.member && s.other(i) {
-			s.msgs[i] |= mbit(n.e, 0, n.prom)
-		}
-		for e := uint8(1); e < s.n[1-i].e; e++ {
-			s.msgs[i] &^= 0xffff << (16 * (e - 1))
-		}
-	}
-	return s
+	msgs   [mNodes][mNodes]uint64 // a set, by sender and receiver
 }
 
 func mbit(epoch, t, prom uint8) uint64 { return 1 << (16*(epoch-1) + 4*t + prom) }
 
-// model is what may be taken away, to see that the search finds it.
+// model is how long things take, and what is taken away, to see that the search
+// finds it.
 type model struct {
+	nodes  int
 	epochs uint8
 	l, ls  uint8 // L and Ls; delta is one unit
 
@@ -76,17 +68,23 @@ type model struct {
 
 func (s *mstate) view(i int) mview { return s.chain[s.n[i].e] }
 
-// other reports whether the other node is in the view of i.
-func (s *mstate) other(i int) bool { return s.view(i)[1-i] != 0 }
-
 func (m *model) live(s *mstate, i int) bool {
 	n := &s.n[i]
-	return n.member && (n.look < m.ls || m.noLookTenure) && (!s.other(i) || n.ten < m.l)
+	if !n.member || n.look >= m.ls && !m.noLookTenure {
+		return false
+	}
+	v := s.view(i)
+	for j := range m.nodes {
+		if j != i && v[j] != 0 && n.ten[j] >= m.l {
+			return false
+		}
+	}
+	return true
 }
 
 // check is S1 and S2.
 func (m *model) check(s *mstate) error {
-	for i := range s.n {
+	for i := range m.nodes {
 		if !m.live(s, i) {
 			continue
 		}
@@ -95,31 +93,55 @@ func (m *model) check(s *mstate) error {
 				return fmt.Errorf("S2: node %d is live at %d, and not in %d", i, s.n[i].e, e)
 			}
 		}
-		if m.live(s, 1-i) && s.n[1-i].e != s.n[i].e {
-			return fmt.Errorf("S1: live at %d and at %d", s.n[0].e, s.n[1].e)
+		for j := range i {
+			if s.n[j].e != s.n[i].e && m.live(s, j) {
+				return fmt.Errorf("S1: live at %d and at %d", s.n[j].e, s.n[i].e)
+			}
 		}
 	}
 	return nil
 }
 
+// settle sends what can be sent, and forgets what nobody can receive.
+func (m *model) settle(s mstate) mstate {
+	for i := range m.nodes {
+		n := &s.n[i]
+		v := s.view(i)
+		for j := range m.nodes {
+			if j == i {
+				continue
+			}
+			if n.member && v[j] != 0 {
+				s.msgs[i][j] |= mbit(n.e, 0, n.prom[j])
+			}
+			for e := uint8(1); e < s.n[j].e; e++ {
+				s.msgs[i][j] &^= 0xffff << (16 * (e - 1))
+			}
+		}
+	}
+	return s
+}
+
 // tick lets a unit of time pass, for all.
 func (m *model) tick(s mstate) mstate {
 	promise := func(age uint8) uint8 { return min(age+1, m.l) }
-	for i := range s.n {
+	for i := range m.nodes {
 		n := &s.n[i]
-		n.ten, n.prom, n.silent = promise(n.ten), promise(n.prom), min(n.silent+1, m.l+1)
 		n.look, n.known = min(n.look+1, m.ls), min(n.known+1, m.ls+1)
-		var aged uint64
-		for e := uint8(1); e <= mEpochs; e++ {
-			for t := range m.l + 1 {
-				for p := range m.l + 1 {
-					if s.msgs[i]&mbit(e, t, p) != 0 {
-						aged |= mbit(e, promise(t), promise(p))
+		for j := range m.nodes {
+			n.ten[j], n.prom[j], n.silent[j] = promise(n.ten[j]), promise(n.prom[j]), min(n.silent[j]+1, m.l+1)
+			var aged uint64
+			for e := uint8(1); e <= mEpochs && s.msgs[i][j] != 0; e++ {
+				for t := range m.l + 1 {
+					for p := range m.l + 1 {
+						if s.msgs[i][j]&mbit(e, t, p) != 0 {
+							aged |= mbit(e, promise(t), promise(p))
+						}
 					}
 				}
 			}
+			s.msgs[i][j] = aged
 		}
-		s.msgs[i] = aged
 	}
 	for e := uint8(1); e <= s.top; e++ {
 		s.linked[e] = min(s.linked[e]+1, m.ls)
@@ -131,23 +153,28 @@ func (m *model) tick(s mstate) mstate {
 func (m *model) learn(s mstate, i int, w uint8) mstate {
 	n := &s.n[i]
 	old, now := s.view(i), s.chain[w]
-	wasMember := n.member
-	n.e, n.open, n.prop, n.known = w, false, mview{}, 0
 	if now[i] != n.inc { // not in it: a new incarnation for this base
 		*n = m.fresh(n.inc + 1)
 		n.e = w
 		return s
 	}
-	n.member = true
-	if !wasMember {
-		n.look = m.ls
+	was := *n
+	*n = m.fresh(n.inc)
+	n.member, n.e = true, w
+	if was.member {
+		n.look = was.look
 	}
-	if !m.keepTenure {
-		n.ten = m.l
-	}
-	n.prom = m.l
-	if !wasMember || old[1-i] == 0 || old[1-i] != now[1-i] {
-		n.silent, n.heard, n.ten = 0, false, m.l
+	for j := range m.nodes {
+		if j == i || now[j] == 0 {
+			continue
+		}
+		n.silent[j] = 0
+		if was.member && old[j] == now[j] {
+			n.silent[j], n.heard[j] = was.silent[j], was.heard[j]
+			if m.keepTenure {
+				n.ten[j] = was.ten[j]
+			}
+		}
 	}
 	return s
 }
@@ -155,86 +182,102 @@ func (m *model) learn(s mstate, i int, w uint8) mstate {
 // next calls f with every state that can follow, and what led to it.
 func (m *model) next(s mstate, f func(what string, t mstate)) {
 	f("tick", m.tick(s))
-	for i := range s.n {
+	for i := range m.nodes {
 		n := &s.n[i]
-		name := func(what string) string { return fmt.Sprintf("%d %s", i, what) }
 		with := func(what string, change func(t *mstate, n *mnode)) {
 			t := s
 			change(&t, &t.n[i])
-			f(name(what), t)
+			f(fmt.Sprintf("%d %s", i, what), t)
+		}
+		propose := func(what string, change func(v *mview)) {
+			if n.open || n.e >= m.epochs {
+				return
+			}
+			with("proposes "+what, func(t *mstate, n *mnode) {
+				n.prop, n.open = t.view(i), true
+				change(&n.prop)
+			})
 		}
 		// Views are facts: any that is linked may be learned, by a look or
 		// by a message.
 		for w := n.e + 1; w <= s.top; w++ {
-			f(name(fmt.Sprintf("learns %d", w)), m.learn(s, i, w))
+			f(fmt.Sprintf("%d learns %d", i, w), m.learn(s, i, w))
 		}
-		// A look counts if no view above e was linked when it began. It may
-		// end at any time after; the one that began last is the strongest.
-		if n.member {
-			began := uint8(0)
-			if n.e < s.top && !m.lookAtReply {
-				began = s.linked[n.e+1]
-			}
-			if began < n.look {
-				with(fmt.Sprintf("ends a look of age %d", began), func(t *mstate, n *mnode) { n.look = began })
-			}
-		}
-		if n.open && n.e == s.top && s.top < m.epochs {
+		// A link may be carried out at any time after its proposal.
+		if n.open && n.e == s.top {
 			with("links", func(t *mstate, n *mnode) {
 				t.top++
 				t.chain[t.top], t.linked[t.top] = n.prop, 0
 			})
 		}
-		if n.member && !n.open && n.e < m.epochs {
-			with("proposes the same", func(t *mstate, n *mnode) { n.prop, n.open = t.view(i), true })
-		}
-		if !n.member {
-			// Add: an outsider may add itself, on top of what it knows.
-			if !n.open && n.e < m.epochs {
-				with("proposes itself", func(t *mstate, n *mnode) {
-					n.prop, n.open = t.view(i), true
-					n.prop[i] = n.inc
-					if m.alone {
-						n.prop[1-i] = 0
-					}
-				})
-			}
-			continue
-		}
-		if !s.other(i) {
-			// Add: a member may add the outsider that asked on this base, also
-			// when that one knows better by now.
-			if o := &s.n[1-i]; !n.open && n.e < m.epochs && !o.member && o.e == n.e {
-				with("proposes the other", func(t *mstate, n *mnode) {
-					n.prop, n.open = t.view(i), true
-					n.prop[1-i] = t.n[1-i].inc
-				})
-			}
-			continue
-		}
-		for t := range m.l + 1 {
-			for p := range m.l + 1 {
-				if s.msgs[1-i]&mbit(n.e, t, p) == 0 || s.n[1-i].e < n.e {
-					continue
+		if !n.member { // Add: an outsider may add itself, on top of what it knows
+			propose("itself", func(v *mview) {
+				if m.alone {
+					*v = mview{}
 				}
-				with(fmt.Sprintf("receives t=%d prom=%d", t, p), func(st *mstate, n *mnode) {
-					n.heard = true
-					n.ten = min(n.ten, p)
-					refused := n.open && n.prop[1-i] == 0 && !m.promiseWhileProposing
-					if t < n.prom && !refused {
-						n.prom, n.silent = t, 0
-					}
-				})
+				v[i] = n.inc
+			})
+			continue
+		}
+		// A look counts if no view above e was linked when it began. It may
+		// end at any time after; the one that began last is the strongest.
+		began := uint8(0)
+		if n.e < s.top && !m.lookAtReply {
+			began = s.linked[n.e+1]
+		}
+		if began < n.look {
+			with(fmt.Sprintf("ends a look of age %d", began), func(t *mstate, n *mnode) { n.look = began })
+		}
+		propose("the same", func(*mview) {})
+		v := s.view(i)
+		var silent []int
+		for j := range m.nodes {
+			o := &s.n[j]
+			switch {
+			case j == i:
+			case v[j] == 0:
+				// Add: a member may add an outsider that asked on this base.
+				if !o.member && o.e == n.e {
+					propose(fmt.Sprintf("with %d", j), func(v *mview) { v[j] = o.inc })
+				}
+			default:
+				m.receive(&s, i, j, with)
+				drop := m.l + 1
+				if m.noDelta {
+					drop = m.l - 1
+				}
+				if n.silent[j] >= drop && (n.heard[j] || n.known >= m.ls+1 || m.dropUnproved) {
+					silent = append(silent, j)
+				}
 			}
 		}
-		drop := m.l + 1
-		if m.noDelta {
-			drop = m.l - 1
+		for set := 1; set < 1<<len(silent); set++ { // Drop: any of those that may be dropped
+			propose(fmt.Sprintf("without %b of %v", set, silent), func(v *mview) {
+				for k, j := range silent {
+					if set>>k&1 != 0 {
+						v[j] = 0
+					}
+				}
+			})
 		}
-		if !n.open && n.e < m.epochs && n.silent >= drop && (n.heard || n.known >= m.ls+1 || m.dropUnproved) {
-			with("proposes without the other", func(t *mstate, n *mnode) {
-				n.prop, n.open = t.view(i), true
-				n.prop[1-i] = 0
+	}
+}
+
+// receive is each heartbeat of j that i can receive.
+func (m *model) receive(s *mstate, i, j int, with func(what string, change func(t *mstate, n *mnode))) {
+	e := s.n[i].e
+	for t := range m.l + 1 {
+		for p := range m.l + 1 {
+			if s.msgs[j][i]&mbit(e, t, p) == 0 {
+				continue
+			}
+			with(fmt.Sprintf("hears %d: t=%d prom=%d", j, t, p), func(_ *mstate, n *mnode) {
+				n.heard[j] = true
+				n.ten[j] = min(n.ten[j], p)
+				refused := n.open && n.prop[j] == 0 && !m.promiseWhileProposing
+				if t < n.prom[j] && !refused {
+					n.prom[j], n.silent[j] = t, 0
+				}
 			})
 		}
 	}
@@ -247,7 +290,7 @@ func (m *model) search(first mstate, limit int) (states int, complete bool, trac
 		parent int32
 		what   string
 	}
-	seen := map[mstate]int32{first: 0}
+	seen := map[mstate]struct{}{first: {}}
 	list, how := []mstate{first}, []from{{-1, "start"}}
 	for k := 0; k < len(list); k++ {
 		if err = m.check(&list[k]); err != nil {
@@ -262,7 +305,7 @@ func (m *model) search(first mstate, limit int) (states int, complete bool, trac
 		m.next(list[k], func(what string, t mstate) {
 			t = m.settle(t)
 			if _, ok := seen[t]; !ok {
-				seen[t] = int32(len(list))
+				seen[t] = struct{}{}
 				list = append(list, t)
 				how = append(how, from{int32(k), what})
 			}
@@ -273,76 +316,80 @@ func (m *model) search(first mstate, limit int) (states int, complete bool, trac
 
 // fresh is a node that nothing has happened to.
 func (m *model) fresh(inc uint8) mnode {
-	return mnode{inc: inc, look: m.ls, ten: m.l, prom: m.l, silent: m.l + 1}
+	n := mnode{inc: inc, look: m.ls}
+	for j := range m.nodes {
+		n.ten[j], n.prom[j], n.silent[j] = m.l, m.l, m.l+1
+	}
+	return n
 }
 
-// memberAndOutsider: node 0 alone in view 1, node 1 outside.
-func memberAndOutsider(m *model) mstate {
-	s := mstate{n: [2]mnode{m.fresh(1), m.fresh(1)}, top: 1}
-	s.chain[1] = mview{1, 0}
-	s.n[0].member, s.n[0].e = true, 1
-	return s
-}
-
-// twoMembers: both in view 1, which both have just installed.
-func twoMembers(m *model) mstate {
-	s := mstate{n: [2]mnode{m.fresh(1), m.fresh(1)}, top: 1}
-	s.chain[1] = mview{1, 1}
-	for i := range s.n {
-		s.n[i].member, s.n[i].e, s.n[i].silent = true, 1, 0
+// begin: some nodes in view 1, which they have just installed, the others outside.
+func (m *model) begin(members int) mstate {
+	s := mstate{top: 1}
+	for i := range m.nodes {
+		s.n[i] = m.fresh(1)
+	}
+	for i := range members {
+		s.chain[1][i] = 1
+		s.n[i].member, s.n[i].e = true, 1
+		for j := range members {
+			s.n[i].silent[j] = 0
+		}
 	}
 	return s
 }
 
 func TestExhaustiveSearchOfTheRules(t *testing.T) {
-	limit, epochs := 1_000_000, uint8(2)
-	if *flagLong {
-		limit, epochs = 12_000_000, 4
-	}
 	for _, c := range []struct {
-		name  string
-		start func(m *model) mstate
-		l, ls uint8
+		members, nodes int
+		l, ls          uint8
+		short, long    uint8 // epochs that are searched completely
 	}{
-		{"a member and an outsider, L = Ls", memberAndOutsider, 2, 2},
-		{"a member and an outsider, L < Ls", memberAndOutsider, 1, 3},
-		{"two members, L = Ls", twoMembers, 2, 2},
-		{"two members, L < Ls", twoMembers, 1, 3},
+		{1, 2, 2, 2, 2, 4},
+		{1, 2, 1, 3, 2, 4},
+		{2, 2, 2, 2, 2, 4},
+		{2, 2, 1, 3, 2, 4},
+		{2, 3, 1, 1, 0, 2},
+		{3, 3, 1, 1, 0, 2},
+		{1, 3, 1, 1, 0, 3},
 	} {
-		for e := uint8(2); e <= epochs; e++ {
-			m := model{epochs: e, l: c.l, ls: c.ls}
-			n, complete, trace, err := m.search(c.start(&m), limit)
-			if err != nil {
-				t.Errorf("%s: %v after %d states:\n%s", c.name, err, n, strings.Join(trace, "\n"))
-				break
-			}
-			t.Logf("%s, %d epochs: %d states, complete: %v", c.name, e, n, complete)
-			if !complete {
-				if e == 2 {
-					t.Errorf("%s: two epochs should be searched completely", c.name)
-				}
-				break
-			}
+		epochs := c.short
+		if *flagLong {
+			epochs = c.long
+		}
+		if epochs == 0 {
+			continue
+		}
+		m := model{nodes: c.nodes, epochs: epochs, l: c.l, ls: c.ls}
+		what := fmt.Sprintf("%d nodes, %d of them members, L=%d Ls=%d, %d epochs", c.nodes, c.members, c.l, c.ls, epochs)
+		n, complete, trace, err := m.search(m.begin(c.members), 6_000_000)
+		if err != nil {
+			t.Errorf("%s: %v after %d states:\n%s", what, err, n, strings.Join(trace, "\n"))
+			continue
+		}
+		t.Logf("%s: %d states, complete: %v", what, n, complete)
+		if !complete && !*flagLong {
+			t.Errorf("%s: not complete", what)
 		}
 	}
 }
 
 func TestExhaustiveSearchFindsWhatIsTakenAway(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		start func(m *model) mstate
-		m     model
+		name    string
+		members int
+		m       model
 	}{
-		{"no look tenure", memberAndOutsider, model{noLookTenure: true, l: 2, ls: 2}},
-		{"look stamped at its end", memberAndOutsider, model{lookAtReply: true, l: 2, ls: 2}},
-		{"drop without heard or known", memberAndOutsider, model{dropUnproved: true, l: 1, ls: 3}},
-		{"promise while proposing", twoMembers, model{promiseWhileProposing: true, l: 2, ls: 2}},
-		{"drop too early", twoMembers, model{noDelta: true, l: 2, ls: 2}},
-		{"tenure kept over install", twoMembers, model{keepTenure: true, l: 2, ls: 2}},
-		{"challenger alone", memberAndOutsider, model{alone: true, l: 2, ls: 2}},
+		{"no look tenure", 1, model{noLookTenure: true, l: 2, ls: 2}},
+		{"look stamped at its end", 1, model{lookAtReply: true, l: 2, ls: 2}},
+		{"drop without heard or known", 1, model{dropUnproved: true, l: 1, ls: 3}},
+		{"promise while proposing", 2, model{promiseWhileProposing: true, l: 2, ls: 2}},
+		{"drop too early", 2, model{noDelta: true, l: 2, ls: 2}},
+		{"tenure kept over install", 2, model{keepTenure: true, l: 2, ls: 2}},
+		{"challenger alone", 1, model{alone: true, l: 2, ls: 2}},
 	} {
-		c.m.epochs = 3
-		n, _, trace, err := c.m.search(c.start(&c.m), 1_500_000)
+		c.m.epochs, c.m.nodes = 3, 2
+		n, _, trace, err := c.m.search(c.m.begin(c.members), 1_500_000)
 		if err == nil {
 			t.Errorf("%s: not found in %d states", c.name, n)
 			continue
