@@ -20,7 +20,6 @@ var bugs = []struct {
 	{"answerOtherEpoch", 200, random},
 	{"believeLink", 200, random},
 	{"noLookTenure", 4000, random},
-	{"lookAtReply", 4000, random},
 	{"noDelta", 2000, random},
 	{"sleepIsSilence", 200, random},
 	{"challengerAlone", 2000, random},
@@ -31,6 +30,7 @@ var bugs = []struct {
 	{"syncOnce", 2000, random},
 	{"keepJoiners", 4000, random},
 	{"noHolding", 20, damagedViewAndCutNewcomer},
+	{"lookAtReply", 20, stoppedAfterListing},
 	{"dropUnproved", 20, oldListingAndCutNewcomer},
 	{"forgetUnknown", 100, lateLink},
 	{"leaveForgets", 400, leaveDuringDrop},
@@ -133,6 +133,18 @@ func damagedViewAndCutNewcomer(seed uint64, bug string) error {
 			w.check.failf("nobody took over")
 		}
 		w.store.Damage(w.check.top.Epoch, nil)
+	})
+}
+
+// A sole member is stopped between its listing and the reply; a stranger takes
+// over; the old listing is processed.
+func stoppedAfterListing(seed uint64, bug string) error {
+	return directed(options{seed: seed, bug: bug}, func(w *world) {
+		a := w.together(1)[0]
+		a.disk.stopAt, a.disk.stopFor = afterListing, 20_000
+		w.runUntil(2000, a.stopped)
+		w.start("z")
+		w.run(25_000)
 	})
 }
 

@@ -3,8 +3,6 @@ package member_test
 import (
 	"fmt"
 	"testing"
-
-	"dmxfs/p2p/member"
 )
 
 // scene is a world with expectations: a story that is told in a test.
@@ -107,9 +105,3 @@ func (s *scene) pause(d int64, nodes ...*node) int64 {
 
 // newViews is how many views were linked since the count was from.
 func (s *scene) newViews(from int) int { return s.check.views - from }
-
-func (s *scene) epoch() uint64 { return uint64(s.check.top.Epoch) }
-
-func (s *scene) setPolicy(n *node, hash string) {
-	n.input(member.SetPolicy{Wish: member.Wish{ID: 9, Deadline: n.clock() + 10_000}, Policy: member.Policy{Hash: hash}})
-}

@@ -1,6 +1,7 @@
 package member_test
 
 import (
+	"fmt"
 	"slices"
 
 	"dmxfs/p2p/member"
@@ -78,6 +79,11 @@ func (w *world) restart(n *node, pause int64, proof bool) {
 		}
 		w.startOn(n.name, &h, nil)
 	})
+}
+
+func (w *world) setPolicy(n *node, hash string) {
+	w.logf("%s changes the policy", n.name)
+	n.input(member.SetPolicy{Wish: member.Wish{ID: 9, Deadline: n.clock() + 10_000}, Policy: member.Policy{Hash: hash}})
 }
 
 var newcomerNames = []string{"p", "q", "r", "s", "u", "v", "w", "x", "y", "z"}
@@ -182,6 +188,24 @@ var faults = []fault{
 		w.after(2*d*ms, func() { n.disk.stopAt = noPoint })
 		return 3 * d
 	}},
+	{"link of an old name", func(w *world, n *node, d int64) int64 {
+		// n proposes, and is stopped before its link for so long that the
+		// others go on without it and its name is pruned.
+		d += 9000
+		if len(w.running()) > 1 {
+			n.disk.stopAt, n.disk.stopFor = beforeLink, d
+			w.setPolicy(n, "old")
+			for i := range int64(4) {
+				w.after((6500+i*600)*ms, func() {
+					if o := w.other(n); o != nil {
+						w.setPolicy(o, fmt.Sprint(i))
+					}
+				})
+			}
+		}
+		w.after(2*d*ms, func() { n.disk.stopAt = noPoint })
+		return 2 * d
+	}},
 	{"stop after link", func(w *world, n *node, d int64) int64 {
 		n.disk.stopAt, n.disk.stopFor = afterLink, d
 		w.after(2*d*ms, func() { n.disk.stopAt = noPoint })
@@ -248,8 +272,7 @@ var faults = []fault{
 		return 6000
 	}},
 	{"policy", func(w *world, n *node, d int64) int64 {
-		w.logf("%s changes the policy", n.name)
-		n.input(member.SetPolicy{Wish: member.Wish{ID: 2, Deadline: n.clock() + 20_000}, Policy: member.Policy{Hash: n.name}})
+		w.setPolicy(n, n.name)
 		return 1000
 	}},
 	{"newcomer", func(w *world, n *node, d int64) int64 {

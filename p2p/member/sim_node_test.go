@@ -53,19 +53,18 @@ type host struct {
 
 // client is a host's way to the storage.
 type client struct {
-	hangUntil  int64    // real time until which operations are not carried out
-	waiting    []func() // what is to be done then
-	slow       int64    // ms that an operation takes at most; 0: options.slowAt
-	slowMin    int64
-	linkErrs   bool    // every link fails, for good
-	errs       float64 // part of the operations that fail,
-	done       float64 // of these, part that are carried out,
-	late       float64 // and part that are carried out after the error
-	lateBy     int64   // ms at most
-	stale      int64   // ms that its listings are old, at least
-	stopAt     point   // stop the process there, once
-	stopFor    int64   // ms
-	brokenFrom int64
+	hangUntil int64    // real time until which operations are not carried out
+	waiting   []func() // what is to be done then
+	slow      int64    // ms that an operation takes at most; 0: options.slowAt
+	slowMin   int64
+	linkErrs  bool    // every link fails, for good
+	errs      float64 // part of the operations that fail,
+	done      float64 // of these, part that are carried out,
+	late      float64 // and part that are carried out after the error
+	lateBy    int64   // ms at most
+	stale     int64   // ms that its listings are old, at least
+	stopAt    point   // stop the process there, once
+	stopFor   int64   // ms
 }
 
 // point is a place in a storage operation.

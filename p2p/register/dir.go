@@ -25,9 +25,9 @@ const (
 	secretFile  = "secret"
 )
 
-// Dir is a [Register] in a directory, and what else a node keeps there. The
-// methods of Register are for one goroutine; those for peer records may be
-// called by any.
+// Dir is a [Register] in a directory, and what else a node keeps there. Init
+// comes first. The methods of Register are for one goroutine; those for peer
+// records may be called by any.
 type Dir struct {
 	root   int    // descriptor of the shared directory
 	source string // what to call it in errors
