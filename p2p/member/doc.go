@@ -55,6 +55,21 @@
 // until then. A link is believed when a look shows it as the newest view; its
 // name may have been one that was pruned.
 //
+// A newcomer that reaches the members waits until all of them have welcomed it,
+// and is added by one. One that reaches none asks on the storage, and adds
+// itself if nobody answers. The ask decides nothing: adding is safe at any time,
+// and rule Drop protects who is there. It only keeps a newcomer that reaches
+// the storage alone from disturbing a cluster that is alive; if the answer
+// comes late, it goes again.
+//
+// The newest view may be damaged. Who cannot read it for Ls + delta + S, and is
+// not sent it, gives up what it had and links a view above it, of itself alone
+// (View.Unsure), and promises and grants nothing until every member of the
+// damaged view has lost its look tenure.
+//
+// All members share the parameters that others rely on (Timing): they are in
+// the view, and a node with others is refused.
+//
 // The argument why S1 follows: let y be live at d, w live at e > d. w is live at
 // e, so all members of e have installed e; y, at d, is not one. It was dropped
 // by a member p of some view g, d < g <= e, under rule Drop. If p was in view d,
@@ -110,7 +125,8 @@
 //     [Fenced]. Several members may fence one node at the same time.
 //  10. Save: write it to the state directory, and give it back in [Start].
 //  11. Meet: tell the transport where peers can be reached. It should keep
-//     connections to the members of View(), and to whom it was told of.
+//     connections to the members of View(), and to whom it was told of, and
+//     have none with the peers in View().Revoked.
 //  12. A node whose record has this host's boot ID, and the device and inode of
 //     the lock file that this process holds exclusively, is taken for dead.
 //     So Config.Self.Boot and Lock must be left empty unless the lock is held,

@@ -68,6 +68,10 @@ func schedule(o options, tracing bool) outcome {
 	}
 	r.settling = w.converge(last)
 	r.grew = w.check.views - views
+	// L3, loosely: each fault can happen to all nodes, and some come twice.
+	if most := 4*r.faults*len(w.nodes) + 10; r.grew > most && w.check.err == nil {
+		w.check.failf("L3: %d views for %d faults to %d nodes", r.grew, r.faults, len(w.nodes))
+	}
 	return r
 }
 
@@ -159,6 +163,8 @@ func TestRandomSchedules(t *testing.T) {
 		reasons                          map[string]int
 	}
 	total.reasons = map[string]int{}
+	var worst outcome
+	worstSeed := first
 	for seed := first; seed < first+seeds; seed++ {
 		r := schedule(randomOptions(seed), false)
 		if r.w.check.err != nil {
@@ -172,9 +178,13 @@ func TestRandomSchedules(t *testing.T) {
 		for reason, n := range r.w.check.reasons {
 			total.reasons[reason] += n
 		}
+		if r.grew > worst.grew {
+			worst, worstSeed = r, seed
+		}
 		total.settle = append(total.settle, r.settling)
 	}
 	p50, p99, top := percentiles(total.settle)
+	t.Logf("most views after the first settling: %d in schedule %d, of %d faults and %d nodes", worst.grew, worstSeed, worst.faults, len(worst.w.nodes))
 	t.Logf("%d schedules, %d checks, %d views %v, %d pruned names linked again; settling p50 %d ms, p99 %d ms, max %d ms",
 		seeds, total.checks, total.views, total.reasons, total.relinked, p50, p99, top)
 }
