@@ -41,6 +41,9 @@ var bugs = []struct {
 func TestPlantedBugsAreFound(t *testing.T) {
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
+			if testing.Short() && b.seeds > 1000 {
+				t.Skip("takes many schedules")
+			}
 			for seed := range uint64(b.seeds) {
 				if err := b.found(seed, b.name); err != nil {
 					t.Logf("seed %d: %v", seed, err)
@@ -54,8 +57,12 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
+	seeds := 50
+	if testing.Short() {
+		seeds = 5
+	}
 	for _, b := range bugs {
-		for seed := range uint64(min(b.seeds, 50)) {
+		for seed := range uint64(min(b.seeds, seeds)) {
 			if err := b.found(seed, ""); err != nil {
 				t.Errorf("%s, seed %d: %v", b.name, seed, err)
 				break
@@ -67,6 +74,9 @@ func TestNoBugIsFoundWithoutOne(t *testing.T) {
 // More waiting time per tick than Params.Validate allows is unsafe under a
 // clock that jumps.
 func TestCapAboveDeltaIsUnsafe(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes many schedules")
+	}
 	for seed := range uint64(3000) {
 		o := randomOptions(int64(seed))
 		o.params.Cap = 600

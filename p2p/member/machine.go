@@ -304,8 +304,9 @@ func (m *Machine) wake() {
 }
 
 // awake is how much of the time since the last tick counts for what began at
-// from. A jump of the clock, or being stopped, adds at most Cap - Tick to what
-// really passed; Params.Validate relies on it.
+// from. Being stopped for any time counts as Cap; a clock that jumps in a tick
+// of ordinary length adds at most Cap - Tick to what really passed, and
+// Params.Validate has that in the bound of Delta.
 func (m *Machine) awake(from int64) int64 {
 	if m.bug.sleepIsSilence {
 		return m.now - max(from, m.lastTick)

@@ -11,7 +11,10 @@ import (
 // medians are in the log. Virtual time: that of fsync and of the Go scheduler
 // comes on top.
 func TestTimes(t *testing.T) {
-	const seeds = 60
+	seeds := 60
+	if testing.Short() {
+		seeds = 10
+	}
 	silent := func(n, dead int) func(s *scene) int64 {
 		return func(s *scene) int64 {
 			nodes := s.cluster(n)
