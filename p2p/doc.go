@@ -52,8 +52,9 @@
 // Memory: a sender keeps what its member does not take until the epoch ends,
 // which is when the members drop it; [SessionInfo] tells how much. A receiver
 // holds, for each peer, one frame and what the multiplexer lets through, 256
-// KiB for each stream. Goroutines: two for each peer, and two for each
-// direction of each session.
+// KiB for each stream. Goroutines: for each peer three (to dial, to write and to
+// read the member channel), for each session two at the sender and one at the
+// receiver, one for each state and question under way, and those of libp2p.
 //
 // # Streams, byte by byte
 //

@@ -91,13 +91,13 @@ func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) 
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.conns >= maxConns {
-		g.log.Warn("too many connections", "refused a connection: there are too many", "addr", addr, "limit", maxConns)
+		g.log.warnOnce("too many connections", "refused a connection: there are too many", "addr", addr, "limit", maxConns)
 		return nil, network.ErrResourceLimitExceeded
 	}
 	s := &connScope{g: g, addr: addr}
 	if dir == network.DirInbound {
 		if g.strangers >= maxStrangers {
-			g.log.Warn("too many strangers", "refused a connection: too many are in their handshake", "addr", addr, "limit", maxStrangers)
+			g.log.warnOnce("too many strangers", "refused a connection: too many are in their handshake", "addr", addr, "limit", maxStrangers)
 			return nil, network.ErrResourceLimitExceeded
 		}
 		s.stranger = true
@@ -156,7 +156,7 @@ func (s *connScope) SetPeer(p peer.ID) error {
 	}
 	s.g.mu.Unlock()
 	if err != nil {
-		s.g.log.Warn("gate:"+string(p), "refused a connection", "peer", p, "addr", s.addr, "err", err)
+		s.g.log.warnOnce("gate:"+string(p), "refused a connection", "peer", p, "addr", s.addr, "err", err)
 	}
 	return err
 }
@@ -182,6 +182,6 @@ func (s *connScope) Done() {
 		if ip, err := manet.ToIP(s.addr); err == nil {
 			host = ip.String()
 		}
-		s.g.log.Warn("handshake:"+host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
+		s.g.log.warnOnce("handshake:"+host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
 	}
 }

@@ -281,7 +281,10 @@ func (h *Host) connected(ev Events, c network.Conn) {
 	h.conns[p]++
 	n := h.conns[p]
 	h.mu.Unlock()
-	h.o.Log.Debug("connected", "peer", p, "addr", c.RemoteMultiaddr(), "dir", c.Stat().Direction, "conns", n)
+	h.log.Debug("connected", "peer", p, "addr", c.RemoteMultiaddr(), "dir", c.Stat().Direction, "conns", n)
+	if h.gate.admit(p) != nil { // revoked while the connection was made
+		_ = c.Close()
+	}
 	if n > 1 {
 		select {
 		case h.crowd <- p:
@@ -302,7 +305,7 @@ func (h *Host) disconnected(ev Events, c network.Conn) {
 		delete(h.conns, p)
 	}
 	h.mu.Unlock()
-	h.o.Log.Debug("disconnected", "peer", p, "addr", c.RemoteMultiaddr(), "conns", n)
+	h.log.Debug("disconnected", "peer", p, "addr", c.RemoteMultiaddr(), "conns", n)
 	if n == 0 {
 		ev.Closed(p)
 	}
@@ -323,7 +326,7 @@ func (h *Host) accept(ev Events, s network.Stream) {
 	_ = s.SetDeadline(time.Now().Add(openTimeout))
 	proto, _, err := h.muxer.Negotiate(s)
 	if err != nil {
-		h.log.Warn("negotiate:"+string(p), "refused a stream of a peer: it speaks no protocol of this version of dmxfs",
+		h.log.warnOnce("negotiate:"+string(p), "refused a stream of a peer: it speaks no protocol of this version of dmxfs",
 			"peer", p, "addr", s.Conn().RemoteMultiaddr(), "err", err)
 		_ = s.Reset()
 		return

@@ -95,16 +95,35 @@ func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var strangers []net.Conn
 	for range maxStrangers + 10 {
 		c, err := net.Dial("tcp", addr.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		strangers = append(strangers, c)
 	}
 	wantLog(t, a, "WARN", "too many are in their handshake")
-	// They are not counted for ever.
-	connect(t, a, b)
+	for _, c := range strangers {
+		c.Close()
+	}
+	// They are not counted for ever, and neither are the others.
+	b.SetWanted([]peer.AddrInfo{a.info(t)})
+	poll(t, "b to get in", func() bool { return b.connectedTo(a) })
+	poll(t, "the strangers to be gone", func() bool {
+		a.host.gate.mu.Lock()
+		defer a.host.gate.mu.Unlock()
+		return a.host.gate.strangers == 0 && a.host.gate.conns == 1
+	})
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	poll(t, "b to be gone", func() bool {
+		a.host.gate.mu.Lock()
+		defer a.host.gate.mu.Unlock()
+		return a.host.gate.conns == 0 && len(a.host.gate.peers) == 0
+	})
 }
 
 func TestWrongPeerAtTheAddress(t *testing.T) {
@@ -116,9 +135,36 @@ func TestWrongPeerAtTheAddress(t *testing.T) {
 	}
 }
 
+// The pauses of libp2p after a failed dial would be seconds.
+func TestPeerThatIsBackCanBeDialedAtOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, err := manet.FromNetAddr(l.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	a := startNode(t)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.host.SetAddrs(peer.AddrInfo{ID: id.ID(), Addrs: []ma.Multiaddr{addr}})
+	if err := a.host.Connect(t.Context(), id.ID()); err == nil || !strings.Contains(err.Error(), "connection refused") || errors.Is(err, ErrRefused) {
+		t.Errorf("Connect to nobody: %v", err)
+	}
+	startNode(t, func(o *Options) { o.Identity, o.Listen = id, []ma.Multiaddr{addr} })
+	if err := a.host.Connect(t.Context(), id.ID()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRevokedPeersAreDisconnectedAndStayOut(t *testing.T) {
 	a, b := startNode(t), startNode(t)
 	connect(t, a, b)
+	b.SetWanted([]peer.AddrInfo{a.info(t)}) // it will try again and again
 	a.host.Revoke([]peer.ID{b.host.ID()})
 	poll(t, "a to lose b", func() bool { return !a.connectedTo(b) })
 	if err := a.host.Connect(t.Context(), b.host.ID()); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "revoked") {
@@ -235,6 +281,24 @@ func TestSimultaneousDialsAreSettled(t *testing.T) {
 			return len(a.host.Conns(b.host.ID())) == 0 && len(b.host.Conns(a.host.ID())) == 0
 		})
 	}
+	// New streams go on the newest.
+	for _, n := range []*node{a, b} {
+		other := a
+		if n == a {
+			other = b
+		}
+		s, err := n.host.Open(t.Context(), other.host.ID(), askProtocol)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened := s.(hostStream).Conn().Stat().Opened
+		_ = s.Reset()
+		for _, c := range n.host.Conns(other.host.ID()) {
+			if c.Opened.After(opened) {
+				t.Error("a stream was opened on the older of two connections")
+			}
+		}
+	}
 	setView(t, 1, a, b)
 	if err := a.Send(1, b.name, []byte("before")); err != nil {
 		t.Fatal(err)
@@ -259,6 +323,20 @@ func TestSimultaneousDialsAreSettled(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wait(t, "both frames", func() bool { return len(b.frames[a.name]) == 2 })
+}
+
+func TestCopiedIdentityIsNoticed(t *testing.T) {
+	a := startNode(t)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		n := startNode(t, func(o *Options) { o.Identity = id })
+		n.SetWanted([]peer.AddrInfo{a.info(t)})
+		poll(t, "a connection", func() bool { return n.connectedTo(a) })
+	}
+	wantLog(t, a, "WARN", "two processes use the identity of one peer", id.ID().String())
 }
 
 func TestPeerIsToldOfConnections(t *testing.T) {
@@ -291,11 +369,7 @@ func TestPeerIsToldOfConnections(t *testing.T) {
 }
 
 // A peer that knows the secret but speaks other versions, or nonsense.
-type oddity struct {
-	*Host
-	cancel context.CancelFunc
-	done   chan error
-}
+type oddity struct{ *Host }
 
 type quiet struct{ serve func(Stream) }
 

@@ -14,10 +14,10 @@ const (
 	logKeys  = 1024        // causes that are told apart
 )
 
-// limitedLog writes one line a minute for each cause, so that a peer that
-// tries again and again does not fill the log.
+// limitedLog is a logger that can also write one line a minute for each cause,
+// so that a peer that tries again and again does not fill the log.
 type limitedLog struct {
-	log *slog.Logger
+	*slog.Logger
 
 	mu   sync.Mutex
 	last map[string]*logged
@@ -29,17 +29,17 @@ type logged struct {
 }
 
 func newLimitedLog(log *slog.Logger) *limitedLog {
-	return &limitedLog{log: log, last: make(map[string]*logged)}
+	return &limitedLog{Logger: log, last: make(map[string]*logged)}
 }
 
-// Warn logs msg unless the same cause was logged within the last minute. The
+// warnOnce warns, unless the same cause was logged within the last minute. The
 // next line of the cause tells how many were left out.
-func (l *limitedLog) Warn(cause, msg string, args ...any) {
+func (l *limitedLog) warnOnce(cause, msg string, args ...any) {
 	if n, ok := l.due(cause, time.Now()); ok {
 		if n > 0 {
 			args = append(args, "suppressed", n)
 		}
-		l.log.Warn(msg, args...)
+		l.Warn(msg, args...)
 	}
 }
 

@@ -105,11 +105,11 @@ func (t *Transport) sessionFailed(v *view, s *outSession, err error) {
 	case errors.As(err, &ref) && ref.Status == statusOldEpoch:
 		// This node will learn of the newer view.
 	case errors.As(err, &ref), errors.Is(err, errSession):
-		t.log.Warn("session:"+string(s.to), "a member does not take messages for locks",
+		t.log.warnOnce("session:"+string(s.to), "a member does not take messages for locks",
 			"node", s.to, "epoch", v.epoch, "err", err)
 		return
 	}
-	t.log.log.Debug("lock stream ended", "node", s.to, "epoch", v.epoch, "err", err)
+	t.log.Debug("lock stream ended", "node", s.to, "epoch", v.epoch, "err", err)
 }
 
 // carry opens a stream and writes the session's frames to it until it fails.

@@ -202,6 +202,79 @@ func TestFramesOfAnOlderEpochAreDropped(t *testing.T) {
 	b.inOrder(t, a.name, 2, 1)
 }
 
+// The receiver goes on to an epoch that the sender does not know: its stream
+// ends, and it is told why.
+func TestSenderThatIsLeftBehind(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	connect(t, a, b)
+	setView(t, 1, a, b)
+	sendNumber(t, a, b, 1, 0)
+	b.wait(t, "a frame", func() bool { return len(b.frames[a.name]) == 1 })
+	if err := b.SetView(2, b.name, []locks.NodeID{b.name}); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "a to be refused", func() bool {
+		var r *refusal
+		return errors.As(a.Peers()[0].Sessions[0].Err, &r) && r.Status == statusOldEpoch
+	})
+}
+
+// What has been read of a stream when its epoch ends is not delivered.
+func TestFramesInTheBufferEndWithTheEpoch(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	setView(t, 1, a, b)
+	gate, entered := make(chan struct{}), make(chan struct{}, 10)
+	b.mu.Lock()
+	b.onLock = func(locks.NodeID, locks.Epoch, []byte) {
+		entered <- struct{}{}
+		<-gate
+	}
+	b.mu.Unlock()
+	for i := range 10 {
+		sendNumber(t, a, b, 1, i) // they wait for the connection, and go in one write
+	}
+	connect(t, a, b)
+	<-entered
+	setView(t, 2, a, b)
+	close(gate)
+	sendNumber(t, a, b, 2, 0)
+	b.wait(t, "a frame of epoch 2", func() bool { return len(b.frames[a.name]) >= 2 })
+	b.inOrder(t, a.name, 1, 1)
+	b.inOrder(t, a.name, 2, 1)
+}
+
+// A session that waits for the receiver ends when its sender's epoch does, and
+// when the connection does.
+func TestWaitingSessionsEnd(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	connect(t, a, b)
+	waiting := func() bool {
+		b.Transport.mu.Lock()
+		defer b.Transport.mu.Unlock()
+		return b.slots[slotKey{a.host.ID(), 1, kindLock}] != nil
+	}
+	streams := func() (n int) {
+		for _, c := range a.host.swarm.Conns() {
+			n += len(c.GetStreams())
+		}
+		return n
+	}
+	if err := a.SetView(1, a.name, []locks.NodeID{a.name, b.name}); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "b to have the hello of epoch 1", waiting)
+	a.DropView()
+	poll(t, "a to give the stream up", func() bool { return streams() == 0 })
+	if err := a.SetView(2, a.name, []locks.NodeID{a.name, b.name}); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "a new stream", func() bool { return streams() == 1 && waiting() })
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+	poll(t, "b to give the session up", func() bool { return !waiting() })
+}
+
 func TestEpochsChangeUnderTraffic(t *testing.T) {
 	nodes := []*node{startNode(t), startNode(t), startNode(t)}
 	connect(t, nodes...)

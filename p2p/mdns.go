@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/p2p/discovery/mdns"
 	blankhost "github.com/libp2p/go-libp2p/p2p/host/blank"
+	"github.com/libp2p/go-libp2p/p2p/host/eventbus"
 	"github.com/libp2p/go-libp2p/p2p/net/swarm"
 )
 
@@ -24,7 +25,7 @@ func serviceName(cluster string) string {
 // for its ID and its network. REQUIRES: the stream handler of sw is set later,
 // since the host sets its own.
 func (h *Host) newService(sw *swarm.Swarm) (mdns.Service, error) {
-	bh := blankhost.NewBlankHost(sw)
+	bh := blankhost.NewBlankHost(sw, blankhost.WithEventBus(eventbus.NewBus()))
 	if bh == nil {
 		return nil, errors.New("p2p: mDNS: can't make a host")
 	}
@@ -50,7 +51,7 @@ func (n *notifee) HandlePeerFound(p peer.AddrInfo) {
 		return
 	}
 	if err := h.book.set(p.ID, fromMDNS, p.Addrs, 0); err != nil {
-		h.log.Warn("mdns", "a peer found by mDNS was left out", "peer", p.ID, "err", err)
+		h.log.warnOnce("mdns", "a peer found by mDNS was left out", "peer", p.ID, "err", err)
 		return
 	}
 	if h.o.Found != nil {

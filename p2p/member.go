@@ -76,7 +76,7 @@ func (t *Transport) SendMember(to peer.ID, msg []byte) bool {
 		return false
 	}
 	if len(msg) > MaxMember {
-		t.log.Warn("member size", "a message to a peer is too long and was dropped", "peer", to, "bytes", len(msg), "limit", MaxMember)
+		t.log.warnOnce("member size", "a message to a peer is too long and was dropped", "peer", to, "bytes", len(msg), "limit", MaxMember)
 		return false
 	}
 	r.mail.put(msg, time.Now())
@@ -137,7 +137,7 @@ func (t *Transport) openMember(r *remote) Stream {
 		}
 	}
 	if err != nil {
-		t.log.log.Debug("can't open the member channel", "peer", r.id, "err", err)
+		t.log.Debug("can't open the member channel", "peer", r.id, "err", err)
 		return nil
 	}
 	return s

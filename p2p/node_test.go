@@ -205,15 +205,16 @@ func (n *node) connectedTo(p *node) bool {
 	return false
 }
 
-// connect makes all nodes want one another, and waits until it is so.
+// connect connects each two nodes by one connection, which the first of them
+// dials.
 func connect(tb testing.TB, nodes ...*node) {
 	tb.Helper()
 	infos := make([]peer.AddrInfo, len(nodes))
 	for i, n := range nodes {
 		infos[i] = n.info(tb)
 	}
-	for _, n := range nodes {
-		n.SetWanted(infos)
+	for i, n := range nodes {
+		n.SetWanted(infos[i+1:])
 	}
 	for _, n := range nodes {
 		for _, p := range nodes {

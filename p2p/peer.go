@@ -227,10 +227,10 @@ func (t *Transport) dial(r *remote) {
 // dialFailed logs what needs a person; that a host is down does not.
 func (t *Transport) dialFailed(r *remote, err error) {
 	if errors.Is(err, ErrRefused) || errors.Is(err, errHandshake) {
-		t.log.Warn("dial:"+string(r.id), "can't connect to a peer", "peer", r.id, "addrs", t.net.Addrs(r.id), "err", err)
+		t.log.warnOnce("dial:"+string(r.id), "can't connect to a peer", "peer", r.id, "addrs", t.net.Addrs(r.id), "err", err)
 		return
 	}
-	t.log.log.Debug("can't connect to a peer", "peer", r.id, "err", err)
+	t.log.Debug("can't connect to a peer", "peer", r.id, "err", err)
 }
 
 func (r *remote) setDial(err error) {

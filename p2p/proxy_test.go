@@ -22,6 +22,7 @@ type proxy struct {
 	changed *sync.Cond
 	conns   map[net.Conn]bool
 	made    int
+	left    int // bytes to carry until all breaks; 0 for ever
 	closed  bool
 }
 
@@ -86,7 +87,13 @@ func (p *proxy) carry(from, to net.Conn) {
 		for p.stalled && !p.closed {
 			p.changed.Wait()
 		}
+		breaks := p.left > 0 && p.left <= n
+		p.left = max(p.left-n, 0)
 		p.mu.Unlock()
+		if breaks {
+			p.breakAll()
+			return
+		}
 		if n > 0 {
 			if _, err := to.Write(b[:n]); err != nil {
 				return
@@ -109,6 +116,13 @@ func (p *proxy) breakAll() {
 		c.Close()
 		delete(p.conns, c)
 	}
+}
+
+// breakAfter breaks all connections, once, when n more bytes have come.
+func (p *proxy) breakAfter(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = n
 }
 
 // stall holds everything back, in both directions, until it is called again.

@@ -45,24 +45,24 @@ func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
 }
 
 func (h *Host) settlePeer(sw *swarm.Swarm, p peer.ID) {
-	if h.ID() < p {
-		return // the peer ends its own
-	}
 	var mine []network.Conn
-	theirs := 0
+	var theirs []string
 	for _, c := range sw.ConnsToPeer(p) {
 		switch {
 		case c.IsClosed():
 		case c.Stat().Direction == network.DirOutbound:
 			mine = append(mine, c)
 		case time.Since(c.Stat().Opened) >= settleAfter:
-			theirs++
+			theirs = append(theirs, c.RemoteMultiaddr().String())
 		}
 	}
-	if theirs == 0 {
-		return
+	if len(theirs) > 1 {
+		// A node dials only when it has no connection.
+		h.log.warnOnce("clone:"+string(p), "two processes use the identity of one peer: was a state directory copied?", "peer", p, "addrs", theirs)
 	}
-	for _, c := range mine {
-		_ = c.Close()
+	if p < h.ID() && len(theirs) > 0 { // otherwise the peer ends its own
+		for _, c := range mine {
+			_ = c.Close()
+		}
 	}
 }

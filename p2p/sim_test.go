@@ -52,6 +52,7 @@ type sim struct {
 	nodes []*simNode
 
 	mu    sync.Mutex
+	slow  *rand.Rand        // for handlers; s.rand is for the one that makes the steps
 	sent  map[flight]uint64 // number of frames that were sent
 	got   map[flight]uint64 // and that came
 	epoch []locks.Epoch     // of each node
@@ -73,6 +74,7 @@ func simulate(t *testing.T, seed uint64) {
 	s := &sim{
 		t:    t,
 		rand: rand.New(rand.NewPCG(seed, 1)),
+		slow: rand.New(rand.NewPCG(seed, 2)),
 		net:  p2ptest.New(seed, p2ptest.Link{Latency: 50 * time.Microsecond, Jitter: 3 * time.Millisecond}),
 		sent: make(map[flight]uint64),
 		got:  make(map[flight]uint64),
@@ -120,7 +122,7 @@ func simulate(t *testing.T, seed uint64) {
 	for i := range n {
 		s.send(i, 5)
 	}
-	time.Sleep(10 * time.Second)
+	time.Sleep(time.Minute)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range n {
@@ -197,6 +199,12 @@ func (s *sim) send(i, count int) {
 func (s *sim) deliver(to int, from locks.NodeID, e locks.Epoch, frame []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.slow.IntN(20) == 0 { // the engine is busy
+		d := time.Duration(s.slow.Int64N(int64(20 * time.Millisecond)))
+		s.mu.Unlock()
+		time.Sleep(d)
+		s.mu.Lock()
+	}
 	f := flight{
 		epoch: locks.Epoch(binary.BigEndian.Uint64(frame)),
 		from:  int(binary.BigEndian.Uint64(frame[8:])),

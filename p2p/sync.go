@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"dmxfs/locks"
 )
@@ -20,7 +22,9 @@ const chunk = 64 << 10
 // SendSync sends this node's state of epoch e, which must be the present one,
 // to another member, and returns when the member's handler has it. It waits
 // for a connection, and for the member to reach the epoch; it ends with ctx,
-// with the epoch, or when the transfer makes no progress for ten seconds.
+// with the epoch, or when the transfer makes no progress for ten seconds. A
+// second call for the same member ends the first one: call it again only when
+// it has returned.
 func (t *Transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
 	err := t.sendSync(ctx, to, e, state)
 	if err != nil {
@@ -50,10 +54,7 @@ func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 	if r == nil {
 		return ErrNotConnected
 	}
-	if err := t.awaitConnected(ctx, r); err != nil {
-		return err
-	}
-	s, err := t.open(ctx, r, syncProtocol)
+	s, err := t.openConnected(ctx, r, syncProtocol)
 	if err != nil {
 		return err
 	}
@@ -66,6 +67,25 @@ func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 		return err
 	}
 	return nil
+}
+
+// openConnected is open, and waits for a connection.
+func (t *Transport) openConnected(ctx context.Context, r *remote, proto protocol.ID) (Stream, error) {
+	for {
+		if err := t.awaitConnected(ctx, r); err != nil {
+			return nil, err
+		}
+		s, err := t.open(ctx, r, proto)
+		if !errors.Is(err, ErrNotConnected) {
+			return s, err
+		}
+		// The connection has ended, and that is about to be known.
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(firstPause):
+		}
+	}
 }
 
 func (t *Transport) transfer(s Stream, v *view, out *outSession, state []byte) error {

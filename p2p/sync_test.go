@@ -34,6 +34,7 @@ func TestStatesOfAllSizes(t *testing.T) {
 		}
 		b.mu.Unlock()
 	}
+	poll(t, "the budget to be whole again", func() bool { return b.budget.TryAcquire(syncBudget) })
 }
 
 // The state is sent when the sender has installed the view, which is usually
@@ -116,42 +117,57 @@ func TestSendSyncEnds(t *testing.T) {
 	}
 }
 
-// A transfer that breaks is an error for the sender, and nothing for the
-// handler; it can be done again.
+// A transfer that breaks is an error for the sender, and can be done again.
+// What the handler gets is whole.
 func TestStateWhoseConnectionBreaks(t *testing.T) {
 	a, b := startNode(t), startNode(t)
 	p, info := through(t, b)
 	a.SetWanted([]peer.AddrInfo{info})
 	setView(t, 1, a, b)
 	state := bytes.Repeat([]byte("0123456789"), 3<<20)
-	broken := false
-	for range 100 {
-		done := make(chan error, 1)
-		go func() { done <- a.SendSync(t.Context(), b.name, 1, state) }()
-		if !broken {
-			poll(t, "the transfer", func() bool {
-				b.Transport.mu.Lock()
-				defer b.Transport.mu.Unlock()
-				return b.slots[slotKey{a.host.ID(), 1, kindSync}] != nil
-			})
-			p.breakAll()
-		}
-		if err := <-done; err != nil {
-			broken = true
-			b.mu.Lock()
-			if len(b.states) != 0 {
-				t.Error("a state that did not come whole was delivered")
-			}
-			b.mu.Unlock()
-			continue
-		}
-		break
+	p.breakAfter(len(state) / 2)
+	if err := a.SendSync(t.Context(), b.name, 1, state); err == nil {
+		t.Error("SendSync: no error although the connection broke in the middle")
+	}
+	b.mu.Lock()
+	if len(b.states) != 0 {
+		t.Error("half of a state was delivered")
+	}
+	b.mu.Unlock()
+	if err := a.SendSync(t.Context(), b.name, 1, state); err != nil {
+		t.Fatal(err)
 	}
 	if len(b.states) != 1 || b.states[0].text != "1:"+string(state) {
 		t.Errorf("%d states came, or not the right one", len(b.states))
 	}
-	if !broken {
-		t.Log("the transfer was over before it broke")
+}
+
+// The epoch ends at the receiver while a state is on its way.
+func TestStateOfAnEpochThatEndsIsDropped(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	connect(t, a, b)
+	setView(t, 1, a, b)
+	s, err := a.host.Open(t.Context(), b.host.ID(), syncProtocol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Reset()
+	err = greet(s, kindSync, func(b []byte) []byte {
+		return append(hello{Epoch: 1, From: 1, To: 1}.append(b), 0, 0, 0, 0, 0, 0, 0, 5)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := await(s); err != nil {
+		t.Fatal(err)
+	}
+	setView(t, 2, a, b)
+	_, _ = s.Write([]byte("state"))
+	if err := await(s); err == nil {
+		t.Error("a state of epoch 1 was taken in epoch 2")
+	}
+	if len(b.states) != 0 {
+		t.Errorf("got %v", b.states)
 	}
 }
 

@@ -163,7 +163,7 @@ func (t *Transport) open(ctx context.Context, r *remote, proto protocol.ID) (Str
 	case err == nil:
 		r.answered.Store(true)
 	case errors.Is(err, ErrProtocol):
-		t.log.Warn("protocol:"+string(r.id), "a peer runs another version of dmxfs: update the older of the two",
+		t.log.warnOnce("protocol:"+string(r.id), "a peer runs another version of dmxfs: update the older of the two",
 			"peer", r.id, "protocol", proto, "err", err)
 	}
 	return s, err
@@ -171,7 +171,7 @@ func (t *Transport) open(ctx context.Context, r *remote, proto protocol.ID) (Str
 
 // refused logs that a stream of a peer was refused for what was on it.
 func (t *Transport) refused(p peer.ID, s Stream, proto protocol.ID, err error) {
-	t.log.Warn("refused:"+string(p)+string(proto), "refused a stream of a peer",
+	t.log.warnOnce("refused:"+string(p)+string(proto), "refused a stream of a peer",
 		"peer", p, "addr", s.Remote(), "protocol", proto, "err", err)
 }
 
@@ -218,7 +218,7 @@ func (ev *events) Accept(p peer.ID, proto protocol.ID, s Stream) {
 		t.refused(p, s, proto, err)
 	case errors.Is(err, io.EOF):
 	default:
-		t.log.log.Debug("stream ended", "peer", p, "addr", s.Remote(), "protocol", proto, "err", err)
+		t.log.Debug("stream ended", "peer", p, "addr", s.Remote(), "protocol", proto, "err", err)
 	}
 	_ = s.Reset()
 }
