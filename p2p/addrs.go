@@ -108,6 +108,25 @@ func usable(p peer.ID, addrs []ma.Multiaddr) []ma.Multiaddr {
 	return ok
 }
 
+// ParseListen reads an address to listen on, as an option of a command gives it.
+func ParseListen(s string) (ma.Multiaddr, error) {
+	a, err := ma.NewMultiaddr(s)
+	if err != nil || !isTCP(a) {
+		return nil, fmt.Errorf("p2p: can't listen on %q: want an address like /ip4/0.0.0.0/tcp/7654 or /ip6/::/tcp/7654", s)
+	}
+	return a, nil
+}
+
+// ParsePeer reads the address of a peer, with its ID.
+func ParsePeer(s string) (peer.AddrInfo, error) {
+	if a, err := ma.NewMultiaddr(s); err == nil {
+		if info, err := peer.AddrInfoFromP2pAddr(a); err == nil && len(usable(info.ID, info.Addrs)) == 1 {
+			return *info, nil
+		}
+	}
+	return peer.AddrInfo{}, fmt.Errorf("p2p: %q is not the address of a peer: want one like /ip4/192.0.2.1/tcp/7654/p2p/12D3KooW…", s)
+}
+
 // isTCP accepts /ip4, /ip6, /dns, /dns4 or /dns6, followed by /tcp alone.
 func isTCP(a ma.Multiaddr) bool {
 	if len(a) != 2 || a[1].Protocol().Code != ma.P_TCP {
@@ -132,10 +151,10 @@ func (h *Host) Addrs(p peer.ID) []string {
 	return s
 }
 
-// Own are the addresses of this node, as others may reach it: the interfaces
+// OwnAddrs are the addresses of this node, as others may reach it: the interfaces
 // in the place of "all interfaces", those of the host itself last. They change
 // when an interface gets another address; that is known within a minute.
-func (h *Host) Own() ([]ma.Multiaddr, error) {
+func (h *Host) OwnAddrs() ([]ma.Multiaddr, error) {
 	sw, err := h.running()
 	if err != nil {
 		return nil, err

@@ -103,6 +103,8 @@ func echo(arg string) error {
 		Lock: func(from locks.NodeID, e locks.Epoch, frame []byte) {
 			_ = t.Send(e, from, frame)
 		},
+		Sync: func(locks.NodeID, locks.Epoch, []byte) {},
+		Ask:  func(_ context.Context, _ peer.ID, q []byte) ([]byte, error) { return q, nil },
 	}, nil)
 	self, other := NodeID(h.ID(), 1), NodeID(master, 1)
 	if err := t.SetView(1, self, []locks.NodeID{self, other}); err != nil {
@@ -115,7 +117,7 @@ func echo(arg string) error {
 	}()
 	go func() {
 		<-h.Ready()
-		addrs, _ := h.Own()
+		addrs, _ := h.OwnAddrs()
 		fmt.Printf("%s %s\n", h.ID(), addrs[0])
 	}()
 	return t.Run(ctx)
@@ -315,4 +317,72 @@ func BenchmarkThroughput(b *testing.B) {
 	for range inFlight {
 		<-n.got
 	}
+}
+
+// BenchmarkAsk is a question of 100 bytes with an answer of as many, each on a
+// stream of its own.
+func BenchmarkAsk(b *testing.B) {
+	n := newBench(b, 1)
+	p, _, _ := SplitNodeID(n.peers[0])
+	var ns []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		if _, err := n.Ask(b.Context(), p, n.frame); err != nil {
+			b.Fatal(err)
+		}
+		ns = append(ns, time.Since(start))
+	}
+	percentiles(b, ns)
+}
+
+func BenchmarkSync(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20, 64 << 20} {
+		b.Run(fmt.Sprintf("bytes=%d", size), func(b *testing.B) {
+			n := newBench(b, 1)
+			state := make([]byte, size)
+			b.SetBytes(int64(size))
+			for b.Loop() {
+				if err := n.SendSync(b.Context(), n.peers[0], 1, state); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkFirstFrame is from a connection that breaks to the next frame that
+// gets through: to dial, the handshakes, and to resume the session. Since these
+// connections are short-lived, there is firstPause before the dial in it.
+func BenchmarkFirstFrame(b *testing.B) {
+	n := newBench(b, 1)
+	h := n.net.(*Host)
+	p, _, _ := SplitNodeID(n.peers[0])
+	for b.Loop() {
+		_ = h.swarm.ClosePeer(p)
+		n.round(b, 1)
+	}
+}
+
+// BenchmarkRoundTripBesideSync is the round trip while a large state is on its
+// way to the same peer.
+func BenchmarkRoundTripBesideSync(b *testing.B) {
+	n := newBench(b, 1)
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		state := make([]byte, 64<<20)
+		for ctx.Err() == nil {
+			_ = n.SendSync(ctx, n.peers[0], 1, state)
+		}
+	}()
+	var ns []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		n.round(b, 1)
+		ns = append(ns, time.Since(start))
+	}
+	percentiles(b, ns)
+	cancel()
+	<-done
 }

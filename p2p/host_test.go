@@ -409,7 +409,7 @@ func startOddity(t *testing.T, protocols []protocol.ID, serve func(Stream)) *odd
 }
 
 func (o *oddity) info(t *testing.T) peer.AddrInfo {
-	addrs, err := o.Own()
+	addrs, err := o.OwnAddrs()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -475,6 +475,19 @@ func TestGarbageOnStreamsIsRefusedWithAReason(t *testing.T) {
 	}
 	b := startNode(t)
 	connect(t, a, b)
+}
+
+// A node that does not serve a channel says so, and goes on.
+func TestChannelsWithoutHandlerAreRefused(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	b.Transport.h = Handlers{}
+	connect(t, a, b)
+	if _, err := a.Ask(t.Context(), b.host.ID(), nil); err == nil {
+		t.Error("Ask: no error")
+	}
+	a.SendMember(b.host.ID(), []byte("x"))
+	wantLog(t, b, "WARN", "refused a stream", a.host.ID().String(), "nothing here serves", "/dmxfs/ask/1")
+	wantLog(t, b, "WARN", "refused a stream", a.host.ID().String(), "nothing here serves", "/dmxfs/member/1")
 }
 
 // What a peer answers can be nonsense as well.

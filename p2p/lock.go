@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"dmxfs/locks"
 )
@@ -20,10 +19,18 @@ import (
 // is longer: what one message of the multiplexer holds.
 const writeLimit = 60 << 10
 
+// keepBuf is how much memory a writer keeps for its next write while idle.
+const keepBuf = 4 << 10
+
+// retryPause is the pause before the first new try of a session whose stream
+// has ended: the end of its connection is about to be known.
+const retryPause = 5 * time.Millisecond
+
 // outSession is this node's end of its session to a member.
 type outSession struct {
 	to   locks.NodeID
 	peer peer.ID
+	inc  uint64        // of to
 	wake chan struct{} // something to write
 
 	mu      sync.Mutex
@@ -31,11 +38,10 @@ type outSession struct {
 	waiting bool // the writer waits for wake
 	up      bool // there is a stream, and the receiver has welcomed it
 	err     error
-	buf     []byte // of the last write, for the next
 }
 
-func newOutSession(to locks.NodeID, p peer.ID) *outSession {
-	return &outSession{to: to, peer: p, wake: make(chan struct{}, 1), q: newSendQueue()}
+func newOutSession(to locks.NodeID, p peer.ID, inc uint64) *outSession {
+	return &outSession{to: to, peer: p, inc: inc, wake: make(chan struct{}, 1), q: newSendQueue()}
 }
 
 // Send sends a frame to another member of the epoch, which must be the present
@@ -84,10 +90,14 @@ func (t *Transport) runSession(v *view, s *outSession, r *remote) {
 		if welcomed {
 			failed = 0
 		}
+		d := retryPause
+		if failed > 0 {
+			d = min(pause(failed-1), fastPause)
+		}
 		select {
 		case <-v.ctx.Done():
 			return
-		case <-time.After(pause(min(failed, 4))):
+		case <-time.After(d):
 		}
 		failed++
 	}
@@ -123,8 +133,7 @@ func (t *Transport) carry(v *view, s *outSession, r *remote) (welcomed bool, err
 	stop := context.AfterFunc(v.ctx, func() { _ = st.Reset() })
 	defer stop()
 
-	_, to, _ := SplitNodeID(s.to)
-	h := hello{Epoch: uint64(v.epoch), From: v.inc, To: to}
+	h := hello{Epoch: uint64(v.epoch), From: v.inc, To: s.inc}
 	// No deadline: the receiver answers when it has reached the epoch. The
 	// stream ends with the epoch, or with the connection.
 	if err := greet(st, kindLock, h.append); err != nil {
@@ -160,17 +169,14 @@ func (t *Transport) carry(v *view, s *outSession, r *remote) (welcomed bool, err
 
 // write writes what is queued, as soon as it is, all that is ready at once.
 func (s *outSession) write(ctx context.Context, st Stream, acks <-chan error) error {
+	var buf []byte
 	for {
 		s.mu.Lock()
-		if cap(s.buf) > 4*writeLimit {
-			s.buf = nil // after a long frame
-		}
-		s.buf = s.q.take(s.buf[:0], writeLimit)
-		b := s.buf
-		s.waiting = len(b) == 0
+		buf = s.q.take(buf[:0], writeLimit)
+		s.waiting = len(buf) == 0
 		s.mu.Unlock()
-		if len(b) > 0 {
-			if _, err := st.Write(b); err != nil {
+		if len(buf) > 0 {
+			if _, err := st.Write(buf); err != nil {
 				select {
 				case aerr := <-acks: // says more
 					return aerr
@@ -179,6 +185,9 @@ func (s *outSession) write(ctx context.Context, st Stream, acks <-chan error) er
 				}
 			}
 			continue
+		}
+		if cap(buf) > keepBuf {
+			buf = nil // after a burst
 		}
 		select {
 		case <-s.wake:
@@ -204,96 +213,6 @@ func (s *outSession) readAcks(st Stream) error {
 			return fmt.Errorf("%w: %w", errSession, err)
 		}
 	}
-}
-
-// inSession is this node's end of the session from a member. It is used by one
-// stream at a time, see claim.
-type inSession struct {
-	from locks.NodeID
-
-	mu    sync.Mutex // for SessionInfo
-	count recvCount
-}
-
-// serveLock receives the session that p opens on s.
-func (t *Transport) serveLock(p peer.ID, s Stream) error {
-	br := bufio.NewReaderSize(s, 32<<10)
-	if err := readPreamble(br, kindLock); err != nil {
-		return err
-	}
-	h, err := readHello(br)
-	if err != nil {
-		return err
-	}
-	sl := t.claim(slotKey{p, h.From, kindLock}, s)
-	defer sl.release()
-	_ = s.SetDeadline(time.Time{})
-	// A session of a newer epoch waits. Nothing of it has been sent yet, so it
-	// costs no memory here, and the sender keeps its frames as it does anyway.
-	v, err := t.awaitEpoch(sl.ctx, locks.Epoch(h.Epoch))
-	if err != nil {
-		return err
-	}
-	in, verdict := v.judge(p, h)
-	if verdict.Status != statusOK {
-		return t.refuse(p, s, v, kindLock, lockProtocol, verdict)
-	}
-	stop := context.AfterFunc(v.ctx, func() { _ = s.Reset() })
-	defer stop()
-	in.mu.Lock()
-	in.count.acked()
-	verdict.Value = in.count.last
-	in.mu.Unlock()
-	if err := answer(s, kindLock, verdict); err != nil {
-		return err
-	}
-	return t.receive(v, in, s, br)
-}
-
-// receive delivers frames until the stream or the epoch ends.
-func (t *Transport) receive(v *view, in *inSession, s Stream, br *bufio.Reader) error {
-	var ack [8]byte
-	for {
-		seq, frame, err := readFrame(br)
-		if err != nil {
-			return err
-		}
-		if v.ctx.Err() != nil {
-			return context.Cause(v.ctx)
-		}
-		in.mu.Lock()
-		deliver, err := in.count.accept(seq)
-		in.mu.Unlock()
-		if err != nil {
-			return fmt.Errorf("%w: %w", errSession, err)
-		}
-		if !deliver {
-			continue
-		}
-		t.h.Lock(in.from, v.epoch, frame)
-		in.mu.Lock()
-		due := in.count.delivered(len(frame))
-		if due {
-			in.count.acked()
-			binary.BigEndian.PutUint64(ack[:], in.count.last)
-		}
-		in.mu.Unlock()
-		if due {
-			if _, err := s.Write(ack[:]); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// refuse tells the peer why its stream is refused, and logs it where that
-// should not happen.
-func (t *Transport) refuse(p peer.ID, s Stream, v *view, k kind, proto protocol.ID, no verdict) error {
-	_ = s.SetDeadline(time.Now().Add(openTimeout))
-	if no.Status == statusNotMember && v.member {
-		t.refused(p, s, proto, errors.New(no.Reason))
-	}
-	return answer(s, k, no)
 }
 
 // SessionInfo is the state of the lock channel to one member.

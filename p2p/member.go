@@ -104,7 +104,6 @@ func (t *Transport) writeMember(r *remote) {
 		if r.reopen.Swap(false) {
 			closeStream()
 		}
-		fresh := s == nil
 		if s == nil {
 			if s = t.openMember(r); s == nil {
 				continue
@@ -113,16 +112,11 @@ func (t *Transport) writeMember(r *remote) {
 		clear(letters)
 		letters = r.mail.take(letters[:0], time.Now())
 		buf = t.appendLetters(buf[:0], r, letters)
-		err := writeWithin(s, buf, mailAge)
-		if err != nil {
-			closeStream()
-			// The stream may have died since the last message; what was
-			// written to it then is worth a second try on a new one.
-			if !fresh && r.ctx.Err() == nil {
-				if s = t.openMember(r); s != nil && writeWithin(s, t.appendLetters(buf[:0], r, letters), mailAge) != nil {
-					closeStream()
-				}
-			}
+		if writeWithin(s, buf, mailAge) != nil {
+			closeStream() // what was in it is lost; the next message opens another
+		}
+		if cap(buf) > keepBuf {
+			buf = nil // after a view; heartbeats are short
 		}
 	}
 }
@@ -144,12 +138,9 @@ func (t *Transport) openMember(r *remote) Stream {
 }
 
 func (t *Transport) appendLetters(b []byte, r *remote, letters []letter) []byte {
-	if cap(b) > MaxMember {
-		b = nil // a view was sent; don't keep so much for the heartbeats
-	}
 	for _, l := range letters {
 		now := time.Now()
-		h := memberHead{Len: uint32(len(l.msg)), Sent: uint64(now.UnixMicro())}
+		h := memberHead{Len: uint32(len(l.msg)), Sent: t.clock(now)}
 		r.statMu.Lock()
 		if h.Echo = r.echo; h.Echo != 0 {
 			h.Held = uint64(now.Sub(r.echoAt).Microseconds())
@@ -174,7 +165,6 @@ func (t *Transport) serveMember(p peer.ID, s Stream) error {
 	if r == nil {
 		return fmt.Errorf("%w: the connection has just ended", ErrNotConnected)
 	}
-	defer r.setEcho(0, time.Time{})
 	_ = s.SetDeadline(time.Time{})
 	for {
 		h, msg, err := readMember(br)
@@ -184,20 +174,23 @@ func (t *Transport) serveMember(p peer.ID, s Stream) error {
 		if sl.ctx.Err() != nil {
 			return context.Cause(sl.ctx)
 		}
-		r.received(h, time.Now())
+		now := time.Now()
+		r.received(h, now, t.clock(now))
 		t.h.Member(p, msg)
 	}
 }
 
-func (r *remote) setEcho(sent uint64, at time.Time) {
-	r.statMu.Lock()
-	defer r.statMu.Unlock()
-	r.echo, r.echoAt = sent, at
+// clock is at in microseconds. It begins with the time of day when the transport
+// was made, so that an echo of what this node wrote before it started again
+// still makes sense, and then runs evenly.
+func (t *Transport) clock(at time.Time) uint64 {
+	return uint64(t.made.UnixMicro() + at.Sub(t.made).Microseconds())
 }
 
 // received measures the round trip: from when this node wrote a message, to
 // the peer, and back with the peer's next one, less the time it was held there.
-func (r *remote) received(h memberHead, now time.Time) {
+// clock is now in the terms of the heads.
+func (r *remote) received(h memberHead, now time.Time, clock uint64) {
 	r.statMu.Lock()
 	defer r.statMu.Unlock()
 	r.heard = now
@@ -206,7 +199,7 @@ func (r *remote) received(h memberHead, now time.Time) {
 		return
 	}
 	// Unsigned on purpose: what is no time at all comes out huge.
-	d := uint64(now.UnixMicro()) - h.Echo - h.Held
+	d := clock - h.Echo - h.Held
 	if d > uint64(time.Minute/time.Microsecond) {
 		return
 	}

@@ -189,7 +189,7 @@ func poll(tb testing.TB, what string, cond func() bool) {
 
 func (n *node) info(tb testing.TB) peer.AddrInfo {
 	tb.Helper()
-	addrs, err := n.host.Own()
+	addrs, err := n.host.OwnAddrs()
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -24,7 +24,7 @@ var (
 // addresses now, and a sequence number. It is the same bytes until the
 // addresses change; a later one has a greater number, by the clock of the host.
 func (h *Host) Record() ([]byte, error) {
-	addrs, err := h.Own()
+	addrs, err := h.OwnAddrs()
 	if err != nil {
 		return nil, err
 	}

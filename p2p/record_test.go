@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -177,5 +178,33 @@ func TestAddressesThatAreUsed(t *testing.T) {
 	}
 	if err := b.set(peer.ID("new"), fromCaller, addrs, 0); err != nil {
 		t.Errorf("what the caller wants is refused: %v", err)
+	}
+}
+
+func TestAddressesThatAreTyped(t *testing.T) {
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []string{"/ip4/0.0.0.0/tcp/7654", "/ip6/::/tcp/0"} {
+		if a, err := ParseListen(s); err != nil || a.String() != s {
+			t.Errorf("ParseListen(%q): %v, %v", s, a, err)
+		}
+	}
+	for _, s := range []string{"", "7654", "0.0.0.0:7654", "/ip4/0.0.0.0", "/ip4/0.0.0.0/udp/1/quic-v1", "/ip4/0.0.0.0/tcp/99999"} {
+		if a, err := ParseListen(s); err == nil || !strings.Contains(err.Error(), strconv.Quote(s)) || !strings.Contains(err.Error(), "/ip4/0.0.0.0/tcp/7654") {
+			t.Errorf("ParseListen(%q): %v, %v", s, a, err)
+		}
+	}
+	name := "/p2p/" + id.id.String()
+	for _, s := range []string{"/ip4/192.0.2.1/tcp/1" + name, "/dns4/host.example/tcp/1" + name} {
+		if p, err := ParsePeer(s); err != nil || p.ID != id.id || len(p.Addrs) != 1 || p.Addrs[0].String()+name != s {
+			t.Errorf("ParsePeer(%q): %v, %v", s, p, err)
+		}
+	}
+	for _, s := range []string{"", "192.0.2.1:1", "/ip4/192.0.2.1/tcp/1", name, "/ip4/192.0.2.1/udp/1/quic-v1" + name, "/ip4/0.0.0.0/tcp/1" + name, "/ip4/192.0.2.1/tcp/1/p2p/x"} {
+		if p, err := ParsePeer(s); err == nil || !strings.Contains(err.Error(), strconv.Quote(s)) {
+			t.Errorf("ParsePeer(%q): %v, %v", s, p, err)
+		}
 	}
 }

@@ -83,14 +83,13 @@ func (t *Transport) openConnected(ctx context.Context, r *remote, proto protocol
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(firstPause):
+		case <-time.After(retryPause):
 		}
 	}
 }
 
 func (t *Transport) transfer(s Stream, v *view, out *outSession, state []byte) error {
-	_, inc, _ := SplitNodeID(out.to)
-	h := hello{Epoch: uint64(v.epoch), From: v.inc, To: inc}
+	h := hello{Epoch: uint64(v.epoch), From: v.inc, To: out.inc}
 	err := greet(s, kindSync, func(b []byte) []byte {
 		return binary.BigEndian.AppendUint64(h.append(b), uint64(len(state)))
 	})

@@ -33,7 +33,8 @@ const syncBudget = 4 * MaxSync
 
 // Handlers are what the transport calls, each in goroutines of the network. A
 // handler may block; what that holds up is said at each. After Run's context
-// is done they must return, or Run does not.
+// is done they must return, or Run does not. The streams of a channel whose
+// handler is nil are refused.
 type Handlers struct {
 	// Member gets each message of the member channel. Messages of one peer
 	// come one at a time, and a handler that blocks holds up only this peer's
@@ -60,9 +61,10 @@ type Handlers struct {
 // Transport carries the four channels over a [Network]. All methods are safe
 // for concurrent use, and none but Run, SendSync and Ask ever blocks.
 type Transport struct {
-	net Network
-	h   Handlers
-	log *limitedLog
+	net  Network
+	h    Handlers
+	log  *limitedLog
+	made time.Time
 
 	// base ends when Run ends. Everything the transport does hangs on it.
 	base   context.Context
@@ -101,6 +103,7 @@ func NewTransport(n Network, h Handlers, log *slog.Logger) *Transport {
 		net:     n,
 		h:       h,
 		log:     newLimitedLog(log),
+		made:    time.Now(),
 		budget:  semaphore.NewWeighted(syncBudget),
 		remotes: make(map[peer.ID]*remote),
 		slots:   make(map[slotKey]*slot),
@@ -198,17 +201,17 @@ func (ev *events) Accept(p peer.ID, proto protocol.ID, s Stream) {
 	t := (*Transport)(ev)
 	_ = s.SetDeadline(time.Now().Add(openTimeout))
 	var err error
-	switch proto {
-	case memberProtocol:
+	switch {
+	case proto == memberProtocol && t.h.Member != nil:
 		err = t.serveMember(p, s)
-	case lockProtocol:
+	case proto == lockProtocol && t.h.Lock != nil:
 		err = t.serveLock(p, s)
-	case syncProtocol:
+	case proto == syncProtocol && t.h.Sync != nil:
 		err = t.serveSync(p, s)
-	case askProtocol:
+	case proto == askProtocol && t.h.Ask != nil:
 		err = t.serveAsk(p, s)
 	default:
-		err = fmt.Errorf("%w: %q", ErrProtocol, proto)
+		err = fmt.Errorf("%w: nothing here serves %q", ErrProtocol, proto)
 	}
 	switch {
 	case err == nil:

@@ -70,7 +70,7 @@ func (t *Transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.No
 	v := newView(t.base, e, inc)
 	v.member = true
 	for _, m := range members {
-		p, _, err := SplitNodeID(m)
+		p, inc, err := SplitNodeID(m)
 		if err != nil {
 			v.end(err)
 			return fmt.Errorf("p2p: view %d: %w", e, err)
@@ -78,7 +78,7 @@ func (t *Transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.No
 		if m == self {
 			continue
 		}
-		v.out[m] = newOutSession(m, p)
+		v.out[m] = newOutSession(m, p, inc)
 		if p != t.net.ID() {
 			v.in[m] = &inSession{from: m}
 		}
