@@ -49,14 +49,13 @@ type entry struct {
 func newAddrBook() *addrBook { return &addrBook{peers: make(map[peer.ID]*entry)} }
 
 // set replaces what from says of p. With a record goes its sequence number,
-// which must be greater than that of the last one. It reports whether it has
-// taken the addresses.
+// which must not be less than that of the last one.
 func (b *addrBook) set(p peer.ID, from source, addrs []ma.Multiaddr, seq uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := b.peers[p]
 	if e == nil {
-		if len(b.peers) >= maxBook && from != fromCaller {
+		if len(b.peers) >= maxBook && !b.makeRoom(from) {
 			return fmt.Errorf("addresses of %d peers are known already", len(b.peers))
 		}
 		e = new(entry)
@@ -70,6 +69,23 @@ func (b *addrBook) set(p peer.ID, from source, addrs []ma.Multiaddr, seq uint64)
 	}
 	e.addrs[from] = usable(p, addrs)
 	return nil
+}
+
+// makeRoom reports whether there may be one more peer, and drops one for it if
+// it can: the one that nobody wants with the oldest record, or none. What mDNS
+// says is not proven and drops nobody.
+func (b *addrBook) makeRoom(from source) bool {
+	if from == fromMDNS {
+		return false
+	}
+	var oldest peer.ID
+	for p, e := range b.peers {
+		if len(e.addrs[fromCaller]) == 0 && (oldest == "" || e.seq < b.peers[oldest].seq) {
+			oldest = p
+		}
+	}
+	delete(b.peers, oldest)
+	return oldest != "" || from == fromCaller
 }
 
 // get is what to dial for p: what was said by the caller first.

@@ -13,10 +13,11 @@ import (
 )
 
 // Limits of connections. A cluster has at most 128 members with one connection
-// each, and a second one for a moment when both sides dial.
+// each, and a second one for a moment when both sides dial. What this node dials
+// counts only in all: there is one try for each address of a peer.
 const (
 	maxConns     = 1024 // in all
-	maxPeerConns = 8    // with one peer
+	maxPeerConns = 8    // inbound, of one peer
 	maxStrangers = 64   // inbound, before the handshake has told who it is
 )
 
@@ -88,30 +89,33 @@ func (g *gate) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason
 
 // OpenConnection counts a connection before its handshake.
 func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) (network.ConnManagementScope, error) {
+	inbound := dir == network.DirInbound
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.conns >= maxConns {
+	crowded, strange := g.conns >= maxConns, inbound && g.strangers >= maxStrangers
+	if !crowded && !strange {
+		g.conns++
+		if inbound {
+			g.strangers++
+		}
+	}
+	g.mu.Unlock()
+	switch {
+	case crowded:
 		g.log.warnOnce("too many connections", "refused a connection: there are too many", "addr", addr, "limit", maxConns)
 		return nil, network.ErrResourceLimitExceeded
+	case strange:
+		g.log.warnOnce("too many strangers", "refused a connection: too many are in their handshake", "addr", addr, "limit", maxStrangers)
+		return nil, network.ErrResourceLimitExceeded
 	}
-	s := &connScope{g: g, addr: addr}
-	if dir == network.DirInbound {
-		if g.strangers >= maxStrangers {
-			g.log.warnOnce("too many strangers", "refused a connection: too many are in their handshake", "addr", addr, "limit", maxStrangers)
-			return nil, network.ErrResourceLimitExceeded
-		}
-		s.stranger = true
-		g.strangers++
-	}
-	g.conns++
-	return s, nil
+	return &connScope{g: g, addr: addr, inbound: inbound, stranger: inbound}, nil
 }
 
 // connScope is one connection, from before its handshake to its end.
 type connScope struct {
 	network.NullScope
-	g    *gate
-	addr ma.Multiaddr
+	g       *gate
+	addr    ma.Multiaddr
+	inbound bool
 
 	// Guarded by g.mu.
 	stranger bool // inbound, and SetPeer was not called
@@ -147,12 +151,15 @@ func (s *connScope) SetPeer(p peer.ID) error {
 		s.stranger = false
 		s.g.strangers--
 	}
-	if err == nil && s.g.peers[p] >= maxPeerConns {
+	if err == nil && s.inbound && s.g.peers[p] >= maxPeerConns {
 		err = fmt.Errorf("%w: %s has %d connections", ErrRefused, p, s.g.peers[p])
 	}
 	if err == nil {
-		s.g.peers[p]++
-		s.peer, s.counted = p, true
+		s.peer = p
+		if s.inbound {
+			s.g.peers[p]++
+			s.counted = true
+		}
 	}
 	s.g.mu.Unlock()
 	if err != nil {
@@ -163,10 +170,22 @@ func (s *connScope) SetPeer(p peer.ID) error {
 
 // Done is called at the end of the connection, sometimes twice.
 func (s *connScope) Done() {
+	if s.uncount() {
+		host := s.addr.String()
+		if ip, err := manet.ToIP(s.addr); err == nil {
+			host = ip.String()
+		}
+		s.g.log.warnOnce("handshake:"+host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
+	}
+}
+
+// uncount takes the connection out of all counts, and reports whether it has
+// remained a stranger.
+func (s *connScope) uncount() (stranger bool) {
 	s.g.mu.Lock()
 	defer s.g.mu.Unlock()
 	if s.done {
-		return
+		return false
 	}
 	s.done = true
 	s.g.conns--
@@ -178,10 +197,7 @@ func (s *connScope) Done() {
 	if s.stranger {
 		s.stranger = false
 		s.g.strangers--
-		host := s.addr.String()
-		if ip, err := manet.ToIP(s.addr); err == nil {
-			host = ip.String()
-		}
-		s.g.log.warnOnce("handshake:"+host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
+		return true
 	}
+	return false
 }

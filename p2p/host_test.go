@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
@@ -132,6 +133,70 @@ func TestWrongPeerAtTheAddress(t *testing.T) {
 	err := a.host.Connect(t.Context(), c.host.ID())
 	if err == nil || !strings.Contains(err.Error(), "another node answers there, "+b.host.ID().String()) {
 		t.Errorf("Connect: %v", err)
+	}
+}
+
+func TestAllAddressesAreTried(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	var addrs []ma.Multiaddr
+	for range maxAddrs - 1 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead, err := manet.FromNetAddr(l.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // accepts, and never says a word
+		addrs = append(addrs, dead)
+	}
+	a.host.SetAddrs(peer.AddrInfo{ID: b.host.ID(), Addrs: append(addrs, b.info(t).Addrs...)})
+	if err := a.host.Connect(t.Context(), b.host.ID()); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(a.log.String(), "WARN") {
+		t.Error("own dials are logged as if they were refused")
+	}
+}
+
+func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
+	n := startNode(t)
+	id, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ma.StringCast("/ip4/192.0.2.1/tcp/1")
+	open := func(dir network.Direction) (network.ConnManagementScope, error) {
+		s, err := n.host.gate.OpenConnection(dir, true, addr)
+		if err != nil {
+			return nil, err
+		}
+		return s, s.SetPeer(id.ID())
+	}
+	var scopes []network.ConnManagementScope
+	for i := range 2 * maxPeerConns {
+		s, err := open(network.DirInbound)
+		if (err != nil) != (i >= maxPeerConns) {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		scopes = append(scopes, s)
+	}
+	if _, err := open(network.DirOutbound); err != nil {
+		t.Errorf("outbound: %v", err)
+	}
+	for _, s := range scopes {
+		s.Done()
+		s.Done()
+	}
+	if s, err := open(network.DirInbound); err != nil || s.PeerScope().Peer() != id.ID() {
+		t.Errorf("after the end of all: %v", err)
+	}
+	for range maxConns {
+		_, err = n.host.gate.OpenConnection(network.DirOutbound, true, addr)
+	}
+	if err == nil {
+		t.Error("connections are not bounded in all")
 	}
 }
 

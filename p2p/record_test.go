@@ -173,11 +173,29 @@ func TestAddressesThatAreUsed(t *testing.T) {
 	if n := len(b.peers); n > maxBook {
 		t.Errorf("addresses of %d peers are kept", n)
 	}
-	if err := b.set(peer.ID("new"), fromRecord, addrs, 0); err == nil || !strings.Contains(err.Error(), "known already") {
+	// A record takes the place of the oldest.
+	if err := b.set(peer.ID("record 1"), fromRecord, addrs, 100); err != nil {
+		t.Error(err)
+	}
+	for i := range 2 * maxBook {
+		if err := b.set(peer.ID(fmt.Sprint("older ", i)), fromRecord, addrs, uint64(i%100)); err != nil {
+			t.Error(err)
+		}
+	}
+	if b.get(peer.ID("record 1")) == nil || len(b.peers) > maxBook {
+		t.Errorf("a newer record had to go for older ones, or %d peers are kept", len(b.peers))
+	}
+	// What the caller wants is always taken, and nothing takes its place.
+	for i := range 2 * maxBook {
+		if err := b.set(peer.ID(fmt.Sprint("wanted ", i)), fromCaller, addrs, 0); err != nil {
+			t.Errorf("what the caller wants is refused: %v", err)
+		}
+	}
+	if err := b.set(peer.ID("record 2"), fromRecord, addrs, 200); err == nil || !strings.Contains(err.Error(), "known already") {
 		t.Errorf("one more: %v", err)
 	}
-	if err := b.set(peer.ID("new"), fromCaller, addrs, 0); err != nil {
-		t.Errorf("what the caller wants is refused: %v", err)
+	if b.get(peer.ID("wanted 0")) == nil {
+		t.Error("a wanted peer had to go")
 	}
 }
 
