@@ -20,6 +20,9 @@ const (
 	askAll  = 64 // that one node answers; more are told to come again
 )
 
+// askLimit bounds the time that the one who asks may give to the one who answers.
+const askLimit = 10 * time.Minute
+
 // ErrBusy: the peer answers as many questions as it can already.
 var ErrBusy = errors.New("the peer is busy")
 
@@ -35,9 +38,9 @@ func (e *AskError) Error() string {
 }
 
 // Ask asks a connected peer a question and waits for the answer, for as long as
-// ctx allows, or 30 seconds if it has no deadline. Errors are [ErrNotConnected],
-// [ErrBusy], an [*AskError], those of ctx, or that the connection has failed: the
-// question may then have been answered or not.
+// ctx allows, at most ten minutes, or 30 seconds if it has no deadline. Errors
+// are [ErrNotConnected], [ErrBusy], an [*AskError], those of ctx, or that the
+// connection has failed: the question may then have been answered or not.
 func (t *Transport) Ask(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
 	if len(question) > MaxQuestion {
 		return nil, fmt.Errorf("p2p: ask %s: %w: a question of %d bytes, the limit is %d", to, ErrTooLong, len(question), MaxQuestion)
@@ -133,7 +136,7 @@ func (t *Transport) serveAsk(p peer.ID, s Stream) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(t.base, limit)
+	ctx, cancel := context.WithTimeout(t.base, min(limit, askLimit))
 	defer cancel()
 	a, err := t.h.Ask(ctx, p, question)
 	if err == nil && len(a) > MaxAnswer {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,7 @@ var (
 )
 
 // TestSessionsUnderFaults lets some nodes send to each other while links are
-// cut, connections break and epochs change at random, and checks guarantee 1
+// cut, connections break, nodes start again and epochs change at random, and checks guarantee 1
 // to 3 of the lock channel at every frame: in order, each once, in the epoch
 // in which it was sent. After the last fault everything that was sent in the
 // last epoch arrives.
@@ -50,153 +51,176 @@ type sim struct {
 	rand  *rand.Rand
 	net   *p2ptest.Network
 	nodes []*simNode
+	infos []peer.AddrInfo
+	views map[locks.Epoch][]locks.NodeID
+	last  locks.Epoch // the greatest in views
 
 	mu    sync.Mutex
-	slow  *rand.Rand        // for handlers; s.rand is for the one that makes the steps
+	slow  *rand.Rand        // for handlers; rand is for the one that makes the steps
 	sent  map[flight]uint64 // number of frames that were sent
 	got   map[flight]uint64 // and that came
-	epoch []locks.Epoch     // of each node
 	total int
 }
 
 // flight is one session.
 type flight struct {
 	epoch    locks.Epoch
-	from, to int
+	from, to locks.NodeID
 }
 
+// simNode is one incarnation of a node.
 type simNode struct {
 	*p2p.Transport
-	name locks.NodeID
+	name  locks.NodeID
+	inc   uint64
+	epoch locks.Epoch // 0 if it has no view
+	stop  func()
 }
 
 func simulate(t *testing.T, seed uint64) {
 	s := &sim{
-		t:    t,
-		rand: rand.New(rand.NewPCG(seed, 1)),
-		slow: rand.New(rand.NewPCG(seed, 2)),
-		net:  p2ptest.New(seed, p2ptest.Link{Latency: 50 * time.Microsecond, Jitter: 3 * time.Millisecond}),
-		sent: make(map[flight]uint64),
-		got:  make(map[flight]uint64),
+		t:     t,
+		rand:  rand.New(rand.NewPCG(seed, 1)),
+		slow:  rand.New(rand.NewPCG(seed, 2)),
+		net:   p2ptest.New(seed, p2ptest.Link{Latency: 50 * time.Microsecond, Jitter: 3 * time.Millisecond}),
+		views: make(map[locks.Epoch][]locks.NodeID),
+		sent:  make(map[flight]uint64),
+		got:   make(map[flight]uint64),
 	}
 	n := 2 + s.rand.IntN(3)
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	var infos []peer.AddrInfo
 	for i := range n {
-		e := s.net.Endpoint(p2ptest.PeerID(i))
-		tr := p2p.NewTransport(e, p2p.Handlers{
-			Member: func(peer.ID, []byte) {},
-			Lock:   func(from locks.NodeID, e locks.Epoch, frame []byte) { s.deliver(i, from, e, frame) },
-		}, simLog(t, i))
-		s.nodes = append(s.nodes, &simNode{tr, p2p.NodeID(e.ID(), uint64(i))})
-		s.epoch = append(s.epoch, 0)
-		infos = append(infos, peer.AddrInfo{ID: e.ID()})
-		wg.Go(func() {
-			if err := tr.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		s.infos = append(s.infos, peer.AddrInfo{ID: p2ptest.PeerID(i)})
+		s.nodes = append(s.nodes, nil)
 	}
-	for _, x := range s.nodes {
-		x.SetWanted(infos)
+	for i := range n {
+		s.start(i, 1)
 	}
 	for range 300 {
 		s.step()
 		time.Sleep(time.Duration(s.rand.Int64N(int64(50 * time.Millisecond))))
 	}
-	// All is well again: the last epoch on all nodes, and everything in it comes.
+	// All is well again: one epoch on all nodes, and everything in it comes.
 	for i := range n {
 		for j := range n {
 			s.net.Heal(p2ptest.PeerID(i), p2ptest.PeerID(j))
 		}
 	}
-	e := slices.Max(s.epoch)
+	s.newView()
 	for i := range n {
-		if s.epoch[i] < e {
-			s.enter(i, e)
-		}
-	}
-	for i := range n {
+		s.enter(i)
 		s.send(i, 5)
 	}
 	time.Sleep(time.Minute)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range n {
-		for j := range n {
-			if f := (flight{e, i, j}); i != j && s.got[f] != s.sent[f] {
-				t.Errorf("epoch %d, %d to %d: %d frames were sent and %d came", e, i, j, s.sent[f], s.got[f])
-			}
+	for f, sent := range s.sent {
+		if f.epoch == s.last && s.got[f] != sent {
+			t.Errorf("epoch %d, %s to %s: %d frames were sent and %d came", f.epoch, f.from, f.to, sent, s.got[f])
 		}
 	}
 	if s.total == 0 {
 		t.Error("no frame came at all")
 	}
+	s.mu.Unlock()
+	for _, x := range s.nodes {
+		x.stop()
+	}
+}
+
+// start starts an incarnation of node i.
+func (s *sim) start(i int, inc uint64) {
+	e := s.net.Endpoint(p2ptest.PeerID(i))
+	x := &simNode{name: p2p.NodeID(e.ID(), inc), inc: inc}
+	x.Transport = p2p.NewTransport(e, p2p.Handlers{
+		Member: func(peer.ID, []byte) {},
+		Lock:   func(from locks.NodeID, e locks.Epoch, frame []byte) { s.deliver(x.name, from, e, frame) },
+	}, simLog(s.t, i))
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- x.Run(ctx) }()
+	x.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	}
+	x.SetWanted(s.infos)
+	s.nodes[i] = x
 }
 
 // step does one thing that may happen at any time.
 func (s *sim) step() {
 	i, j := s.rand.IntN(len(s.nodes)), s.rand.IntN(len(s.nodes))
 	a, b := p2ptest.PeerID(i), p2ptest.PeerID(j)
-	switch k := s.rand.IntN(100); {
-	case k < 70:
+	switch k := s.rand.IntN(1000); {
+	case k < 700:
 		s.send(i, 1+s.rand.IntN(20))
-	case k < 78:
+	case k < 780:
 		s.net.Break(a, b)
-	case k < 84:
+	case k < 840:
 		s.net.Cut(a, b)
-	case k < 96:
+	case k < 955:
 		s.net.Heal(a, b)
+	case k < 965:
+		s.nodes[i].stop()
+		s.start(i, s.nodes[i].inc+1)
+	case k < 970:
+		s.nodes[i].DropView()
+		s.nodes[i].epoch = 0
 	default:
-		// A node enters the newest epoch, or begins one.
-		e := slices.Max(s.epoch)
-		if s.epoch[i] == e {
-			e++
+		// A node enters the newest view, or one that it makes itself.
+		if s.nodes[i].epoch == s.last || !slices.Contains(s.views[s.last], s.nodes[i].name) {
+			s.newView()
 		}
-		s.enter(i, e)
+		s.enter(i)
 	}
 }
 
-func (s *sim) enter(i int, e locks.Epoch) {
-	var members []locks.NodeID
+func (s *sim) newView() {
+	s.last++
 	for _, n := range s.nodes {
-		members = append(members, n.name)
+		s.views[s.last] = append(s.views[s.last], n.name)
 	}
-	if err := s.nodes[i].SetView(e, s.nodes[i].name, members); err != nil {
-		s.t.Error(err)
-	}
-	s.epoch[i] = e
 }
 
-func (s *sim) send(i, count int) {
-	e := s.epoch[i]
-	if e == 0 {
+func (s *sim) enter(i int) {
+	n := s.nodes[i]
+	if n.epoch == s.last {
 		return
 	}
-	for j, n := range s.nodes {
-		if j == i {
+	if err := n.SetView(s.last, n.name, s.views[s.last]); err != nil {
+		// It was in this view before, and has dropped it.
+		s.newView()
+		if err := n.SetView(s.last, n.name, s.views[s.last]); err != nil {
+			s.t.Error(err)
+		}
+	}
+	n.epoch = s.last
+}
+
+// send sends to all other members of the view that node i is in.
+func (s *sim) send(i, count int) {
+	n := s.nodes[i]
+	for _, to := range s.views[n.epoch] {
+		if to == n.name {
 			continue
 		}
 		for range count {
+			f := flight{n.epoch, n.name, to}
 			s.mu.Lock()
-			f := flight{e, i, j}
 			s.sent[f]++
-			frame := make([]byte, 24+s.rand.IntN(2000))
-			binary.BigEndian.PutUint64(frame, uint64(e))
-			binary.BigEndian.PutUint64(frame[8:], uint64(i))
-			binary.BigEndian.PutUint64(frame[16:], s.sent[f])
+			frame := binary.BigEndian.AppendUint64(nil, uint64(f.epoch))
+			frame = binary.BigEndian.AppendUint64(frame, s.sent[f])
+			frame = append(frame, n.name...)
+			frame = append(frame, make([]byte, s.rand.IntN(2000))...)
 			s.mu.Unlock()
-			if err := s.nodes[i].Send(e, n.name, frame); err != nil {
+			if err := n.Send(n.epoch, to, frame); err != nil {
 				s.t.Error(err)
 			}
 		}
 	}
 }
 
-func (s *sim) deliver(to int, from locks.NodeID, e locks.Epoch, frame []byte) {
+func (s *sim) deliver(to, from locks.NodeID, e locks.Epoch, frame []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.slow.IntN(20) == 0 { // the engine is busy
@@ -205,17 +229,13 @@ func (s *sim) deliver(to int, from locks.NodeID, e locks.Epoch, frame []byte) {
 		time.Sleep(d)
 		s.mu.Lock()
 	}
-	f := flight{
-		epoch: locks.Epoch(binary.BigEndian.Uint64(frame)),
-		from:  int(binary.BigEndian.Uint64(frame[8:])),
-		to:    to,
-	}
-	seq := binary.BigEndian.Uint64(frame[16:])
+	f := flight{e, from, to}
+	epoch, seq := locks.Epoch(binary.BigEndian.Uint64(frame)), binary.BigEndian.Uint64(frame[8:])
 	switch {
-	case s.nodes[f.from].name != from:
-		s.t.Errorf("a frame of %d came as one of %s", f.from, from)
-	case f.epoch != e:
-		s.t.Errorf("a frame of epoch %d came in epoch %d", f.epoch, e)
+	case !strings.HasPrefix(string(frame[16:]), string(from)):
+		s.t.Errorf("%v: a frame of another sender", f)
+	case epoch != e:
+		s.t.Errorf("%v: a frame of epoch %d", f, epoch)
 	case seq != s.got[f]+1:
 		s.t.Errorf("%v: frame %d came after %d", f, seq, s.got[f])
 	}
