@@ -10,8 +10,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4/options"
@@ -361,6 +363,83 @@ func TestSpaceIsBounded(t *testing.T) {
 	if used := j.Stats().Disk; used > o.MaxBytes+16<<20 {
 		t.Errorf("%d MB on disk after opening", used>>20)
 	}
+}
+
+// Readers, followers and writers, while old records are deleted and tables are
+// merged: all see a sequence without holes or repetition.
+func TestAllAtOnce(t *testing.T) {
+	n := 400_000
+	if testing.Short() {
+		n = 160_000
+	}
+	o := testOptions()
+	o.MaxBytes = MinMaxBytes
+	j := openDir(t, t.TempDir(), o)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var work, watch sync.WaitGroup
+	for w := range 4 {
+		work.Go(func() {
+			for i := range n / 4 {
+				r := sample(i, 1000)
+				r.Request = uint64(w)<<40 + r.Request
+				// Nothing that compresses well, so that there is much to delete.
+				r.Reason = fmt.Sprintf("%x%x", i*2654435761, (i+w)*40503)
+				j.Append(r)
+				if i%5000 == w {
+					syncNow(t, j)
+				}
+			}
+		})
+	}
+	followed := [2]uint64{}
+	for i := range followed {
+		watch.Go(func() {
+			err := j.Query(ctx, Filter{Follow: true}, func(r Record) error {
+				// One that is slower than the journal deletes misses records.
+				if r.Seq <= followed[i] || i == 0 && followed[i] != 0 && r.Seq != followed[i]+1 && r.Seq >= j.Stats().First {
+					return fmt.Errorf("follower %d: %d after %d", i, r.Seq, followed[i])
+				}
+				if followed[i] = r.Seq; i == 1 && r.Seq%100 == 0 {
+					runtime.Gosched()
+				}
+				return nil
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+	for range 2 {
+		watch.Go(func() {
+			for ctx.Err() == nil {
+				last := uint64(0)
+				if err := j.Query(context.Background(), Filter{}, func(r Record) error {
+					if r.Seq <= last {
+						return fmt.Errorf("%d after %d", r.Seq, last)
+					}
+					last = r.Seq
+					return nil
+				}); err != nil {
+					t.Error(err)
+					return
+				}
+				_ = j.Healthy()
+			}
+		})
+	}
+	work.Wait()
+	syncNow(t, j)
+	s := j.Stats()
+	if s.Dropped != 0 || s.Damaged != 0 || s.First < 1000 {
+		t.Errorf("%+v", s)
+	}
+	recs := find(t, j, Filter{})
+	if len(recs) != int(s.Next-s.First) || recs[0].Seq != s.First {
+		t.Errorf("%d records from %d, %+v", len(recs), recs[0].Seq, s)
+	}
+	cancel()
+	watch.Wait()
 }
 
 // An empty log file, as a kill at the wrong moment leaves it.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ type badgerStore struct {
 	newDir  bool // a log was created since the directory was synced
 	written int  // bytes, since the tables were last looked at
 	full    bool // there was no room
+	sparse  bool // the current log could not be preallocated
 }
 
 func openBadgerStore(dir string, log *slog.Logger) (*badgerStore, error) {
@@ -65,7 +67,7 @@ func (s *badgerStore) open() error {
 	}
 	if err == nil {
 		s.mem = mems[len(mems)-1]
-		s.newDir = true
+		s.newDir, s.sparse = true, false
 		err = preallocate(s.memPath(s.mem))
 	}
 	if err != nil {
@@ -98,7 +100,7 @@ func (s *badgerStore) memPath(n int) string {
 
 // logs are the numbers of the logs of memory tables, in order.
 func (s *badgerStore) logs() ([]int, error) {
-	files, err := os.ReadDir(s.opt.Dir) // in the order of their names
+	files, err := os.ReadDir(s.opt.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +112,13 @@ func (s *badgerStore) logs() ([]int, error) {
 			}
 		}
 	}
+	slices.Sort(ns)
 	return ns, nil
 }
 
-// failed closes the database after an error: Badger may be in a state in which
-// the next call ends the process.
+// failed opens the database anew after an error: Badger may be in a state in
+// which the next call ends the process. If that fails, too, the next call of
+// the writer tries again.
 func (s *badgerStore) failed(err error) error {
 	s.mu.Lock()
 	db := s.db
@@ -123,7 +127,21 @@ func (s *badgerStore) failed(err error) error {
 	if cerr := guard(db.Close); cerr != nil {
 		s.log.Debug("closing the journal's database after an error", "error", cerr)
 	}
+	if oerr := s.reopen(); oerr != nil {
+		s.log.Debug("opening the journal's database after an error", "error", oerr)
+	}
 	return err
+}
+
+// reopen opens the database if it is not open.
+func (s *badgerStore) reopen() error {
+	if s.db != nil {
+		return nil
+	}
+	if err := space(s.opt.Dir, roomNeeded); err != nil {
+		return err
+	}
+	return s.open()
 }
 
 // errPanic is an error that was a panic of Badger, which panics on some damage.
@@ -140,10 +158,8 @@ func guard(f func() error) (err error) {
 }
 
 func (s *badgerStore) write(pairs []pair) error {
-	if s.db == nil {
-		if err := s.open(); err != nil {
-			return err
-		}
+	if err := s.reopen(); err != nil {
+		return err
 	}
 	err := guard(func() error {
 		txn := s.db.NewTransaction(true)
@@ -173,9 +189,10 @@ func (s *badgerStore) tend() error {
 		s.mem++
 		s.newDir = true
 		if err := preallocate(next); err != nil {
-			// What was written is. The next write would meet the full disk.
+			// What was written is. The next write would meet the full disk,
+			// see room.
 			s.log.Debug("no room for the log", "file", next, "error", err)
-			s.full = true
+			s.sparse = true
 		}
 	}
 	if s.written < memTable/2 {
@@ -273,10 +290,8 @@ func (s *badgerStore) read(at blockKey, end []byte, f func(blockKey, []byte) boo
 var errNotOpen = errors.New("the database is not open after an error")
 
 func (s *badgerStore) drop(from, to blockKey) error {
-	if s.db == nil {
-		if err := s.open(); err != nil {
-			return err
-		}
+	if err := s.reopen(); err != nil {
+		return err
 	}
 	if err := s.roomToMerge(); err != nil {
 		return err
@@ -300,8 +315,8 @@ func (s *badgerStore) drop(from, to blockKey) error {
 // the current log: not one that became full since, and not the directory that
 // it was created in. A log that has gone was written to a table, and synced.
 func (s *badgerStore) sync() error {
-	if s.db == nil {
-		return errNotOpen
+	if err := s.reopen(); err != nil {
+		return err
 	}
 	logs, err := s.logs()
 	if err != nil {

@@ -38,7 +38,8 @@ type block struct {
 	part        uint16 // of a state
 	count       int
 	// gap: as many numbers before first were given to records that had to be
-	// dropped. If more are missing, something was lost.
+	// dropped. If more are missing, something was lost. (Within a block, count
+	// is less than last-first+1 when some were dropped.)
 	gap uint64
 	// floor: of the sequence before it, nothing is in the journal any more.
 	floor uint64

@@ -39,11 +39,6 @@ func (w *blockWriter) reset() {
 // add appends r to the current block, and finishes it when it is full. The
 // sequence numbers of records grow.
 func (w *blockWriter) add(r *Record) {
-	// A gap in the sequence (records that were dropped) begins a new block, so
-	// that a block accounts for all from its first to its last.
-	if w.cur.count > 0 && r.Seq != w.cur.last+1 {
-		w.finish()
-	}
 	if w.cur.count == 0 {
 		w.cur = block{first: r.Seq, gap: r.Seq - w.next}
 	}
@@ -89,9 +84,11 @@ func (w *blockWriter) emit() {
 	w.cur = block{}
 }
 
-// state writes state blocks that stand before the record at: these are the
-// records of the open requests, in order. The current block must be finished.
-func (w *blockWriter) state(at uint64, closed bool, open []*Record) {
+// state writes state blocks that stand before the record at: open are the
+// records of the open requests, in order, and the journal begins at floor. Only
+// the last part says so: without it, what is before is still needed. The
+// current block must be finished.
+func (w *blockWriter) state(at uint64, closed bool, floor uint64, open []*Record) {
 	flags := uint8(flagState)
 	if closed {
 		flags |= flagClosed
@@ -106,6 +103,8 @@ func (w *blockWriter) state(at uint64, closed bool, open []*Record) {
 		open = open[n:]
 		if len(open) > 0 {
 			w.cur.flags |= flagMore
+		} else {
+			w.floor = floor
 		}
 		w.emit()
 		if len(open) == 0 {

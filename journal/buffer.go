@@ -247,6 +247,13 @@ func (b *buffer) done() {
 	b.release()
 }
 
+// last is the number of the last record.
+func (b *buffer) last() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.next - 1
+}
+
 // after copies up to len(to) of the buffered records whose number is greater
 // than seq, in order. The records up to stored are in the store, or nowhere.
 // next is closed when there may be more than when after was called.

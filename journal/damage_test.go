@@ -143,6 +143,36 @@ func testDamaged(t *testing.T, dir string, all, lost uint64) {
 	syncNow(t, j)
 }
 
+// What is only in Badger's log, after a crash, is found there, too.
+func TestDamageAfterACrash(t *testing.T) {
+	src := t.TempDir()
+	j := openDir(t, src, testOptions())
+	const n = 5000
+	for _, r := range samples(n) {
+		j.Append(r)
+	}
+	syncNow(t, j)
+	for name, change := range map[string]func([]byte) []byte{
+		"nothing": func(b []byte) []byte { return b },
+		"gone":    func([]byte) []byte { return nil },
+		"flipped": func(b []byte) []byte { b[1] ^= 1; return b },
+	} {
+		// As the crash of another process would leave it.
+		dir := damagedCopy(t, src, "MANIFEST", change)
+		j, err := OpenReadOnly(dir, Options{})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if got := len(find(t, j, Filter{})); got != n {
+			t.Errorf("%s: %d records of %d", name, got, n)
+		}
+		if (j.Recovery().Rebuilt != "") != (name == "flipped") {
+			t.Errorf("%s: %+v", name, j.Recovery())
+		}
+		closeNow(t, j)
+	}
+}
+
 // A rebuild that is stopped anywhere is finished by the next one.
 func TestRebuildCanBeStopped(t *testing.T) {
 	src := t.TempDir()

@@ -57,6 +57,5 @@
 //
 // # Locks of this package
 //
-// None is held while another one is taken, but for damageLog.mu before
-// buffer.mu. The store's operations are called with none held.
+// None is held while another one is taken, or while the store is called.
 package journal

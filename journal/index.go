@@ -100,6 +100,17 @@ func (x *index) surplus(keep int64, cutoff uint64) uint64 {
 	return floor
 }
 
+// oldest is the age at which the newest block of the oldest extent was
+// written, or the greatest age if there is none.
+func (x *index) oldest() uint64 {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if len(x.extents) == 0 {
+		return math.MaxUint64
+	}
+	return x.extents[0].age
+}
+
 // begin is where a query has to begin to read.
 func (x *index) begin(m *matcher) blockKey {
 	x.mu.RLock()

@@ -30,8 +30,9 @@ type Options struct {
 	MaxAge time.Duration
 	// MaxBytes is how much space blocks of records may take; 0 is
 	// [DefaultMaxBytes], the least is [MinMaxBytes]. When it is reached, the
-	// oldest eighth goes. The directory takes up to [Overhead] more. A record
-	// takes about 30 bytes when there are many, and 150 when they come singly.
+	// oldest eighth goes. The directory takes up to [Overhead] more, and as
+	// much again after damage, see [Recovery.Rebuilt]. A record takes about 25
+	// bytes when there are many, and 150 when they come singly.
 	MaxBytes int64
 	// Delay is how long a record waits for others to be written with; 0 is
 	// [DefaultDelay]. It is what a killed daemon loses.
@@ -225,7 +226,7 @@ func newJournal(st store, o Options) *Journal {
 
 // begin reads what is there, and starts the writer.
 func (j *Journal) begin() error {
-	if err := j.recover(); err != nil {
+	if err := j.restore(); err != nil {
 		return err
 	}
 	go j.write()

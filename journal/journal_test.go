@@ -219,6 +219,9 @@ func TestTheNextRunClosesWhatWasLeftOpen(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &memStore{}
+				if err := openMem(t, m, Options{}).Close(); err != nil { // a run that ended in order
+					t.Fatal(err)
+				}
 				j := openMem(t, m, Options{})
 				appendLife(j, c.life)
 				if err := j.Sync(context.Background()); err != nil {
@@ -308,6 +311,9 @@ func TestACrashAfterAnyWrite(t *testing.T) {
 				}
 				if d := j.Recovery().Damaged; len(d) > 0 {
 					t.Fatalf("state %d: %v", i, d)
+				}
+				if e := j.idx.extents; len(e) > 0 && e[0].first < j.idx.floor {
+					t.Fatalf("state %d: counts blocks from %d, the journal begins at %d", i, e[0].first, j.idx.floor)
 				}
 				checkEnds(t, find(t, j, Filter{}), i)
 				first = max(first, j.Stats().First)

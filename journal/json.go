@@ -58,7 +58,7 @@ type stampJSON struct {
 // time is UTC, RFC 3339, with nanoseconds. The range is [start, end); end is -1
 // when it goes to the end of the file, wherever that will be. wait_ms has as
 // many decimals as are needed. Class and mode are "" when the record is not
-// about a lock.
+// about a lock. Final tells whether the record is the last one of its request.
 func (r Record) MarshalJSON() ([]byte, error) {
 	j := recordJSON{
 		Seq:       r.Seq,
@@ -77,7 +77,7 @@ func (r Record) MarshalJSON() ([]byte, error) {
 		WaitMS:    json.Number(formatMS(r.Wait)),
 		Messages:  r.Messages,
 		Reason:    r.Reason,
-		Final:     r.Final,
+		Final:     r.ends(),
 		Token:     r.Token,
 		Peer:      r.Peer,
 		File:      r.Key.File,
@@ -116,7 +116,6 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 		Command:   j.Command,
 		Messages:  j.Messages,
 		Reason:    j.Reason,
-		Final:     j.Final,
 		Token:     j.Token,
 		Key:       locks.Key{File: j.File},
 		Range:     locks.Range{Start: j.Start, End: uint64(j.End)},
@@ -137,6 +136,7 @@ func (r *Record) UnmarshalJSON(b []byte) error {
 	if out.Event, err = ParseEvent(j.Event); err != nil {
 		return fmt.Errorf("record %d: %w", j.Seq, err)
 	}
+	out.Final = out.Event == Released && j.Final
 	if j.Class != "" {
 		if out.Key.Class, err = locks.ParseClass(j.Class); err != nil {
 			return fmt.Errorf("record %d: %w", j.Seq, err)

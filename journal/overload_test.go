@@ -191,6 +191,54 @@ func TestASlowDiskSlowsTheCallers(t *testing.T) {
 	})
 }
 
+// Whatever the writer does, an append waits a second at most.
+func TestAnAppendDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := buffer{next: 1, limit: 1, wake: make(chan struct{}, 1)}
+		b.append(&Record{Event: Note})
+		stop := make(chan struct{})
+		go func() { // others are always faster
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(roomWait / 2):
+					b.mu.Lock()
+					b.release()
+					b.mu.Unlock()
+				}
+			}
+		}()
+		start := time.Now()
+		b.append(&Record{Event: Note})
+		if d := time.Since(start); d != roomWaits*roomWait/2 || b.drops.n != 1 {
+			t.Errorf("waited %v, dropped %d", d, b.drops.n)
+		}
+		close(stop)
+
+		// After a stall, others wait again when something was stored since.
+		start = time.Now()
+		b.append(&Record{Event: Note}) // in vain
+		b.append(&Record{Event: Note}) // not at all
+		if d := time.Since(start); d != roomWait || b.drops.n != 3 {
+			t.Errorf("waited %v, dropped %d", d, b.drops.n)
+		}
+		b.take(1)
+		b.done()
+		b.append(&Record{Event: Note})
+		go func() {
+			time.Sleep(roomWait / 2)
+			b.take(1)
+			b.done()
+		}()
+		start = time.Now()
+		b.append(&Record{Event: Note})
+		if d := time.Since(start); d != roomWait/2 || b.drops.n != 3 {
+			t.Errorf("waited %v, dropped %d", d, b.drops.n)
+		}
+	})
+}
+
 func TestCloseOnADiskThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()

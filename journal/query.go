@@ -62,6 +62,7 @@ func (q *query) run() error {
 		return err
 	}
 	q.at = q.j.idx.begin(q.m)
+	until := q.j.buf.last()
 	recent := make([]Record, 512)
 	for first := true; ; {
 		// What is stored now is read from the store, what is not from memory.
@@ -82,10 +83,10 @@ func (q *query) run() error {
 			}
 			q.seen = recent[i].Seq
 		}
-		if n == len(recent) {
-			continue
-		}
 		if first {
+			if n == len(recent) && q.seen < until {
+				continue
+			}
 			first = false
 			if err := q.flushTail(); err != nil {
 				return err
@@ -93,6 +94,9 @@ func (q *query) run() error {
 			if !q.m.Follow {
 				return nil
 			}
+			continue
+		}
+		if n == len(recent) {
 			continue
 		}
 		select {
@@ -153,13 +157,18 @@ func (q *query) carried() error {
 			return nil
 		}
 		var recs []Record
+		var p parts
+		whole := false
 		err := q.j.st.scan(before(state), blockKey{seq: state, kind: kindRecords}, func(k blockKey, v []byte) bool {
 			b, err := checkBlock(k, v)
 			if err != nil {
-				d, ok := q.seq.damaged(k, err)
-				q.report(d, ok)
+				q.report(q.seq.damaged(k, err))
 				return true
 			}
+			if whole {
+				return false
+			}
+			whole = p.add(k, &b)
 			_ = b.records(&q.dec, &q.buf, func(r *Record) bool {
 				if r.Seq < floor {
 					recs = append(recs, *r)

@@ -95,6 +95,165 @@ func TestLastOfManyBlocks(t *testing.T) {
 	})
 }
 
+// Blocks and extents are left out by their times only if none of their records
+// would pass, also when the clock was set back and forth.
+func TestTimesOfManyBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memStore{}
+		j := openMem(t, m, Options{})
+		j.idx.grain = 500
+		start := time.Now()
+		for i := range 2000 {
+			at := time.Duration(i)
+			switch {
+			case i > 1500:
+				at -= 700
+			case i > 1000:
+				at += 300
+			}
+			r := sample(i, 10)
+			r.Time = start.Add(at * time.Second)
+			j.Append(r)
+			if i%20 == 0 {
+				time.Sleep(DefaultDelay)
+			}
+		}
+		if err := j.Sync(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range []*Journal{j, openMem(t, m.clone(), Options{})} {
+			all := find(t, j, Filter{})
+			for since := time.Duration(0); since < 2000; since += 97 {
+				for _, long := range []time.Duration{1, 10, 300, 3000} {
+					f := Filter{Since: start.Add(since * time.Second), Until: start.Add((since + long) * time.Second)}
+					var want []uint64
+					for _, r := range all {
+						if !r.Time.Before(f.Since) && r.Time.Before(f.Until) {
+							want = append(want, r.Seq)
+						}
+					}
+					if got := seqs(find(t, j, f)); !slices.Equal(got, want) {
+						t.Fatalf("%d seconds from %d on: %d records, want %d", long, since, len(got), len(want))
+					}
+				}
+			}
+		}
+	})
+}
+
+// lateStore calls a function when a scan has ended.
+type lateStore struct {
+	memStore
+	scanned func()
+}
+
+func (s *lateStore) scan(from, to blockKey, f func(blockKey, []byte) bool) error {
+	defer s.scanned()
+	return s.memStore.scan(from, to, f)
+}
+
+// What is written between a query's look at the store and its look at the
+// memory is found in neither, and must be found all the same.
+func TestNothingIsMissedBetweenStoreAndMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &lateStore{scanned: func() {}}
+		j, err := openStore(s, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer j.Close()
+		add := func() {
+			for i := range 10 {
+				j.Append(sample(i, 1))
+			}
+		}
+		add()
+		if err := j.Sync(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		add()
+		rounds := 0
+		s.scanned = func() {
+			if rounds++; rounds <= 3 {
+				if err := j.Sync(context.Background()); err != nil {
+					t.Error(err)
+				}
+				add()
+			}
+		}
+		recs := find(t, j, Filter{})
+		for i, r := range recs {
+			if r.Seq != uint64(i+1) {
+				t.Fatalf("record %d is number %d", i, r.Seq)
+			}
+		}
+		if len(recs) < 20 {
+			t.Errorf("%d records", len(recs))
+		}
+	})
+}
+
+// What is deleted under a slow query is missing from it, but is no damage.
+func TestDeletingUnderAQueryIsNoDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := openMem(t, &memStore{}, Options{})
+		j.opt.MaxBytes, j.idx.grain = 4000, 300
+		more := func(n int) {
+			for i := range n {
+				j.Append(sample(i, 10))
+				if i%20 == 19 {
+					if err := j.Sync(context.Background()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		more(300)
+		var recs []Record
+		if err := j.Query(context.Background(), Filter{}, func(r Record) error {
+			if recs = append(recs, r); len(recs) == 30 {
+				more(1000)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		gaps := 0
+		for i := range recs[1:] {
+			if recs[i+1].Seq != recs[i].Seq+1 {
+				gaps++
+			}
+		}
+		if s := j.Stats(); gaps != 1 || s.Damaged != 0 || s.First < 300 {
+			t.Errorf("%d gaps, %+v", gaps, s)
+		}
+		if notes := find(t, j, Filter{Events: []Event{Note}}); len(notes) > 0 {
+			t.Errorf("%+v", notes)
+		}
+	})
+}
+
+// A query ends, however fast records come.
+func TestAQueryDoesNotChaseNewRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := openMem(t, &memStore{}, Options{})
+		for i := range 1000 {
+			j.Append(sample(i, 1))
+		}
+		n := 0
+		if err := j.Query(context.Background(), Filter{}, func(Record) error {
+			if n++; n > 100_000 {
+				return errors.New("it does not end")
+			}
+			j.Append(sample(n, 1))
+			j.Append(sample(n, 1))
+			return nil
+		}); err != nil || n < 1000 || n > 5000 {
+			t.Errorf("%v after %d records", err, n)
+		}
+	})
+}
+
 func TestTheCallersErrorEndsAQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := openMem(t, &memStore{}, Options{})

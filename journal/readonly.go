@@ -23,11 +23,12 @@ func OpenReadOnly(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	st, err := openToRead(d, o.Logger)
+	st, damaged, err := openToRead(d, o.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", errors.Join(err, d.release()))
 	}
 	j := newJournal(st, o)
+	j.recovery.Rebuilt = damaged
 	j.dir = d
 	j.readOnly = true
 	close(j.stopped) // there is no writer
@@ -41,26 +42,26 @@ func OpenReadOnly(dir string, o Options) (*Journal, error) {
 }
 
 // openToRead opens the database read-only, and lets other readers in.
-func openToRead(d *directory, log *slog.Logger) (*badgerStore, error) {
+func openToRead(d *directory, log *slog.Logger) (st *badgerStore, damaged string, err error) {
 	closed, err := d.closed()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if !closed {
-		if err := d.mend(log); err != nil {
-			return nil, fmt.Errorf("the last daemon did not close the journal, and it can't be put in order: %w", err)
+		if damaged, err = d.mend(log); err != nil {
+			return nil, "", fmt.Errorf("the last daemon did not close the journal, and it can't be put in order: %w", err)
 		}
 	}
 	s := &badgerStore{opt: badgerOptions(d.db(), log).WithReadOnly(true), log: log}
 	if err := s.open(); err != nil {
-		return nil, d.cantOpen(err)
+		return nil, "", d.cantOpen(err)
 	}
 	if d.alone {
 		if err := d.share(); err != nil {
-			return nil, errors.Join(err, s.close())
+			return nil, "", errors.Join(err, s.close())
 		}
 	}
-	return s, nil
+	return s, damaged, nil
 }
 
 // closed reports whether Badger can open the database without a write. It can't
@@ -88,13 +89,13 @@ func (d *directory) closed() (bool, error) {
 }
 
 // mend opens the database for writing, and closes it.
-func (d *directory) mend(log *slog.Logger) error {
+func (d *directory) mend(log *slog.Logger) (damaged string, err error) {
 	if !d.alone {
-		return fmt.Errorf("%w: another process reads it", ErrInUse)
+		return "", fmt.Errorf("%w: another process reads it", ErrInUse)
 	}
-	st, _, err := openDatabase(d, log)
+	st, damaged, err := openDatabase(d, log)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return st.close()
+	return damaged, st.close()
 }

@@ -19,7 +19,8 @@ type Record struct {
 	// Epoch is the one of the view that the step was taken in.
 	Epoch locks.Epoch
 	Event Event
-	// Final: this Released ends its request.
+	// Final: this Released ends its request. Other events do so or not by
+	// themselves.
 	Final bool
 	// Request tells the requests of one run of the daemon apart; 0 when the
 	// record is not about a request.

@@ -30,11 +30,11 @@ const (
 	reasonWithdrawn = "the daemon ended while it waited"
 )
 
-// recover reads what is in the store, and adds the records that close what the
+// restore reads what is in the store, and adds the records that close what the
 // last run left open. They take the way of all records: if we stop before they
 // are written, the next run adds them again; if we stop between some of them,
 // it adds the rest.
-func (j *Journal) recover() error {
+func (j *Journal) restore() error {
 	s, err := j.load()
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (j *Journal) recover() error {
 	j.buf.next = j.idx.end
 	j.buf.stored = j.idx.end - 1
 	j.w.next = j.idx.end
-	j.recovery.Clean = !s.any || s.closed && len(j.open.reqs) == 0
+	j.recovery.Clean = !s.any || s.closed
 	j.recovery.Damaged = j.damage.from(j.idx.floor)
 	if !j.recovery.Clean {
 		j.closeOpen(now)
@@ -78,7 +78,7 @@ type survey struct {
 	begin  uint64 // number of the first record; 0: there is none
 	last   block  // head of the last block
 	closed bool   // it says that the journal was closed, and nothing open
-	newest int64  // wall clock of the newest record, Unix nanoseconds
+	newest int64  // wall clock in the last block of records, Unix nanoseconds
 	// state is where the newest complete state stands, if hasState.
 	state    uint64
 	hasState bool
@@ -132,7 +132,7 @@ func (j *Journal) load() (survey, error) {
 				s.begin = b.first - b.gap
 			}
 			note(seq.block(&b))
-			s.newest = max(s.newest, b.newest)
+			s.newest = b.newest
 		} else if s.parts.add(k, &b) {
 			s.state, s.hasState = k.seq, true
 			s.closed = b.flags&flagClosed != 0 && b.count == 0
@@ -167,10 +167,18 @@ func (j *Journal) replay(s *survey) error {
 	}
 	var d decoder
 	var buf []byte
+	var p parts
+	whole := !s.hasState
 	return j.st.scan(from, endKey, func(k blockKey, v []byte) bool {
 		b, err := checkBlock(k, v)
-		if err != nil || b.state() && k.seq != from.seq {
-			return true // damage is known; this state repeats an older one, and is not whole
+		if err != nil {
+			return true // it is known
+		}
+		if b.state() {
+			if whole || k.seq != from.seq {
+				return true // it is not whole, or it would be the newest
+			}
+			whole = p.add(k, &b)
 		}
 		err = b.records(&d, &buf, func(r *Record) bool {
 			j.open.apply(r)
@@ -189,11 +197,11 @@ func (j *Journal) closeOpen(now time.Time) {
 		r := *q.story()
 		r.Time = now
 		if q.held() {
-			r.Event, r.Final, r.Reason = Lost, true, reasonLost
+			r.Event, r.Reason = Lost, reasonLost
 		} else {
-			r.Event, r.Final, r.Reason = Withdrawn, true, reasonWithdrawn
+			r.Event, r.Reason = Withdrawn, reasonWithdrawn
 		}
-		r.Peer = ""
+		r.Final, r.Peer = false, ""
 		j.buf.append(&r)
 		if r.Event == Lost {
 			j.recovery.Lost = append(j.recovery.Lost, r)

@@ -1,6 +1,10 @@
 package journal
 
-import "errors"
+import (
+	"errors"
+	"math"
+	"time"
+)
 
 // Old records are deleted in four steps:
 //
@@ -11,27 +15,26 @@ import "errors"
 //     the next run drops it, since it reads the state block first;
 //  4. the index forgets it.
 
-// retain deletes what is too much or too old, and writes a state block now and
-// then, from which the next run starts to read.
+// retain deletes what is too much or too old, and writes a state now and then,
+// from which the next run starts to read.
 func (w *writer) retain() error {
-	floor := w.idx.floor
-	over := w.idx.bytes > w.opt.MaxBytes
-	if keep := w.opt.MaxBytes; over {
-		floor = w.idx.surplus(keep-keep/8, 0)
+	keep, cutoff := w.opt.MaxBytes, uint64(0)
+	// When there are so many open requests that the state is a great part of
+	// the journal, it takes as much again before the next one is written.
+	if w.idx.bytes > keep && w.sinceState >= w.stateBytes {
+		keep -= keep / 8
+	} else {
+		keep = math.MaxInt64
 	}
-	// To delete is work, so age waits until there is a fourteenth to delete.
-	if age, max := w.age.age(), uint64(w.opt.MaxAge.Seconds()); age > max+max/14 {
-		if w.idx.surplus(w.opt.MaxBytes, age-max-max/14) > w.idx.floor {
-			floor = w.idx.surplus(w.opt.MaxBytes, age-max)
-			if over {
-				floor = w.idx.surplus(w.opt.MaxBytes-w.opt.MaxBytes/8, age-max)
-			}
-		}
+	// To delete is work: age waits until there is a fourteenth to delete.
+	max := uint64(w.opt.MaxAge / time.Second)
+	if age := w.age.age(); age > max+max/14 && w.idx.oldest() < age-max-max/14 {
+		cutoff = age - max
 	}
-	switch {
-	case floor > w.idx.floor:
+	if floor := w.idx.surplus(keep, cutoff); floor > w.idx.floor {
 		return w.cut(floor)
-	case w.sinceState > w.opt.MaxBytes/8:
+	}
+	if w.sinceState >= w.opt.MaxBytes/8+w.stateBytes {
 		return w.writeState(false, w.idx.floor)
 	}
 	return nil
@@ -61,12 +64,13 @@ func (w *writer) writeState(closed bool, floor uint64) error {
 		return errors.New("records wait to be written")
 	}
 	w.w.reset()
-	w.w.node, w.w.age, w.w.floor = w.opt.Node, w.age.age(), floor
-	w.w.state(w.idx.end, closed, w.open.records())
+	w.w.node, w.w.age, w.w.floor = w.opt.Node, w.age.age(), w.idx.floor
+	w.w.state(w.idx.end, closed, floor, w.open.records())
 	w.prs = w.w.pairs(w.prs[:0])
+	size := int64(len(w.w.out))
 	if err := w.store(); err != nil {
 		return err
 	}
-	w.sinceState = 0
+	w.sinceState, w.stateBytes = 0, size
 	return nil
 }

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,6 +142,46 @@ func TestAgeClock(t *testing.T) {
 	}
 }
 
+// Nothing is deleted before the state that replaces it is safe.
+func TestTheStateIsSafeBeforeTheRestIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memStore{}
+		var mu sync.Mutex
+		var ops []string
+		m.hook = func(op string) (error, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if op != "room" {
+				ops = append(ops, op)
+			}
+			return nil, false
+		}
+		j := openMem(t, m, Options{})
+		j.opt.MaxBytes, j.idx.grain = 5000, 300
+		for i := range 1000 {
+			j.Append(sample(i, 10))
+			if i%20 == 0 {
+				time.Sleep(DefaultDelay)
+			}
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		drops := 0
+		for i, op := range ops {
+			if op == "drop" {
+				drops++
+				if ops[i-1] != "sync" || ops[i-2] != "write" {
+					t.Errorf("before a drop: %v", ops[max(i-4, 0):i])
+				}
+			}
+		}
+		if drops < 3 {
+			t.Errorf("%d drops", drops)
+		}
+	})
+}
+
 // A state of many requests takes several blocks; all are read back.
 func TestManyOpenRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -182,6 +223,48 @@ func TestManyOpenRequests(t *testing.T) {
 		check(j)
 		if n := len(j.Recovery().Lost); n != open {
 			t.Errorf("%d lost", n)
+		}
+	})
+}
+
+// A state of which the last parts were not written counts for nothing: neither
+// for which requests are open, nor for where the journal begins.
+func TestATornState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memStore{}
+		j := openMem(t, m, Options{})
+		appendLife(j, "A A+ B B+ B-")
+		if err := j.Sync(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		next := j.Stats().Next
+		recs := samples(9 * blockRecords)
+		var open []*Record
+		for i := range recs {
+			if recs[i].Event == Requested {
+				recs[i].Request += 1000
+				open = append(open, &recs[i])
+			}
+		}
+		w := blockWriter{}
+		w.state(next, false, next, open)
+		parts := w.pairs(nil)
+		if len(parts) < 3 {
+			t.Fatalf("%d parts", len(parts))
+		}
+		for n := range parts {
+			m := m.clone()
+			if err := m.write(parts[:n]); err != nil {
+				t.Fatal(err)
+			}
+			j := openMem(t, m, Options{})
+			r := j.Recovery()
+			if len(r.Lost) != 1 || r.Lost[0].Request != 1 || len(r.Withdrawn) != 0 || len(r.Damaged) != 0 {
+				t.Errorf("with %d parts of %d: %+v", n, len(parts), r)
+			}
+			if got := events(find(t, j, Filter{})[:5]); !slices.Equal(got, events(life("A A+ B B+ B-"))) {
+				t.Errorf("with %d parts of %d: %v", n, len(parts), got)
+			}
 		}
 	})
 }

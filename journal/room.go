@@ -118,6 +118,11 @@ func (s *badgerStore) room() error {
 	if err == nil {
 		err = descriptors(writeDescriptors)
 	}
+	if err == nil && s.sparse {
+		if err = preallocate(s.memPath(s.mem)); err == nil {
+			s.sparse = false
+		}
+	}
 	return err
 }
 

@@ -3,6 +3,8 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -44,8 +46,9 @@ type writer struct {
 	stall   *time.Timer
 	faultMu sync.Mutex // guards busy, and changes of fault
 	busy    bool       // an operation is under way
-	// sinceState is the bytes written since the last state block.
-	sinceState int64
+	// sinceState is the bytes written since the last state, which took
+	// stateBytes.
+	sinceState, stateBytes int64
 }
 
 func stopped() *time.Timer {
@@ -90,7 +93,7 @@ func (j *Journal) write() {
 			w.tendT.Reset(tendEvery)
 			w.turn()
 		case b := <-j.barriers:
-			w.dirty, w.urgent = true, true
+			w.urgent = true
 			b.done <- w.turn()
 		case <-j.stop:
 			j.endErr = w.end()
@@ -255,7 +258,7 @@ func (w *writer) reportDrops() {
 	}
 	w.log.Error("the journal dropped records that it could not hold", "records", d.n, "first", d.first, "last", d.last)
 	now := time.Now()
-	for id := range d.ended {
+	for _, id := range slices.Sorted(maps.Keys(d.ended)) {
 		if q := w.open.reqs[id]; q != nil {
 			r := *q.story()
 			r.Time, r.Event, r.Final = now, Released, true
@@ -289,7 +292,9 @@ func (w *writer) end() error {
 		w.buf.mu.Unlock()
 		err = fmt.Errorf("%d records were not written: %w", n, err)
 	}
-	err = errors.Join(err, w.do(w.st.close))
+	if cerr := w.do(w.st.close); err == nil || !errors.Is(cerr, ErrNoSpace) {
+		err = errors.Join(err, cerr)
+	}
 	if w.dir != nil {
 		err = errors.Join(err, w.dir.release())
 	}
