@@ -194,3 +194,14 @@ func rss(b *testing.B) (bytes int) {
 	}
 	return pages * os.Getpagesize()
 }
+
+func BenchmarkJSON(b *testing.B) {
+	r := sample(1, 1)
+	r.Seq, r.Time, r.Node = 123456, time.Unix(1.8e9, 123456789), sampleNode
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.MarshalJSON(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -33,8 +33,11 @@ type buffer struct {
 	spare chan struct{}
 	// follow is closed when records were appended; nil when nobody waits.
 	follow chan struct{}
-	// wake tells the writer that there is something to do: a first record, or
-	// an urgent one.
+	// due is set by a first record, to the delay after it: then the writer is
+	// to write. So it sleeps meanwhile, and not only until there is a record.
+	due   *time.Timer
+	delay time.Duration
+	// wake tells the writer that there is a record that can't wait.
 	wake   chan struct{} // of 1
 	urgent bool
 }
@@ -96,9 +99,14 @@ func (b *buffer) put(r *Record) {
 	c.recs[c.n] = *r
 	c.n++
 	b.n++
-	if urgent := r.Event.urgent() || b.n == b.limit/4; urgent && !b.urgent || b.n == 1 {
-		b.urgent = b.urgent || urgent
-		b.signal()
+	switch {
+	case r.Event.urgent() || b.n == b.limit/4:
+		if !b.urgent {
+			b.urgent = true
+			b.signal()
+		}
+	case b.n == 1:
+		b.due.Reset(b.delay)
 	}
 	if b.follow != nil {
 		close(b.follow)
@@ -185,14 +193,7 @@ func (b *buffer) drop(r *Record) {
 	}
 }
 
-// hurry reports whether the writer should not wait for more records.
-func (b *buffer) hurry() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.urgent
-}
-
-// taken is how many records were dropped since the last call, and which.
+// takeDrops is how many records were dropped since the last call, and which.
 func (b *buffer) takeDrops() drops {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -53,7 +53,7 @@ const (
 	DefaultMaxAge    = 14 * 24 * time.Hour
 	DefaultMaxBytes  = 64 << 20
 	MinMaxBytes      = 4 << 20
-	DefaultDelay     = 5 * time.Millisecond
+	DefaultDelay     = 10 * time.Millisecond
 	DefaultSyncEvery = time.Second
 	// Overhead is what a journal's directory takes at most beside the blocks,
 	// in bytes: logs, tables not yet merged, and those being merged.
@@ -219,6 +219,7 @@ func newJournal(st store, o Options) *Journal {
 	}
 	j.buf.limit = o.limit
 	j.buf.wake = make(chan struct{}, 1)
+	j.buf.due, j.buf.delay = stopped(), o.Delay
 	j.idx.grain = max(o.MaxBytes/256, 64<<10)
 	j.idx.span = uint64(o.MaxAge / time.Second / 56)
 	return j

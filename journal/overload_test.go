@@ -194,7 +194,7 @@ func TestASlowDiskSlowsTheCallers(t *testing.T) {
 // Whatever the writer does, an append waits a second at most.
 func TestAnAppendDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := buffer{next: 1, limit: 1, wake: make(chan struct{}, 1)}
+		b := buffer{next: 1, limit: 1, wake: make(chan struct{}, 1), due: stopped()}
 		b.append(&Record{Event: Note})
 		stop := make(chan struct{})
 		go func() { // others are always faster

@@ -35,7 +35,7 @@ type barrier struct{ done chan error }
 // writer is the goroutine that owns the store, and its state.
 type writer struct {
 	*Journal
-	flushT, syncT, retryT, tendT *time.Timer
+	syncT, retryT, tendT *time.Timer
 	// encoded: prs hold what the buffer calls writing. They stay the same over
 	// all tries to write them: what a failed try stored is written again.
 	encoded  bool
@@ -61,29 +61,27 @@ func stopped() *time.Timer {
 func (j *Journal) write() {
 	w := &writer{
 		Journal: j,
-		flushT:  stopped(), syncT: stopped(), retryT: stopped(),
+		syncT:   stopped(), retryT: stopped(),
 		tendT: time.NewTimer(tendEvery),
 	}
 	w.stall = time.AfterFunc(time.Hour, w.stalled)
 	w.stall.Stop()
 	defer close(j.stopped)
 	defer func() {
-		for _, t := range []*time.Timer{w.flushT, w.syncT, w.retryT, w.tendT, w.stall} {
+		for _, t := range []*time.Timer{w.buf.due, w.syncT, w.retryT, w.tendT, w.stall} {
 			t.Stop()
 		}
 	}()
 	for {
 		select {
 		case <-j.buf.wake:
-			switch {
-			case w.retrying: // there will be another turn
-			case j.buf.hurry():
+			if !w.retrying {
 				w.turn()
-			default:
-				w.flushT.Reset(j.opt.Delay)
 			}
-		case <-w.flushT.C:
-			w.turn()
+		case <-j.buf.due.C:
+			if !w.retrying {
+				w.turn()
+			}
 		case <-w.syncT.C:
 			w.urgent = w.dirty
 			w.turn()
@@ -104,7 +102,7 @@ func (j *Journal) write() {
 
 // turn brings what is buffered to the disk, and does what else is due.
 func (w *writer) turn() error {
-	w.flushT.Stop()
+	w.buf.due.Stop() // what comes from here on sets it again, or is written now
 	w.retryT.Stop()
 	err := w.work()
 	if w.retrying = err != nil; w.retrying {
