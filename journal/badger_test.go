@@ -365,6 +365,22 @@ func TestSpaceIsBounded(t *testing.T) {
 	}
 }
 
+// Each run leaves a table behind; they do not become many.
+func TestManyShortRuns(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 5 * tablesBeforeMerge {
+		j := openDir(t, dir, testOptions())
+		if n := j.st.(*badgerStore).db.Levels()[0].NumTables; n >= tablesBeforeMerge {
+			t.Errorf("%d tables after %d runs", n, i)
+		}
+		j.Append(Record{Event: Note})
+		closeNow(t, j)
+	}
+	if got := find(t, openDir(t, dir, testOptions()), Filter{}); len(got) != 5*tablesBeforeMerge {
+		t.Errorf("%d records", len(got))
+	}
+}
+
 // Readers, followers and writers, while old records are deleted and tables are
 // merged: all see a sequence without holes or repetition.
 func TestAllAtOnce(t *testing.T) {

@@ -55,7 +55,8 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithNumCompactors(0).
 		WithBaseTableSize(2 << 20).
 		WithBaseLevelSize(1 << 40).
-		WithNumLevelZeroTables(tablesBeforeMerge).
+		// Flatten does nothing before there are more than that.
+		WithNumLevelZeroTables(tablesBeforeMerge - 1).
 		WithNumLevelZeroTablesStall(64)
 }
 

@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -76,7 +75,9 @@ func (s *badgerStore) open() error {
 	s.mu.Lock()
 	s.db = db
 	s.mu.Unlock()
-	return nil
+	// Each run leaves a table, however small. When there are very many, Badger
+	// waits until they are merged.
+	return s.merge(tablesBeforeMerge)
 }
 
 // openBadger opens a database, also after a crash.
@@ -178,48 +179,6 @@ func (s *badgerStore) write(pairs []pair) error {
 	return s.tend()
 }
 
-// tend looks after the files: the log that Badger may have begun, and the
-// tables of full ones.
-func (s *badgerStore) tend() error {
-	for {
-		next := s.memPath(s.mem + 1)
-		if _, err := os.Stat(next); err != nil {
-			break
-		}
-		s.mem++
-		s.newDir = true
-		if err := preallocate(next); err != nil {
-			// What was written is. The next write would meet the full disk,
-			// see room.
-			s.log.Debug("no room for the log", "file", next, "error", err)
-			s.sparse = true
-		}
-	}
-	if s.written < memTable/2 {
-		return nil
-	}
-	s.written = 0
-	return s.merge(tablesBeforeMerge)
-}
-
-// merge moves the tables of the first level to the last one, if there are at
-// least as many as that.
-func (s *badgerStore) merge(atLeast int) error {
-	if s.db.Levels()[0].NumTables < atLeast {
-		return nil
-	}
-	// When a table can't be created, a compaction of Badger ends as if it had
-	// been, and what was in it is gone.
-	if err := s.roomToMerge(); err != nil {
-		s.log.Debug("tables are not merged now", "error", err)
-		return nil
-	}
-	if err := guard(func() error { return s.db.Flatten(1) }); err != nil {
-		return s.failed(fmt.Errorf("merging tables: %w", err))
-	}
-	return nil
-}
-
 // scanBytes is how much a scan copies at a time. While it reads, it holds on
 // to tables; while it calls out, it holds nothing.
 const scanBytes = 256 << 10
@@ -288,68 +247,6 @@ func (s *badgerStore) read(at blockKey, end []byte, f func(blockKey, []byte) boo
 }
 
 var errNotOpen = errors.New("the database is not open after an error")
-
-func (s *badgerStore) drop(from, to blockKey) error {
-	if err := s.reopen(); err != nil {
-		return err
-	}
-	if err := s.roomToMerge(); err != nil {
-		return err
-	}
-	if err := guard(func() error { return s.db.DropPrefix(prefixes(from.seq, to.seq)...) }); err != nil {
-		return s.failed(fmt.Errorf("removing old records: %w", err))
-	}
-	if err := s.tend(); err != nil {
-		return err
-	}
-	// DropPrefix only logs that it could not.
-	left := false
-	_, err := s.read(from, to.bytes(), func(blockKey, []byte) bool { left = true; return false })
-	if err == nil && left {
-		err = errors.New("removing old records: some are left")
-	}
-	return err
-}
-
-// sync makes all that was written durable. [badger.DB.Sync] would sync only
-// the current log: not one that became full since, and not the directory that
-// it was created in. A log that has gone was written to a table, and synced.
-func (s *badgerStore) sync() error {
-	if err := s.reopen(); err != nil {
-		return err
-	}
-	logs, err := s.logs()
-	if err != nil {
-		return err
-	}
-	for _, n := range logs {
-		f, err := os.OpenFile(s.memPath(n), os.O_RDWR, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
-	}
-	if s.newDir {
-		if err := syncDir(s.opt.Dir); err != nil {
-			return err
-		}
-		s.newDir = false
-	}
-	return nil
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
 
 // close closes the database, which writes the current memory table to a table.
 // When the disk has no room for that, it is left as by a crash, in which

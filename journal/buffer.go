@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -218,7 +219,7 @@ func (b *buffer) take(max int) []*chunk {
 	defer b.mu.Unlock()
 	k := min(len(b.chunks), (max+chunkRecords-1)/chunkRecords)
 	b.writing = append(b.writing, b.chunks[:k]...)
-	b.chunks = append(b.chunks[:0], b.chunks[k:]...)
+	b.chunks = slices.Delete(b.chunks, 0, k) // which forgets them
 	for _, c := range b.writing {
 		b.nWriting += c.n
 	}

@@ -99,11 +99,10 @@ func salvage(dir string, st store) error {
 }
 
 func salvageFile(name string, st store) error {
-	data, unmap, err := mapFile(name)
+	data, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	defer unmap()
 	var pairs []pair
 	n := 0
 	flush := func() error {

@@ -13,7 +13,8 @@ import (
 // space for is then not an error of a call but a SIGBUS, which ends the daemon
 // with all its locks. So the journal does not write at all when the file system
 // has less free space than all that Badger could still do by itself would
-// take, with a reserve for others that fill the disk at the same time.
+// take, with a reserve for others that fill the disk at the same time. (What
+// can't be seen in this way is a quota of the user; root has none.)
 const (
 	// roomLog: the log of a memory table, with the transaction that fills it.
 	roomLog = memTable + memTable/4

@@ -17,17 +17,9 @@ const (
 	batchBytes = 256 << 10
 	// retryEvery is how often a disk is tried that refused a write.
 	retryEvery = 500 * time.Millisecond
-	// stallAfter is how long a write can take before the journal is unhealthy.
-	stallAfter = 3 * time.Second
 	// tendEvery is how often the writer looks for records that are too old.
 	tendEvery = time.Hour
 )
-
-// fault is why the journal is not healthy.
-type fault struct {
-	err   error
-	since time.Time
-}
 
 // barrier is a call of Sync that waits.
 type barrier struct{ done chan error }
@@ -36,6 +28,7 @@ type barrier struct{ done chan error }
 type writer struct {
 	*Journal
 	syncT, retryT, tendT *time.Timer
+	prs                  []pair // blocks to be written
 	// encoded: prs hold what the buffer calls writing. They stay the same over
 	// all tries to write them: what a failed try stored is written again.
 	encoded  bool
@@ -130,50 +123,6 @@ func (w *writer) work() error {
 		w.syncT.Stop()
 	}
 	return w.retain()
-}
-
-// do calls f, which may take long: then Healthy says so while it lasts.
-func (w *writer) do(f func() error) error {
-	w.faultMu.Lock()
-	w.busy = true
-	w.faultMu.Unlock()
-	w.stall.Reset(stallAfter)
-	defer func() {
-		w.stall.Stop()
-		w.faultMu.Lock()
-		w.busy = false
-		w.faultMu.Unlock()
-	}()
-	return f()
-}
-
-// stalled is called by the timer.
-func (w *writer) stalled() {
-	w.faultMu.Lock()
-	defer w.faultMu.Unlock()
-	if w.busy {
-		w.setFault(fmt.Errorf("the disk has not answered for %v", stallAfter))
-	}
-}
-
-// setFault makes Healthy say err. REQUIRES: faultMu held.
-func (w *writer) setFault(err error) {
-	f := &fault{err: fmt.Errorf("journal: %w", err), since: time.Now()}
-	if old := w.fault.Load(); old != nil {
-		f.since = old.since
-	} else {
-		w.log.Error("the journal can't be written; no new locks are granted until it can", "error", err)
-	}
-	w.fault.Store(f)
-}
-
-func (w *writer) healthy() {
-	w.faultMu.Lock()
-	f := w.fault.Swap(nil)
-	w.faultMu.Unlock()
-	if f != nil {
-		w.log.Info("the journal can be written again", "after", time.Since(f.since).Round(time.Millisecond))
-	}
 }
 
 // flush writes all that is buffered.
