@@ -38,7 +38,7 @@ func childAppend(args []string) error {
 // kill -9 at any moment: what Sync promised is there, nothing is missing in
 // between, and every request ends once.
 func TestKill(t *testing.T) {
-	cycles := 12
+	cycles := 6 * *long
 	if testing.Short() {
 		cycles = 3
 	}
