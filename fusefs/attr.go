@@ -143,6 +143,9 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 				return lockErrno(err, cancel)
 			}
 		}
+		if _, _, err := f.verifyName(n); err != nil {
+			return status(err) // truncate(2), too, looks again after ESTALE
+		}
 	}
 	a, st := f.enter(cancel, h, &in.InHeader)
 	if !st.Ok() {

@@ -3,7 +3,6 @@ package fusefs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +27,10 @@ import (
 // the test program again; test and child talk over a socket.
 
 const childEnv = "DMXFS_TEST_CHILD"
+
+// thisProgram can be run by other users, too, who cannot enter the directory
+// in which it was built.
+const thisProgram = "/proc/self/exe"
 
 func TestMain(m *testing.M) {
 	if conf := os.Getenv(childEnv); conf != "" {
@@ -93,7 +96,7 @@ func runChild(conf string) {
 	if err != nil {
 		fail(err)
 	}
-	ctl := &control{locker: newFakeLocker(), ended: make(chan error, 1), holds: make(map[string]chan struct{})}
+	ctl := &control{locker: newFakeLocker(), ended: make(chan error, 1)}
 	o := Options{
 		Root: root, MountPoint: c.Mount, Mount: mo, FileIDs: c.FileIDs, TTL: c.TTL, WriteThrough: c.WriteThrough,
 		LateWrite: ctl.lateWrite,
@@ -146,8 +149,6 @@ type control struct {
 	s      *Server
 	locker *fakeLocker
 	ended  chan error
-	holds  map[string]chan struct{}
-	late   chan LateWrite
 	lates  []LateWrite
 }
 
@@ -254,7 +255,7 @@ type testMount struct {
 // mount mounts a new directory.
 func mount(t testing.TB, edit ...func(*childConfig)) *testMount {
 	t.Helper()
-	base := t.TempDir()
+	base := tempDir(t)
 	c := childConfig{Root: filepath.Join(base, "back"), Mount: filepath.Join(base, "mnt")}
 	for _, e := range edit {
 		e(&c)
@@ -264,10 +265,21 @@ func mount(t testing.TB, edit ...func(*childConfig)) *testMount {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(base, 0o755); err != nil {
+	return mountConfig(t, c)
+}
+
+// tempDir is a directory that other users can enter.
+func tempDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dmxfs-test-")
+	if err != nil {
 		t.Fatal(err)
 	}
-	return mountConfig(t, c)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // needFuse skips a test where it cannot run.
@@ -307,7 +319,7 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
 	m := &testMount{t: t, dir: c.Mount, back: c.Root, exited: make(chan error, 1), stderr: new(strings.Builder)}
-	m.cmd = exec.Command(testProgram(t))
+	m.cmd = exec.Command(thisProgram)
 	m.cmd.Env = append(os.Environ(), childEnv+"="+string(conf))
 	m.cmd.ExtraFiles = []*os.File{theirs}
 	m.cmd.Stderr = m.stderr
@@ -332,15 +344,6 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.stderr)
 	}
 	return m, nil
-}
-
-// testProgram is this program. Children of other users must be able to run it.
-func testProgram(t testing.TB) string {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return exe
 }
 
 func (m *testMount) stop() {
@@ -428,5 +431,3 @@ func dropCapability(c uint) {
 		unix.Capset(&hdr, &caps[0])
 	}
 }
-
-var errNone = errors.New("no error")

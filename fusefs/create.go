@@ -19,31 +19,98 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 	if f.hidden(dir, name) {
 		return errHidden
 	}
+	f.abandonRetry(f.retries.take(in.Pid))
 	gen := f.refreshGen.Load()
 	mode := f.modeIn(dir, in.Mode, in.Umask)
+	for range createAttempts {
+		fd, err := f.createNew(in, dir, name, mode)
+		if err == unix.EEXIST && in.Flags&unix.O_EXCL == 0 {
+			st := f.openExisting(in, dir, name, gen, out)
+			if st == fuse.ENOENT {
+				continue
+			}
+			return st
+		}
+		if err != nil {
+			return status(err)
+		}
+		n, st, err := f.anchor(dir, name, fd)
+		if err != nil {
+			closeFD(fd)
+			return status(err)
+		}
+		f.keepSetGID(fd, mode, &st)
+		f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+		f.opened(n, fd, in, &out.OpenOut)
+		return fuse.OK
+	}
+	return errStale
+}
+
+// createAttempts is how often a file is made that another host makes first,
+// and removes before it can be opened.
+const createAttempts = 100
+
+func (f *fileSystem) createNew(in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
 	flags := int(in.Flags)&keptFlags | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd := -1
-	err := f.withRoom(func() error {
+	err = f.withRoom(func() error {
 		return f.create(&in.InHeader, func() (err error) {
 			fd, err = unix.Openat(dir.fd, name, flags, mode)
 			return err
 		})
 	})
-	if err == unix.EEXIST && in.Flags&unix.O_EXCL == 0 {
-		// Another host was faster. The kernel has to find the file and open
-		// it as one that exists: with a look at its permissions, and with a
-		// wait for its lock that leaves the directory alone.
+	return fd, err
+}
+
+// openExisting opens the file that another host has made since the kernel was
+// told that there is none. The kernel does not look at permissions any more,
+// so it is opened with those of the program. Whatever is not a plain case gets
+// ESTALE: the kernel looks up the path again, finds the file, and opens it as
+// any other one.
+func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen uint64, out *fuse.CreateOut) fuse.Status {
+	var st unix.Stat_t
+	if err := unix.Fstat(dir.fd, &st); err != nil || st.Mode&unix.S_ISVTX != 0 {
+		return errStale // sysctl fs.protected_regular
+	}
+	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 {
+		return errStale // what the lock says has to be known now
+	}
+	err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return status(err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return errStale
 	}
-	if err != nil {
-		return status(err)
+	fd := -1
+	open := func() (err error) {
+		// O_NONBLOCK in case it is a fifo by now.
+		flags := int(in.Flags)&keptFlags | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
+		fd, err = unix.Openat(dir.fd, name, flags, 0)
+		return err
 	}
-	n, st, err := f.anchor(dir, name, fd)
+	if f.differs(&in.InHeader) {
+		err = f.as(&in.InHeader, withGroups, open)
+	} else {
+		err = retryEINTR(open)
+	}
+	if err == unix.ENOENT {
+		return fuse.ENOENT
+	}
 	if err != nil {
+		return errStale
+	}
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 		closeFD(fd)
-		return status(err)
+		return errStale
 	}
-	f.keepSetGID(fd, mode, &st)
+	n := f.tree.seen(dir, name, &st)
+	if n == nil {
+		if n, st, err = f.anchor(dir, name, fd); err != nil {
+			closeFD(fd)
+			return status(err)
+		}
+	}
 	f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
 	f.opened(n, fd, in, &out.OpenOut)
 	return fuse.OK

@@ -39,12 +39,12 @@ func ownCredentials() credentials {
 // supplementary groups; then the call is made once more with those, and with
 // the daemon's capabilities.
 func (f *fileSystem) create(in *fuse.InHeader, call func() error) error {
-	if !f.self.changes || in.Uid == f.self.uid && in.Gid == f.self.gid {
+	if !f.differs(in) {
 		return retryEINTR(call)
 	}
-	err := f.as(in, false, call)
+	err := f.as(in, idsOnly, call)
 	if err == unix.EACCES || err == unix.EPERM {
-		err = f.as(in, true, call)
+		err = f.as(in, capable, call)
 	}
 	return err
 }
@@ -54,25 +54,36 @@ func (f *fileSystem) create(in *fuse.InHeader, call func() error) error {
 // of its clients for nobody, but it believes them about everybody else.
 func (f *fileSystem) allowed(in *fuse.InHeader, call func() error) error {
 	err := retryEINTR(call)
-	if err != unix.EACCES && err != unix.EPERM || !f.storage.Remote || !f.self.changes {
+	if err != unix.EACCES && err != unix.EPERM || !f.storage.Remote || !f.differs(in) {
 		return err
 	}
-	if in.Uid == f.self.uid && in.Gid == f.self.gid {
-		return err
-	}
-	return f.as(in, true, call)
+	return f.as(in, capable, call)
 }
 
-// as runs call with the IDs of the program, and with full its groups and the
-// capabilities of the daemon. Linux keeps all of these per thread.
-func (f *fileSystem) as(in *fuse.InHeader, full bool, call func() error) error {
+// differs reports whether the daemon can act as the program that asks, and is
+// not the same user already.
+func (f *fileSystem) differs(in *fuse.InHeader) bool {
+	return f.self.changes && (in.Uid != f.self.uid || in.Gid != f.self.gid)
+}
+
+// identity is how much of a program's identity a call is made with.
+type identity int
+
+const (
+	idsOnly    identity = iota // its user and group
+	withGroups                 // and its supplementary groups: no more and no less than it may do
+	capable                    // the same with the capabilities of the daemon
+)
+
+// as runs call as the program that asks. Linux keeps all of this per thread.
+func (f *fileSystem) as(in *fuse.InHeader, who identity, call func() error) error {
 	var groups []int
-	if full {
+	if who >= withGroups {
 		groups = f.groupsOf(in.Pid)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if full {
+	if who >= withGroups {
 		if err := setGroups(groups); err != nil {
 			return err
 		}
@@ -82,7 +93,7 @@ func (f *fileSystem) as(in *fuse.InHeader, full bool, call func() error) error {
 	if !setFSIDs(in.Uid, in.Gid) {
 		return unix.EOVERFLOW // an ID that does not exist for the daemon
 	}
-	if full {
+	if who == capable {
 		raiseCapabilities()
 	}
 	return retryEINTR(call)

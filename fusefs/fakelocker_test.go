@@ -17,6 +17,7 @@ type fakeLocker struct {
 	// stale: the other node has had a lock to write since this node's last
 	// grant.
 	stale     map[locks.Key]bool
+	ends      map[locks.HandleID]int // how often UnlockHandle was called
 	token     locks.Token
 	tenure    locks.Tenure
 	suspended bool
@@ -47,6 +48,7 @@ func newFakeLocker() *fakeLocker {
 		held:    make(map[locks.Key][]fakeLock),
 		wanted:  make(map[locks.Key]int),
 		stale:   make(map[locks.Key]bool),
+		ends:    make(map[locks.HandleID]int),
 		tenure:  1,
 	}
 }
@@ -106,7 +108,7 @@ func (l *fakeLocker) clear(k locks.Key, rg locks.Range, match func(fakeLock) boo
 func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
 	l.mu.Lock()
 	l.note("lock %v owner=%s h=%d %v %v try=%v path=%s", r.Key, l.ownerName(r), r.Handle, r.Mode, r.Range, r.Try, r.Path)
-	withdrawn := false
+	withdrawn, ends := false, l.ends[r.Handle]
 	for {
 		if c := l.conflict(r.Key, r.Owner, false, r.Mode, r.Range); c == nil && !l.suspended {
 			break
@@ -122,7 +124,7 @@ func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 			withdrawn = true
 		}
 		l.mu.Lock()
-		if withdrawn {
+		if withdrawn || ends != l.ends[r.Handle] {
 			l.note("withdrawn %v h=%d", r.Key, r.Handle)
 			l.mu.Unlock()
 			return locks.Grant{}, locks.ErrInterrupted
@@ -168,6 +170,7 @@ func (l *fakeLocker) UnlockHandle(k locks.Key, h locks.HandleID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note("unlockhandle %v h=%d", k, h)
+	l.ends[h]++
 	l.clear(k, locks.Whole, func(x fakeLock) bool { return x.handle == h && x.remote == 0 })
 }
 

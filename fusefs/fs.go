@@ -38,6 +38,7 @@ type fileSystem struct {
 	procs   *processes
 	handles registry[handle]
 	dirs    registry[dirHandle]
+	retries retries
 	lastID  atomic.Uint64 // the newest handle
 
 	unprotectedMu sync.Mutex

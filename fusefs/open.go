@@ -18,25 +18,43 @@ const keptFlags = unix.O_ACCMODE | unix.O_DIRECT | unix.O_SYNC | unix.O_DSYNC | 
 // First the open lock, then the file: what it is called may lead elsewhere
 // when the lock is granted, because the last holder has put another file in
 // its place. Then the answer is ESTALE, upon which the kernel looks up the
-// path again, once.
+// path again, once; see retry.
 func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	n := f.tree.get(in.NodeId)
 	if n == nil {
 		return errStale
 	}
 	truncate := in.Flags&unix.O_TRUNC != 0
-	h := f.newHandle(n, in.Flags, truncate, &in.InHeader)
-	joins := h.n.holds()
-	if h.open.state == openWaiting {
-		f.attach(h, openWaiting)
-		if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0); err != nil {
-			f.detach(h)
-			return lockErrno(err, cancel)
+	joins := n.holds()
+	again := f.retries.take(in.Pid)
+	h := again.lockedFor(n)
+	if h == nil {
+		f.abandonRetry(again)
+		h = f.newHandle(n, in.Flags, truncate, &in.InHeader)
+		f.attach(h, h.open.state)
+		if h.open.state == openWaiting {
+			if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0); err != nil {
+				f.detach(h)
+				return lockErrno(err, cancel)
+			}
 		}
-	} else {
-		f.attach(h, openNone)
 	}
-	st, err := f.openBacking(h, &in.InHeader)
+	st, moved, err := f.verifyName(n)
+	if err == unix.ESTALE && again != nil {
+		// There is no third attempt. The name led here when the kernel asked
+		// for the second time, in the course of the same open(2): as if the
+		// file had been removed just after that.
+		err = unix.Fstat(n.fd, &st)
+	}
+	if err == unix.ESTALE {
+		if st := f.lookAhead(cancel, h, moved, in); !st.Ok() {
+			f.abandon(h)
+			return st
+		}
+	}
+	if err == nil {
+		err = f.openBacking(h, &in.InHeader)
+	}
 	if err != nil {
 		f.abandon(h)
 		return status(err)
@@ -137,35 +155,29 @@ func (n *node) holds() bool {
 	return n.states[openHeld] > 0
 }
 
-// openBacking opens the file of h, if the name that the kernel used still
-// leads to it.
-func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) (st unix.Stat_t, err error) {
-	if st, err = f.verifyName(h.n); err != nil {
-		return st, err
-	}
+// openBacking opens the file of h on the storage.
+func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 	fd := -1
-	err = f.allowed(in, func() (err error) {
+	err := f.allowed(in, func() (err error) {
 		fd, err = f.openNode(h.n, h.flags)
 		return err
 	})
-	if err != nil {
-		return st, err
-	}
 	h.mu.Lock()
 	h.fd = fd
 	h.mu.Unlock()
-	return st, nil
+	return err
 }
 
 // verifyName answers ESTALE if a name of n does not lead to it any more: the
 // kernel may have come by that one. It keeps names for a while, and meanwhile
 // another host may have removed the file or put another one in its place. The
 // name is forgotten then, so that a file which is reached without a name (by
-// /proc/PID/fd, say) is refused once at most.
-func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, err error) {
+// /proc/PID/fd, say) is refused once at most. If it is clear which name the
+// kernel came by, it is in moved.
+func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, moved []dirName, err error) {
 	l, more, ok := f.tree.nameOf(n)
 	if !ok {
-		return st, unix.Fstat(n.fd, &st)
+		return st, nil, unix.Fstat(n.fd, &st)
 	}
 	names := []dirName{l}
 	if more {
@@ -178,6 +190,7 @@ func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, err error) {
 		switch {
 		case e == unix.ENOENT || e == nil && keyOf(&at) != n.key:
 			f.tree.unname(n, l)
+			moved = append(moved, l)
 			err = unix.ESTALE
 		case e != nil && e != unix.EACCES:
 			err = e
@@ -189,7 +202,7 @@ func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, err error) {
 	if err == nil && st.Ino == 0 { // the daemon may not look there
 		err = unix.Fstat(n.fd, &st)
 	}
-	return st, err
+	return st, moved, err
 }
 
 // openNode opens the file of n anew.

@@ -51,18 +51,18 @@ func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool) err
 	req.Try = try
 	g, err := f.locker.Lock(cancel, &req)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.open.state != openWaiting {
-		// Given up meanwhile, because its process began to lock for itself.
-		if err == nil {
-			f.locker.UnlockHandle(req.Key, req.Handle)
-		}
-		return nil
+	wanted := h.open.state == openWaiting
+	if wanted && err == nil {
+		f.granted(h, g)
 	}
-	if err != nil {
+	h.mu.Unlock()
+	if wanted {
 		return err
 	}
-	f.granted(h, g)
+	// Given up meanwhile, because its process began to lock for itself.
+	if err == nil {
+		f.locker.UnlockHandle(req.Key, req.Handle)
+	}
 	return nil
 }
 
@@ -83,21 +83,20 @@ func (f *fileSystem) lockLater(h *handle) *acquisition {
 		req := h.open.req
 		g, err := f.locker.Lock(a.cancel, &req)
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		defer close(a.done)
-		if h.open.wait != a { // closed, or given up
-			if err == nil {
-				f.locker.UnlockHandle(req.Key, req.Handle)
+		wanted := h.open.wait == a
+		if wanted {
+			h.open.wait = nil
+			if a.err = err; err == nil {
+				f.granted(h, g)
+			} else {
+				f.setState(h, openIdle)
 			}
-			return
 		}
-		h.open.wait = nil
-		if err != nil {
-			a.err = err
-			f.setState(h, openIdle)
-			return
+		h.mu.Unlock()
+		close(a.done)
+		if !wanted && err == nil { // closed, or given up
+			f.locker.UnlockHandle(req.Key, req.Handle)
 		}
-		f.granted(h, g)
 	})
 	return a
 }

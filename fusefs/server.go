@@ -203,6 +203,9 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 
 	stop()
 	cancel()
+	for _, r := range f.retries.old(f.now() + 2*retryAge) {
+		f.abandonRetry(r)
+	}
 	// Nobody will close what is open now.
 	for _, h := range f.handles.all() {
 		f.Release(nil, &fuse.ReleaseIn{Fh: h.id})
@@ -222,6 +225,9 @@ func (f *fileSystem) keepYielding(ctx context.Context) {
 			return
 		case <-t.C:
 			f.giveWay()
+			for _, r := range f.retries.old(f.now()) {
+				f.abandonRetry(r)
+			}
 		}
 	}
 }

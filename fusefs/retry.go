@@ -1,0 +1,148 @@
+package fusefs
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// retry is what is remembered of an open(2) that was answered with ESTALE,
+// until the kernel comes again: the thread is still in that call, so the next
+// OPEN or CREATE it makes is the second attempt. There is no third one: the
+// program would see ESTALE, so the second attempt takes what it gets.
+//
+// Where files are replaced by rename(2) all the time, and several hosts wait
+// to open them, what it gets could be a file that was replaced again while it
+// waited for the lock. Therefore the lock is taken already at the first
+// attempt, again and again until the name leads to the file that is locked.
+type retry struct {
+	h  *handle // with the open lock that the second attempt needs; or nil
+	at int64   // on the server's clock
+}
+
+// retryAge is after how many milliseconds a second attempt does not come any
+// more: the path ended elsewhere this time.
+const retryAge = 2000
+
+type retries struct {
+	some atomic.Int32 // how many there are
+
+	mu   sync.Mutex
+	byID map[uint32]*retry // by thread
+}
+
+func (r *retries) put(tid uint32, x *retry) (old *retry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byID == nil {
+		r.byID = make(map[uint32]*retry)
+	}
+	old = r.byID[tid]
+	r.byID[tid] = x
+	r.some.Store(int32(len(r.byID)))
+	return old
+}
+
+// take is the first attempt of which this may be the second, or nil.
+func (r *retries) take(tid uint32) *retry {
+	if r.some.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x := r.byID[tid]
+	delete(r.byID, tid)
+	r.some.Store(int32(len(r.byID)))
+	return x
+}
+
+// old takes those that are not waited for any more.
+func (r *retries) old(now int64) (xs []*retry) {
+	if r.some.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for tid, x := range r.byID {
+		if now-x.at > retryAge {
+			xs = append(xs, x)
+			delete(r.byID, tid)
+		}
+	}
+	r.some.Store(int32(len(r.byID)))
+	return xs
+}
+
+// lockedFor is the handle of n for which the lock is held, or nil.
+func (x *retry) lockedFor(n *node) *handle {
+	if x == nil || x.h == nil || x.h.n != n {
+		return nil
+	}
+	return x.h
+}
+
+// abandonRetry gives up a lock that nobody came for.
+func (f *fileSystem) abandonRetry(x *retry) {
+	if x != nil && x.h != nil {
+		f.abandon(x.h)
+	}
+}
+
+// lookAhead prepares the second attempt of an open(2) that found that its name
+// has moved on. h is the handle of the first one, which is still attached.
+func (f *fileSystem) lookAhead(cancel <-chan struct{}, h *handle, moved []dirName, in *fuse.OpenIn) fuse.Status {
+	x := &retry{}
+	if h.holds.Load() && len(moved) == 1 && in.Flags&unix.O_NONBLOCK == 0 {
+		// Nothing is locked twice: what h holds is a file that is gone.
+		f.giveUp(h)
+		next, err := f.lockWhereItLeads(cancel, moved[0], in)
+		if err != nil {
+			return lockErrno(err, cancel)
+		}
+		x.h = next
+	}
+	x.at = f.now()
+	f.abandonRetry(f.retries.put(in.Pid, x))
+	return fuse.OK
+}
+
+// lockWhereItLeads locks the file that a name leads to, until it still does so
+// when the lock is granted. The handle is nil when the name leads to no
+// regular file, or to one that needs no lock.
+func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fuse.OpenIn) (*handle, error) {
+	if len(f.tree.pinned([]*node{l.dir}, nil)) == 0 {
+		return nil, nil
+	}
+	defer f.tree.unpin(l.dir)
+	for {
+		n, _, err := f.find(&in.InHeader, l.dir, l.name)
+		if err != nil {
+			return nil, nil // the second attempt will find out
+		}
+		h := f.newHandle(n, in.Flags, in.Flags&unix.O_TRUNC != 0, &in.InHeader)
+		if !n.isRegular() || h.open.state != openWaiting {
+			f.tree.forget(n.id, 1)
+			return nil, nil
+		}
+		f.attach(h, openWaiting) // which pins n
+		f.tree.forget(n.id, 1)   // the kernel was not told
+		if err := f.lockOpened(cancel, h, false); err != nil {
+			f.detach(h)
+			if err == locks.ErrInterrupted || closed(cancel) {
+				return nil, err
+			}
+			return nil, nil // the second attempt will get the same error
+		}
+		var st unix.Stat_t
+		err = unix.Fstatat(l.dir.fd, l.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil || keyOf(&st) == n.key {
+			return h, nil
+		}
+		f.abandon(h)
+		f.tree.unname(n, l)
+	}
+}
