@@ -1,6 +1,8 @@
 package fusefs
 
 import (
+	"slices"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -154,7 +156,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 	defer a.end()
 	path := fdPath(n.fd)
 	if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
-		if err := dropSetIDAt(f.fds, itoa(n.fd)); err != nil {
+		if err := f.dropSetIDOf(&in.InHeader, n); err != nil {
 			return status(err)
 		}
 	}
@@ -168,34 +170,41 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 // dropSetID clears the bits of a file's mode that must not survive a change of
 // its content by a program without CAP_FSETID. The daemon has that capability,
 // so the storage does not do it. (Capabilities of the file it does remove.)
-func dropSetID(fd int) error {
+func (f *fileSystem) dropSetID(in *fuse.InHeader, fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if m := withoutSetID(st.Mode); m != st.Mode {
+	if m := f.withoutSetID(in, &st); m != st.Mode {
 		return unix.Fchmod(fd, m&07777)
 	}
 	return nil
 }
 
-func dropSetIDAt(dir int, name string) error {
+// dropSetIDOf is the same for a node that is not open.
+func (f *fileSystem) dropSetIDOf(in *fuse.InHeader, n *node) error {
 	var st unix.Stat_t
-	if err := unix.Fstatat(dir, name, &st, 0); err != nil {
+	if err := unix.Fstat(n.fd, &st); err != nil {
 		return err
 	}
-	if m := withoutSetID(st.Mode); m != st.Mode {
-		return unix.Fchmodat(dir, name, m&07777, 0)
+	if m := f.withoutSetID(in, &st); m != st.Mode {
+		return unix.Fchmodat(f.fds, itoa(n.fd), m&07777, 0)
 	}
 	return nil
 }
 
-// withoutSetID is a mode after a write: setgid without execution by the group
-// means something else and stays.
-func withoutSetID(mode uint32) uint32 {
-	mode &^= unix.S_ISUID
-	if mode&unix.S_IXGRP != 0 {
+// withoutSetID is the mode of a file after a write. Without permission to
+// execute for the group, setgid does not mean execution, and a member of the
+// group may leave it.
+func (f *fileSystem) withoutSetID(in *fuse.InHeader, st *unix.Stat_t) uint32 {
+	mode := st.Mode &^ unix.S_ISUID
+	if mode&unix.S_ISGID != 0 && (mode&unix.S_IXGRP != 0 || !f.inGroup(in, st.Gid)) {
 		mode &^= unix.S_ISGID
 	}
 	return mode
+}
+
+// inGroup reports whether the program that asks is in a group.
+func (f *fileSystem) inGroup(in *fuse.InHeader, gid uint32) bool {
+	return in.Gid == gid || slices.Contains(f.groupsOf(in.Pid), int(gid))
 }

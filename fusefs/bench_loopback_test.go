@@ -2,8 +2,12 @@ package fusefs
 
 import (
 	"net"
+	"net/rpc"
 
 	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // nullLocker grants everything at once.
@@ -22,4 +26,34 @@ func (nullLocker) Test(<-chan struct{}, *locks.Request) (*locks.Conflict, error)
 	return nil, nil
 }
 
-func runLoopback(c childConfig, sock net.Conn, fail func(error)) {}
+// loopbackControl answers the call by which a test sees that the child serves.
+type loopbackControl struct{}
+
+func (loopbackControl) Counts(None, *Counts) error { return nil }
+
+// runLoopback serves go-fuse's own loopback, with the options of its example
+// program: to compare with, and as a storage.
+func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
+	root, err := fs.NewLoopbackRoot(c.Root)
+	if err != nil {
+		fail(err)
+	}
+	server, err := fs.Mount(c.Mount, root, &fs.Options{
+		AttrTimeout: &c.LoopbackTTL, EntryTimeout: &c.LoopbackTTL, NullPermissions: true,
+		MountOptions: fuse.MountOptions{
+			AllowOther: true, Options: []string{"default_permissions"}, EnableLocks: true,
+			DirectMountStrict: true, FsName: c.Root, Name: "loopback",
+		},
+	})
+	if err != nil {
+		fail(err)
+	}
+	rs := rpc.NewServer()
+	if err := rs.RegisterName("Child", loopbackControl{}); err != nil {
+		fail(err)
+	}
+	rs.ServeConn(sock)
+	if err := server.Unmount(); err != nil {
+		fail(err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"dmxfs/locks"
 
@@ -56,6 +57,7 @@ type childConfig struct {
 	// Caching: treat the storage as one whose client caches.
 	Caching      bool
 	Remote       bool
+	Powerless    bool // the daemon has no rights beyond its own on files
 	WriteThrough bool
 	NullLocker   bool // for benchmarks
 	Loopback     bool // go-fuse's own loopback instead
@@ -127,6 +129,10 @@ func runChild(conf string) {
 	}
 	if c.NoExpire {
 		s.fs.entryTTL = 0
+	}
+	if c.Powerless {
+		// Threads that are started from now on, which is all that serve.
+		dropFromAllThreads(unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER)
 	}
 	ctl.s = s
 	ctl.locker.coherence = s
@@ -420,6 +426,20 @@ func await(t testing.TB, what string, cond func() bool) {
 			t.Fatalf("in vain waited until %s", what)
 		}
 	}
+}
+
+// dropFromAllThreads takes capabilities from the process.
+func dropFromAllThreads(cs ...uint) {
+	var caps [2]unix.CapUserData
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	if unix.Capget(&hdr, &caps[0]) != nil {
+		return
+	}
+	for _, c := range cs {
+		caps[c/32].Permitted &^= 1 << (c % 32)
+		caps[c/32].Effective &^= 1 << (c % 32)
+	}
+	syscall.AllThreadsSyscall(syscall.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&caps[0])), 0)
 }
 
 func dropCapability(c uint) {

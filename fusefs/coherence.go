@@ -10,18 +10,21 @@ import (
 )
 
 // Flush puts on the storage what programs of this host have written to the
-// file of k and to every other file that they keep open without an open lock:
-// the lock of k may be what protects those (a lock file beside a data file).
-// It is called before another node may see or change the file, while this
-// node still has the lock. It waits for the storage; while the node is
-// suspended it may wait for the end of that.
+// file of k; and if k is of an explicit class, to every other file that they
+// keep open without an open lock: the lock of k may be what protects those (a
+// lock file beside a data file). It is called before another node may see or
+// change the file, while this node still has the lock. It waits for the
+// storage; while the node is suspended it may wait for the end of that.
+//
+// Pages of a file that may be mapped for writing are dropped with it, since
+// the kernel can be made to write them out only so.
 func (s *Server) Flush(k locks.Key) error { return s.fs.flush(k) }
 
-// Refresh makes sure that the next access to the file of k, and to every other
-// file that is open without an open lock, sees what other nodes have written.
-// It is called before a lock is granted that another node had meanwhile. It may
-// be called from within [Locker.Lock], and from anywhere else but a method of
-// Locker that never waits.
+// Refresh makes sure that the next access to the file of k, and for an
+// explicit class to every other file that is open without an open lock, sees
+// what other nodes have written. It is called before a lock is granted that
+// another node had meanwhile. It may be called from within [Locker.Lock], and
+// from anywhere else but a method of Locker that never waits.
 func (s *Server) Refresh(k locks.Key) error { return s.fs.refresh(k) }
 
 // Expelled is called when this node has lost all its locks: handles that were
@@ -29,9 +32,14 @@ func (s *Server) Refresh(k locks.Key) error { return s.fs.refresh(k) }
 func (s *Server) Expelled() { s.fs.expelled() }
 
 // concerned are the files to which a lock of k may matter, each once and
-// pinned: the file itself, and those that are open without an open lock.
+// pinned: the file itself, and those that are open without an open lock if k
+// is explicit. (An open lock protects the file that it is on: whoever uses one
+// has one on every file that it opens.)
 func (f *fileSystem) concerned(k locks.Key) (own, others []*node) {
 	own = f.tree.ofFile(k.File)
+	if k.Class == locks.Open {
+		return own, nil
+	}
 	f.unprotectedMu.Lock()
 	for n := range f.unprotected {
 		others = append(others, n)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -57,11 +58,16 @@ func startProgram(t testing.TB, dir string, cred *syscall.Credential, files ...*
 	return p
 }
 
-// end lets it run out.
+// end lets it run out, or kills it if it does not.
 func (p *testProgram) end() {
-	if p.cmd.ProcessState == nil {
-		p.in.Close()
-		p.cmd.Wait()
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	p.in.Close()
+	timer := time.AfterFunc(5*time.Second, func() { p.cmd.Process.Kill() })
+	p.cmd.Wait()
+	if !timer.Stop() {
+		p.t.Error("a helper was stuck in a call")
 	}
 }
 
@@ -112,13 +118,17 @@ func (p *testProgram) open(name, how string) int {
 	return fd
 }
 
-// sleeping waits until the helper waits in a system call.
+// sleeping waits until the helper waits for the file system.
 func (p *testProgram) sleeping() {
 	p.t.Helper()
-	await(p.t, "the helper sleeps", func() bool {
-		// A wait for an answer of a file system server.
+	await(p.t, "the helper waits for the file system", func() bool {
 		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.cmd.Process.Pid))
-		return strings.Contains(string(b), "request_wait_answer") || strings.Contains(string(b), "fuse")
+		for _, where := range []string{"request_wait_answer", "fuse_", "folio_wait"} {
+			if strings.Contains(string(b), where) {
+				return true
+			}
+		}
+		return false
 	})
 }
 

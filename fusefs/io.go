@@ -19,6 +19,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 		return nil, st
 	}
 	h.n.cached.Store(true)
+	f.stats.Reads.Add(1)
 	n, err := pread(h.fd, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
 	a.end()
 	if err != nil {
@@ -72,7 +73,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	f.wrote(h.n)
 	var err error
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-		err = dropSetID(h.fd)
+		err = f.dropSetID(&in.InHeader, h.fd)
 	}
 	if err == nil {
 		n, err = pwrite(h.fd, b, off, !back && in.Flags&unix.O_APPEND != 0)
@@ -172,7 +173,7 @@ func (f *fileSystem) dropSetIDFor(in *fuse.InHeader, fd int) error {
 	if in.Uid == 0 || !f.self.changes {
 		return nil
 	}
-	return dropSetID(fd)
+	return f.dropSetID(in, fd)
 }
 
 // maxCopy keeps the answer to COPY_FILE_RANGE within its 32 bits.

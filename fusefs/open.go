@@ -152,7 +152,15 @@ func (f *fileSystem) abandon(h *handle) {
 func (n *node) holds() bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
-	return n.states[openHeld] > 0
+	if n.states[openHeld] == 0 {
+		return false
+	}
+	for h := range n.handles {
+		if h.holds.Load() && !h.lost.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // openBacking opens the file of h on the storage.
@@ -228,7 +236,7 @@ func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.
 	}
 	defer a.end()
 	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
-		if err := dropSetID(h.fd); err != nil {
+		if err := f.dropSetID(&in.InHeader, h.fd); err != nil {
 			return status(err)
 		}
 	}
