@@ -42,6 +42,12 @@ func TestMain(m *testing.M) {
 		runHelper(cmd)
 		return
 	}
+	if device := os.Getenv(namespaceEnv); device != "" {
+		if err := enterNamespace(device); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(m.Run())
 }
 

@@ -43,9 +43,11 @@ func newMount(o *Options) (m mountpoint, dev int, err error) {
 	if err == unix.EPERM { // not root, or root of a container that has only the helper
 		m.helper = true
 		dev, err = mountByHelper(path, o)
+	} else {
+		err = mountError(path, err)
 	}
 	if err != nil {
-		return m, -1, mountError(path, err)
+		return m, -1, err
 	}
 	if m.id, err = mountID(path); err != nil {
 		unix.Close(dev)

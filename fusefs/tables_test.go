@@ -1,0 +1,313 @@
+package fusefs
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+func TestLockErrno(t *testing.T) {
+	open := make(chan struct{})
+	wrapped := func(err error) error { return fmt.Errorf("key open:i7: %w", err) }
+	for _, c := range []struct {
+		err    error
+		cancel <-chan struct{}
+		want   unix.Errno
+	}{
+		{nil, open, 0},
+		{locks.ErrWouldBlock, open, unix.EAGAIN},
+		{locks.ErrInterrupted, closedChan, unix.EINTR},
+		{locks.ErrInterrupted, open, unix.EIO}, // the kernel did not ask for it
+		{locks.ErrInterrupted, nil, unix.EIO},
+		{locks.ErrTimeout, open, unix.ETIMEDOUT},
+		{locks.ErrDeadlock, open, unix.EDEADLK},
+		{locks.ErrUnavailable, open, unix.ENOLCK},
+		{locks.ErrLost, open, unix.EIO},
+		{locks.ErrLost, closedChan, unix.EIO},
+		{fmt.Errorf("anything"), open, unix.EIO},
+	} {
+		err := c.err
+		if err != nil {
+			err = wrapped(err)
+		}
+		if got := lockErrno(err, c.cancel); got != fuse.Status(c.want) {
+			t.Errorf("%v: %v, want %v", c.err, got, c.want)
+		}
+	}
+}
+
+func TestStatusIsWhatTheKernelTakes(t *testing.T) {
+	for errno := range 5000 {
+		st := status(unix.Errno(errno))
+		if st < 0 || st >= maxErrno || st == fuse.ENOSYS || st == fuse.EINTR {
+			t.Errorf("errno %d becomes %v", errno, st)
+		}
+		if ordinary := errno > 0 && errno < 134; ordinary && st != fuse.Status(errno) &&
+			errno != int(unix.ENOSYS) && errno != int(unix.EINTR) {
+			t.Errorf("errno %d becomes %v", errno, st)
+		}
+	}
+	if st := status(fmt.Errorf("wrapped: %w", unix.ENOSPC)); st != fuse.Status(unix.ENOSPC) {
+		t.Error(st)
+	}
+	if st := status(fmt.Errorf("no number")); st != fuse.EIO {
+		t.Error(st)
+	}
+	if status(nil) != fuse.OK {
+		t.Error("nil is an error")
+	}
+}
+
+func TestParseMountOptions(t *testing.T) {
+	for _, c := range []struct {
+		in    string
+		flags uintptr
+		words string
+		other MountOptions
+	}{
+		{"", unix.MS_NOSUID | unix.MS_NODEV, "", MountOptions{}},
+		{"ro,noatime", unix.MS_RDONLY | unix.MS_NOATIME | unix.MS_NOSUID | unix.MS_NODEV, "noatime ro", MountOptions{}},
+		{"ro,rw", unix.MS_NOSUID | unix.MS_NODEV, "rw", MountOptions{}},
+		{"suid,dev,noexec", unix.MS_NOEXEC, "dev noexec suid", MountOptions{}},
+		{"defaults,_netdev,nofail,x-systemd.automount,x-foo=bar,noauto,user,comment=hi,default_permissions",
+			unix.MS_NOSUID | unix.MS_NODEV, "", MountOptions{}},
+		{"allow_other,fsname=a=b,subtype=x", unix.MS_NOSUID | unix.MS_NODEV, "",
+			MountOptions{AllowOther: true, Source: "a=b", Subtype: "x"}},
+		{`context="system_u:object_r:t:s0:c1,c2",max_read=65536`, unix.MS_NOSUID | unix.MS_NODEV,
+			`context="system_u:object_r:t:s0:c1,c2" max_read=65536`, MountOptions{}},
+	} {
+		m, err := ParseMountOptions([]string{c.in})
+		if err != nil {
+			t.Errorf("%s: %v", c.in, err)
+			continue
+		}
+		words := slices.DeleteFunc(m.words(), func(w string) bool { return w == "" })
+		if m.flags() != c.flags || strings.Join(words, " ") != c.words ||
+			m.AllowOther != c.other.AllowOther || m.Source != c.other.Source || m.Subtype != c.other.Subtype {
+			t.Errorf("%s: flags %#x words %q %+v", c.in, m.flags(), words, m)
+		}
+	}
+	m, err := ParseMountOptions([]string{"ro", "noatime,dev"})
+	if err != nil || !m.ReadOnly() || m.flags()&unix.MS_NODEV != 0 {
+		t.Errorf("%+v %v", m, err)
+	}
+	for in, want := range map[string]string{
+		"bogus":        `"bogus"`,
+		"uid=0":        `"uid=0"`,
+		"allow_root":   "allow_other",
+		"max_read":     "needs a value",
+		"max_read=":    "needs a value",
+		"max_read=1":   "4096",
+		"max_read=64k": "max_read=64k",
+		"fsname=":      "needs a value",
+		"comment":      `"comment"`,
+		"ro=1":         `"ro=1"`,
+	} {
+		if _, err := ParseMountOptions([]string{"rw", in}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", in, err)
+		}
+	}
+}
+
+func FuzzParseMountOptions(f *testing.F) {
+	f.Add("ro,context=\"a,b\",x-y")
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := ParseMountOptions([]string{s})
+		if err != nil {
+			return
+		}
+		// What fusermount3 is told means the same again.
+		again, err := ParseMountOptions(m.words())
+		if err != nil || again.flags() != m.flags() {
+			t.Errorf("%q: %q: %v", s, m.words(), err)
+		}
+	})
+}
+
+func TestStorageTable(t *testing.T) {
+	line := func(s string) mountInfo {
+		m, ok := parseMountInfo(s)
+		if !ok {
+			t.Fatalf("not understood: %s", s)
+		}
+		return m
+	}
+	for _, c := range []struct {
+		mount string
+		magic int64
+		want  Storage
+	}{
+		{"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext4 /dev/root rw", unix.EXT4_SUPER_MAGIC,
+			Storage{Type: "ext4", StableInodes: true}},
+		{"36 35 0:50 / /n rw shared:1 - nfs4 srv:/x rw,vers=4.2,nocto", unix.NFS_SUPER_MAGIC,
+			Storage{Type: "nfs4", StableInodes: true, ClientCache: true, Remote: true, ListingAge: time.Minute}},
+		{"36 35 0:50 / /n rw - nfs srv:/x rw,vers=3", unix.NFS_SUPER_MAGIC,
+			Storage{Type: "nfs", StableInodes: true, ClientCache: true, Remote: true}},
+		{"36 35 0:50 / /n rw - fuse.sshfs u@h: rw", unix.FUSE_SUPER_MAGIC,
+			Storage{Type: "fuse.sshfs", ClientCache: true, Remote: true, ListingAge: 20 * time.Second}},
+		{"36 35 0:50 / /n rw - fuse.glusterfs h:v rw", unix.FUSE_SUPER_MAGIC,
+			Storage{Type: "fuse.glusterfs", StableInodes: true, ClientCache: true, Remote: true}},
+		{"36 35 0:50 / /n rw - fuse.s3fs b rw", unix.FUSE_SUPER_MAGIC,
+			Storage{Type: "fuse.s3fs", ClientCache: true, Remote: true, ListingAge: time.Minute}},
+		{"36 35 0:50 / /n rw - ceph a:/ rw", 0x00c36400,
+			Storage{Type: "ceph", StableInodes: true, Remote: true}},
+		{"36 35 0:50 / /n rw - newfs a rw", 0x1234,
+			Storage{Type: "newfs", ClientCache: true, Remote: true, ListingAge: time.Minute}},
+	} {
+		if got := storageOf(line(c.mount), c.magic); got != c.want {
+			t.Errorf("%s: %+v", c.mount, got)
+		}
+	}
+	if got := storageOf(mountInfo{}, unix.BTRFS_SUPER_MAGIC); !got.StableInodes || got.Type != "btrfs" {
+		t.Errorf("a subvolume: %+v", got)
+	}
+	if got := storageOf(mountInfo{}, 0x1234); got.StableInodes || !got.ClientCache || got.Type != "0x1234" {
+		t.Errorf("unknown: %+v", got)
+	}
+	if m := line("36 35 98:1 / /x rw - ext4 d rw"); m.dev != unix.Mkdev(98, 1) {
+		t.Errorf("%+v", m)
+	}
+	for _, bad := range []string{"", "36 35", "36 35 98 / /x rw - ext4 d rw", "36 35 a:b / /x rw - ext4 d rw", "36 35 1:2 / /x rw"} {
+		if _, ok := parseMountInfo(bad); ok {
+			t.Errorf("accepted: %q", bad)
+		}
+	}
+	d, err := os.Open("/proc")
+	must(t, err)
+	defer d.Close()
+	s, err := StorageOf(int(d.Fd()))
+	if err != nil || s.Type != "proc" || s.StableInodes {
+		t.Errorf("/proc: %+v %v", s, err)
+	}
+}
+
+func newTestProcesses(t *testing.T) *processes {
+	t.Helper()
+	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(t, err)
+	ps := newProcesses(fd)
+	t.Cleanup(ps.close)
+	return ps
+}
+
+func TestThreadsShareAProcess(t *testing.T) {
+	ps := newTestProcesses(t)
+	me := ps.find(uint32(os.Getpid()))
+	if me == nil || me.pid != os.Getpid() {
+		t.Fatalf("%+v", me)
+	}
+	comm := strings.TrimSpace(readFile(t, "/proc/self/comm"))
+	if me.command() != comm {
+		t.Errorf("command %q, want %q", me.command(), comm)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		tid := uint32(syscall.Gettid())
+		for range 2 {
+			if p := ps.find(tid); p != me {
+				t.Errorf("thread %d of %d belongs to %+v", tid, me.pid, p)
+			}
+		}
+	}()
+	<-done
+	if p := ps.find(0); p != nil {
+		t.Errorf("no thread belongs to %+v", p)
+	}
+}
+
+func TestANumberIsNotTheProcess(t *testing.T) {
+	ps := newTestProcesses(t)
+	p := startProgram(t, "/", nil)
+	pid := uint32(p.cmd.Process.Pid)
+	first := ps.find(pid)
+	if first == nil || ps.find(pid) != first {
+		t.Fatal("not found again")
+	}
+	first.selfLocking.Store(true)
+	// The process ends, and the next one gets its number.
+	p.kill()
+	if got := ps.find(pid); got != nil {
+		t.Fatalf("found after its end: %+v", got)
+	}
+	second := takeNumber(t, int(pid))
+	if got := ps.find(uint32(second)); got == nil || got == first || got.selfLocking.Load() {
+		t.Errorf("the next process with this number: %+v", got)
+	}
+}
+
+// takeNumber starts processes until one gets a number that is free now, which
+// needs the right to say what the last one was.
+func takeNumber(t *testing.T, pid int) int {
+	t.Helper()
+	for range 100 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(fmt.Sprint(pid-1)), 0); err != nil {
+			t.Skip("the number of the next process can't be chosen:", err)
+		}
+		p := startProgram(t, "/", nil)
+		if p.cmd.Process.Pid == pid {
+			return pid
+		}
+		p.kill()
+	}
+	t.Skip("the number is taken by others again and again")
+	return 0
+}
+
+func TestDeadThreadsAreSwept(t *testing.T) {
+	ps := newTestProcesses(t)
+	ps.sweepAt = 4
+	me := ps.find(uint32(os.Getpid()))
+	for range 20 {
+		p := startProgram(t, "/", nil)
+		if ps.find(uint32(p.cmd.Process.Pid)) == nil {
+			t.Fatal("not found")
+		}
+		p.kill()
+		ps.sweepAt = 4
+	}
+	if n := len(ps.threads); n > 5 {
+		t.Errorf("%d threads are remembered", n)
+	}
+	if ps.find(uint32(os.Getpid())) != me {
+		t.Error("a living process was swept")
+	}
+	// If there are too many, those go about which there is nothing to know.
+	ps.most, ps.sweepAt = 2, 0
+	me.selfLocking.Store(true)
+	var alive []*testProgram
+	for range 5 {
+		p := startProgram(t, "/", nil)
+		ps.find(uint32(p.cmd.Process.Pid))
+		alive = append(alive, p)
+		ps.sweepAt = 0
+	}
+	if n := len(ps.threads); n > 3 {
+		t.Errorf("%d threads are remembered", n)
+	}
+	if ps.find(uint32(os.Getpid())) != me {
+		t.Error("a process was forgotten that locks for itself")
+	}
+}
+
+func BenchmarkFindProcess(b *testing.B) {
+	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(b, err)
+	ps := newProcesses(fd)
+	defer ps.close()
+	pid := uint32(os.Getpid())
+	for b.Loop() {
+		ps.find(pid)
+	}
+}
