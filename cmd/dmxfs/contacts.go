@@ -78,7 +78,7 @@ func (d *daemon) readRecords() {
 
 // tellAddrs tells the membership where this node can be reached now.
 func (d *daemon) tellAddrs(ctx context.Context) {
-	addrs, err := d.host.Own()
+	addrs, err := d.host.OwnAddrs()
 	if err != nil {
 		d.log.Warn("own addresses", "err", err)
 		return

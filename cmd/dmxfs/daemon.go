@@ -329,7 +329,7 @@ func (d *daemon) leave(nodeDone chan error) error {
 
 // join makes the membership, with the addresses that the host has now.
 func (d *daemon) join() error {
-	addrs, err := d.host.Own()
+	addrs, err := d.host.OwnAddrs()
 	if err != nil {
 		return fmt.Errorf("own addresses: %w", err)
 	}

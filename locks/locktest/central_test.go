@@ -371,9 +371,23 @@ func (m *server) Suspects(locks.Mode, locks.Range) []locks.NodeID {
 }
 
 func (m *server) Stamp(id locks.TicketID) locks.Stamp { return m.must(id, false).Stamp }
-func (m *server) Kept() locks.Ranges                  { return nil }
-func (m *server) Token() locks.Token                  { return m.token }
-func (m *server) Check() error                        { return nil }
+
+// Wanted is known to the server only.
+func (m *server) Wanted() bool {
+	if len(m.queue) == 0 {
+		return false
+	}
+	for _, t := range m.tickets {
+		if t.held {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *server) Kept() locks.Ranges { return nil }
+func (m *server) Token() locks.Token { return m.token }
+func (m *server) Check() error       { return nil }
 
 func (m *server) Idle() bool {
 	return len(m.tickets)+len(m.in)+len(m.queue) == 0 && !m.frozen && !m.neverIdle
