@@ -37,7 +37,11 @@ func newMount(o *Options) (m mountpoint, dev int, err error) {
 	}
 	m = mountpoint{path: path}
 	err = unix.EPERM
-	if unix.Geteuid() == 0 {
+	switch {
+	case unix.Geteuid() != 0:
+	case o.Replace:
+		dev, err = mountInPlaceOf(path, o)
+	default:
 		dev, err = mountDirectly(path, o)
 	}
 	if err == unix.EPERM { // not root, or root of a container that has only the helper

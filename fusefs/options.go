@@ -16,6 +16,10 @@ type Options struct {
 	Root *os.File
 	// MountPoint is a directory; the path may be relative.
 	MountPoint string
+	// Replace: a dead FUSE mount is at MountPoint, of a daemon that has ended.
+	// The new mount takes its place without showing what is below (as root;
+	// others have to remove it before).
+	Replace bool
 	// Source is what the mount table shows as the source.
 	Source string
 	// Mount are the options of the mount, see [ParseMountOptions].

@@ -38,8 +38,14 @@ type Config struct {
 	// MountOptions are those of the -o options that FUSE and mount(8) know.
 	MountOptions []string
 
+	// Restart: a daemon that dies is started anew.
+	Restart bool
+
 	LogLevel  string
 	LogFormat string
+
+	// Replace: a dead mount is at the mount point. Set by the watcher.
+	Replace bool
 }
 
 // flags are the settings that can be given as a flag, as an option behind -o
@@ -52,6 +58,8 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
+	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
+	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", "text", "how to log: text or json")
 	return f
@@ -70,6 +78,7 @@ type fileConfig struct {
 	MDNS      *bool     `toml:"mdns"`
 	Secret    *string   `toml:"secret"`
 	FileID    *string   `toml:"file-id"`
+	Restart   *bool     `toml:"restart"`
 	LogLevel  *string   `toml:"log-level"`
 	LogFormat *string   `toml:"log-format"`
 }
@@ -117,10 +126,13 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 	if fc.Options != nil {
 		c.MountOptions = append(*fc.Options, c.MountOptions...)
 	}
-	if fc.MDNS != nil {
-		err = set("mdns", fmt.Sprint(*fc.MDNS))
+	flag := func(name string, v *bool) error {
+		if v == nil {
+			return nil
+		}
+		return set(name, fmt.Sprint(*v))
 	}
-	return errors.Join(err, one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
+	return errors.Join(flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
 		one("secret", fc.Secret), one("file-id", fc.FileID), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,17 +56,15 @@ type daemon struct {
 
 // open takes everything that can fail before other nodes hear of this one. On
 // error nothing is left behind.
-func open(cfg Config, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), joined: make(chan struct{})}
+// It takes root, the shared directory, also on error.
+func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.close()
 			d = nil
 		}
 	}()
-	if d.root, err = openSource(cfg); err != nil {
-		return d, err
-	}
 	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
 		return d, err
 	}
@@ -131,51 +128,6 @@ func open(cfg Config, log *slog.Logger) (d *daemon, err error) {
 		Ask:    d.onAsk,
 	}, log)
 	return d, nil
-}
-
-// openSource opens the shared directory, and says what is wrong with the
-// mount point before anything else happens.
-func openSource(cfg Config) (*os.File, error) {
-	for _, p := range []string{cfg.Mountpoint, cfg.Source} {
-		st, err := os.Stat(p)
-		switch {
-		case errors.Is(err, unix.ENOTCONN):
-			return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a daemon that has ended: remove it with dmxfs unmount %s", p, p))
-		case err != nil:
-			return nil, fmt.Errorf("cannot use the directory: %w", err)
-		case !st.IsDir():
-			return nil, withCode(exitUsage, fmt.Errorf("%s is not a directory", p))
-		}
-	}
-	all, err := mounts()
-	if err != nil {
-		return nil, err
-	}
-	if m, ok := mountedAt(all, cfg.Mountpoint); ok && m.fsType == fsType {
-		return nil, withCode(exitBusy, fmt.Errorf("%s is shimmed by dmxfs already (its source is %s); unmount it first", cfg.Mountpoint, m.source))
-	}
-	root, err := os.Open(cfg.Source)
-	if err != nil {
-		return nil, fmt.Errorf("open the shared directory: %w", err)
-	}
-	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && insideDmxfs(all, cfg.Source) {
-		root.Close()
-		return nil, withCode(exitBusy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
-	}
-	return root, nil
-}
-
-// insideDmxfs reports whether the mount that path is on is one of ours.
-func insideDmxfs(all []mountEntry, path string) bool {
-	for p := path; ; p = filepath.Dir(p) {
-		if m, ok := mountedAt(all, p); ok {
-			return m.fsType == fsType
-		}
-		if p == filepath.Dir(p) {
-			return false
-		}
-	}
 }
 
 func multiaddrs(list []string) ([]ma.Multiaddr, error) {
@@ -275,11 +227,28 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 
 	err = d.serve(ctx, served, nodeDone, netDone)
 	serveStop()
+	if _, ok := errors.AsType[*dead](err); ok {
+		return err // programs still use the mount: only the end of the process ends that
+	}
 	return errors.Join(err, d.leave(nodeDone), g.Wait())
 }
 
-// serve waits for the end of the mount. When ctx ends it unmounts, and when
-// this node is no member any more it takes the mount away.
+// dead is why the daemon ends while its mount stays, dead, so that programs do
+// not get at the shared directory without locks.
+type dead struct{ error }
+
+func (e *dead) Unwrap() error { return e.error }
+
+// endCode is the exit number for the end of a membership: whether it makes
+// sense to try again.
+func endCode(err error) int {
+	if e, ok := errors.AsType[*cluster.Ended](err); ok && e.Code != member.EndLost {
+		return exitRefused
+	}
+	return exitFailure
+}
+
+// serve waits for the end of the mount. When ctx ends it unmounts.
 func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error) error {
 	server := d.server.Load()
 	select {
@@ -288,13 +257,12 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 		return err
 	case err := <-nodeDone:
 		nodeDone <- err
-		d.log.Error("this node is no member of the cluster any more: the mount is taken away", "err", err)
 		d.engine.Leave()
-		return errors.Join(err, server.Abort(), <-served)
+		return &dead{withCode(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", err))}
 	case err := <-netDone:
 		netDone <- nil
 		d.engine.Leave()
-		return errors.Join(fmt.Errorf("the network has failed: %w", err), server.Abort(), <-served)
+		return &dead{fmt.Errorf("the network has failed: %w", err)}
 	case <-ctx.Done():
 	}
 	if err := server.Unmount(false); err != nil {
@@ -429,7 +397,7 @@ func (d *daemon) mount() error {
 		return withCode(exitUsage, err)
 	}
 	server, err := fusefs.New(fusefs.Options{
-		Root: d.root, MountPoint: d.cfg.Mountpoint, Source: d.cfg.Source, Mount: opts, FileIDs: ids,
+		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: ids,
 		Rule:         func(string) fusefs.Rule { return fusefs.DefaultRule },
 		LateWrite:    d.lateWrite,
 		WriteThrough: true,

@@ -39,7 +39,11 @@ func newMountCommand(s streams) *cobra.Command {
 			return err
 		}
 		if *foreground {
-			return serve(c.Context(), cfg, s.err, func() {})
+			log, err := newLogger(cfg, s.err)
+			if err != nil {
+				return err
+			}
+			return watch(c.Context(), cfg, log, s.err, func() {})
 		}
 		return background(cfg)
 	}
@@ -90,12 +94,9 @@ func background(cfg Config) error {
 		return err
 	}
 	defer r.Close()
-	var stderr bytes.Buffer
-	// The program may have been replaced or, with go run, removed since.
-	cmd := exec.Command("/proc/self/exe", "serve-mount")
+	cmd := exec.Command("/proc/self/exe", watchCommand)
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
-	cmd.Stderr = &stderr
 	cmd.ExtraFiles = []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
@@ -105,8 +106,7 @@ func background(cfg Config) error {
 	}
 	var m readyMessage
 	if err := json.NewDecoder(r).Decode(&m); err != nil {
-		_ = cmd.Wait()
-		return fmt.Errorf("the daemon has ended without a word, see %s: %s", logPath(cfg.State), bytes.TrimSpace(stderr.Bytes()))
+		return fmt.Errorf("the daemon has ended without a word (%v), see %s", cmd.Wait(), logPath(cfg.State))
 	}
 	if m.Error != "" {
 		_ = cmd.Wait()

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// openSource opens the shared directory, and says what is wrong with the
+// mount point before anything else happens.
+func openSource(cfg Config) (*os.File, error) {
+	all, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	if isDead(cfg.Mountpoint) {
+		return openDead(all, cfg)
+	}
+	for _, p := range []string{cfg.Mountpoint, cfg.Source} {
+		st, err := os.Stat(p)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("cannot use the directory: %w", err)
+		case !st.IsDir():
+			return nil, withCode(exitUsage, fmt.Errorf("%s is not a directory", p))
+		}
+	}
+	if m, ok := mountedAt(all, cfg.Mountpoint); ok && m.fsType == fsType {
+		return nil, withCode(exitBusy, fmt.Errorf("%s is shimmed by dmxfs already (its source is %s); unmount it first", cfg.Mountpoint, m.source))
+	}
+	root, err := os.Open(cfg.Source)
+	if err != nil {
+		return nil, fmt.Errorf("open the shared directory: %w", err)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && insideDmxfs(all, cfg.Source) {
+		root.Close()
+		return nil, withCode(exitBusy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
+	}
+	return root, nil
+}
+
+// insideDmxfs reports whether the mount that path is on is one of ours.
+func insideDmxfs(all []mountEntry, path string) bool {
+	for p := path; ; p = filepath.Dir(p) {
+		if m, ok := mountedAt(all, p); ok {
+			return m.fsType == fsType
+		}
+		if p == filepath.Dir(p) {
+			return false
+		}
+	}
+}
+
+// openDead opens the shared directory when the mount point still has the mount
+// of a daemon that has ended.
+func openDead(all []mountEntry, cfg Config) (*os.File, error) {
+	m, ok := mountedAt(all, cfg.Mountpoint)
+	if !ok || m.fsType != fsType {
+		return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
+	}
+	if cfg.Source == cfg.Mountpoint {
+		return openUnder(cfg.Mountpoint)
+	}
+	root, err := os.Open(cfg.Source)
+	if err != nil {
+		return nil, fmt.Errorf("open the shared directory: %w", err)
+	}
+	return root, nil
+}

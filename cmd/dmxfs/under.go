@@ -1,0 +1,51 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// isDead reports whether the mount at path is that of a FUSE daemon that has
+// ended.
+func isDead(path string) bool {
+	var st unix.Stat_t
+	return errors.Is(unix.Stat(path, &st), unix.ENOTCONN)
+}
+
+// openUnder opens the directory that the topmost mount at path covers. It is
+// done in a mount namespace of its own, where that mount is taken away: for
+// everybody else it stays in its place.
+func openUnder(path string) (*os.File, error) {
+	type result struct {
+		f   *os.File
+		err error
+	}
+	ch := make(chan result)
+	go func() {
+		// The thread ends with this goroutine, since it is not unlocked, and
+		// with it the namespace. The file stays open.
+		runtime.LockOSThread()
+		f, err := func() (*os.File, error) {
+			if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+				return nil, fmt.Errorf("unshare: %w", err)
+			}
+			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+				return nil, fmt.Errorf("make mounts private: %w", err)
+			}
+			if err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+				return nil, fmt.Errorf("unmount: %w", err)
+			}
+			return os.Open(path)
+		}()
+		ch <- result{f, err}
+	}()
+	r := <-ch
+	if r.err != nil {
+		return nil, fmt.Errorf("look below the mount at %s: %w", path, r.err)
+	}
+	return r.f, nil
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// A mount is two processes. One serves it. The other, which does next to
+// nothing and so hardly ever fails, watches the first, and starts it anew when
+// it dies: the dead mount stays in its place meanwhile, where it fails, so that
+// programs never get at the shared directory without locks.
+
+const (
+	serveCommand = "serve-mount"
+	watchCommand = "watch-mount"
+	// Descriptors of the process that serves a mount, beside the standard
+	// ones: where to tell that it is usable, and the shared directory.
+	readyFD = 3
+	rootFD  = 4
+)
+
+// readyMessage is how a process tells the one that started it how it went.
+type readyMessage struct {
+	Error string `json:"error,omitempty"`
+	Code  int    `json:"code,omitempty"`
+}
+
+// watcher keeps the process that serves a mount alive.
+type watcher struct {
+	cfg  Config
+	log  *slog.Logger
+	out  io.Writer // standard error of the process
+	root *os.File
+	// ready is called when the mount is usable for the first time.
+	ready func()
+
+	served   bool // it was usable at least once
+	failures int  // in a row
+}
+
+// errGone is how a process has ended that was killed, or has failed.
+type errGone struct{ state string }
+
+func (e *errGone) Error() string { return "the process that serves the mount has ended: " + e.state }
+
+// run returns when the mount is gone, with nil if that is as wished.
+func (w *watcher) run(ctx context.Context) error {
+	for {
+		began := time.Now()
+		err := w.once(ctx)
+		if err == nil || !w.served {
+			return err
+		}
+		code := exitCode(err)
+		if ctx.Err() != nil || !w.cfg.Restart || code == exitRefused || code == exitUsage {
+			return err
+		}
+		if time.Since(began) > 30*time.Second {
+			w.failures = 0
+		}
+		pause := backoff(w.failures)
+		w.failures++
+		w.log.Error("the mount has lost its daemon: it is started anew", "err", err, "pause", pause)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// backoff is the pause before start number n after a failure: none, then from
+// half a second to half a minute.
+func backoff(n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return min(500*time.Millisecond<<min(n-1, 10), 30*time.Second)
+}
+
+// once starts the process and waits for its end.
+func (w *watcher) once(ctx context.Context) error {
+	cfg := w.cfg
+	cfg.Replace = isDead(cfg.Mountpoint)
+	in, err := json.Marshal(cfg)
+	if err != nil {
+		return err
+	}
+	r, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	// The program file may have been replaced since, or removed (go run).
+	cmd := exec.Command("/proc/self/exe", serveCommand)
+	cmd.Dir = "/"
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stderr = w.out
+	cmd.ExtraFiles = []*os.File{tell, w.root}
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") })
+	// Of a group of its own: what a terminal sends is for the watcher, which
+	// passes it on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Start()
+	tell.Close()
+	if err != nil {
+		return fmt.Errorf("start the daemon: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // it may have ended already
+	defer stop()
+
+	var m readyMessage
+	told := json.NewDecoder(r).Decode(&m) == nil
+	if told && m.Error == "" {
+		if !w.served {
+			w.served = true
+			w.ready()
+		} else {
+			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
+		}
+	}
+	err = cmd.Wait()
+	switch {
+	case told && m.Error != "":
+		return withCode(m.Code, errors.New(m.Error))
+	case err == nil:
+		return nil
+	}
+	return withCode(cmd.ProcessState.ExitCode(), &errGone{cmd.ProcessState.String()})
+}
+
+// watch serves a mount by a process that is started anew when it dies.
+func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, ready func()) error {
+	root, err := openSource(cfg)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	w := &watcher{cfg: cfg, log: log, out: out, root: root, ready: func() {
+		ready()
+		_, _ = sd.SdNotify(false, sd.SdNotifyReady) // not under systemd: no matter
+	}}
+	err = w.run(ctx)
+	if err != nil {
+		log.Error("the mount is not served any more", "mount", cfg.Mountpoint, "err", err)
+	}
+	return err
+}
+
+// newWatchCommand is what a mount in the background runs as. Its configuration
+// comes on standard input, and what becomes of it goes to descriptor 3.
+func newWatchCommand(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use: watchCommand, Hidden: true, Args: usageArgs(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			cfg, report, err := startedBy(s)
+			if err != nil {
+				return err
+			}
+			out := logFile(cfg)
+			log, err := newLogger(cfg, out)
+			if err == nil {
+				err = watch(c.Context(), cfg, log, out, func() { report(nil) })
+			}
+			report(err)
+			return err
+		},
+	}
+}
+
+// newServeCommand is the process that serves a mount.
+func newServeCommand(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use: serveCommand, Hidden: true, Args: usageArgs(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			// The log goes to the watcher. The mount must survive its end.
+			signal.Ignore(unix.SIGPIPE)
+			cfg, report, err := startedBy(s)
+			if err != nil {
+				return err
+			}
+			unix.CloseOnExec(rootFD)
+			root := os.NewFile(rootFD, cfg.Source)
+			log, err := newLogger(cfg, s.err)
+			if err == nil {
+				err = serve(c.Context(), cfg, root, log, func() { report(nil) })
+			}
+			report(err)
+			return err
+		},
+	}
+}
+
+// startedBy reads what the process that started this one has for it; report
+// tells it, once, that all is well or what is wrong.
+func startedBy(s streams) (cfg Config, report func(error), err error) {
+	if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
+		return cfg, nil, withCode(exitUsage, fmt.Errorf("configuration on standard input: %w", err))
+	}
+	unix.CloseOnExec(readyFD)
+	tell := os.NewFile(readyFD, "ready")
+	told := false
+	return cfg, func(err error) {
+		if told {
+			return
+		}
+		told = true
+		m := readyMessage{}
+		if err != nil {
+			m = readyMessage{err.Error(), exitCode(err)}
+		}
+		_ = json.NewEncoder(tell).Encode(m) // the other end may be gone
+		tell.Close()
+	}, nil
+}
