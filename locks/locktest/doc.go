@@ -25,6 +25,8 @@
 //     under a lock, if it caches and writes back by Turn.Stale and
 //     Turn.Handover alone;
 //   - between State and Restore a machine says and grants nothing;
+//   - Machine.Suspects names all that hold a lock, and Machine.Blockers all
+//     that hold one here against a ticket;
 //   - Machine.Check, and what [Options.Pair] says of any two nodes;
 //   - messages are the same after encoding and decoding.
 //

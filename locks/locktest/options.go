@@ -29,6 +29,10 @@ type Options struct {
 	Asks func(locks.Message) locks.TicketID
 	// Spares: Turn.Stale never comes to the only node that writes.
 	Spares bool
+	// AsksHolders: when nothing is under way, the remote ones of
+	// Machine.Blockers of a waiting write are, among others, all nodes that
+	// hold something against it.
+	AsksHolders bool
 	// LaxTries: a try may also be denied because another ticket waits that
 	// conflicts with it, or one whose end is not known everywhere.
 	LaxTries bool

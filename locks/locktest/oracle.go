@@ -314,6 +314,50 @@ func (or *oracle) die(n *node) {
 	or.data.lose(n)
 }
 
+// answers checks what the machine of n says of who holds what.
+func (or *oracle) answers(w *world, n *node) error {
+	if n.machine == nil || n.between() || n.dead {
+		return nil
+	}
+	for _, u := range or.tickets {
+		if u.status != held || u.node == n || u.node.between() || u.node.epoch != n.epoch {
+			continue
+		}
+		for _, m := range []locks.Mode{locks.Read, locks.Write} {
+			against := &ticket{Ticket: locks.Ticket{Mode: m, Range: u.Range}, node: n}
+			if w.conflict(against, u) && !slices.Contains(n.machine.Suspects(m, u.Range), u.node.id) {
+				return fmt.Errorf("%s does not suspect %v of standing against %v", n.id, u, m)
+			}
+		}
+	}
+	for _, t := range or.tickets {
+		if t.status != waiting || t.node != n {
+			continue
+		}
+		local, _ := n.machine.Blockers(t.ID)
+		for _, u := range or.tickets {
+			if u.node == n && u.status == held && w.conflict(t, u) != slices.Contains(local, u.ID) {
+				return fmt.Errorf("%v is said to wait for tickets %v here; %v", t, local, u)
+			}
+		}
+	}
+	return nil
+}
+
+// asked checks that a write has asked whoever holds something against it.
+func (or *oracle) asked(w *world, t *ticket) error {
+	if t.Mode != locks.Write || t.Try || !w.opt.AsksHolders {
+		return nil
+	}
+	_, remote := t.node.machine.Blockers(t.ID)
+	for _, u := range or.tickets {
+		if u.status == held && u.node != t.node && w.conflict(t, u) && !slices.Contains(remote, u.node.id) {
+			return fmt.Errorf("%v waits for %v, but is said to wait for %v only", t, u, remote)
+		}
+	}
+	return nil
+}
+
 // idle is an error if a ticket waits without cause while nothing is under way.
 func (or *oracle) idle(w *world) error {
 	or.recent = slices.DeleteFunc(slices.Clone(or.tickets), func(t *ticket) bool { return t.status > held })
@@ -331,6 +375,9 @@ func (or *oracle) idle(w *world) error {
 		}
 		if !or.cause(w, t) {
 			return fmt.Errorf("%v waits with nothing under way and nothing against it", t)
+		}
+		if err := or.asked(w, t); err != nil {
+			return err
 		}
 	}
 	return nil

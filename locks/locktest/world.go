@@ -382,7 +382,13 @@ func (w *world) restore(n *node) error {
 
 // check verifies n, and every pair that it is in.
 func (w *world) check(n *node) error {
-	if w.quick || *flagBlind {
+	if w.quick {
+		return nil
+	}
+	if err := w.oracle.answers(w, n); err != nil {
+		return fmt.Errorf("%s: %w", n.id, err)
+	}
+	if *flagBlind {
 		return nil
 	}
 	if n.machine != nil {

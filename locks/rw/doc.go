@@ -51,9 +51,11 @@
 // concurrent REQUEST as a REPLY, are left out: they are not safe beside silent
 // readers, and worth nothing once permissions are kept.
 //
-// A write costs at most 2(N-1) messages when nothing is given back unasked,
-// and a read 2 for each peer that may write. A node that repeats a lock sends
-// none, two nodes in turns send two a turn, whatever N is. See counts_test.go.
+// A write costs 2(N-1) messages, and a read 2 for each peer that may write,
+// but for what is kept: a node that repeats a lock sends none, two nodes in
+// turns send two a turn, whatever N is. What is kept and must be asked back
+// makes it more for reads among random writers, and a RELEASE costs one for
+// each peer. See counts_test.go.
 //
 // # What was mended
 //

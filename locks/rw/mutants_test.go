@@ -173,6 +173,14 @@ func TestMutantsAreFound(t *testing.T) {
 		{Name: "an epoch does not raise tokens", File: "machine.go",
 			Old: "	m.token = max(m.token, locks.TokenFloor(v.Epoch))\n", New: ""},
 
+		// Questions.
+		{Name: "does not say which readers block", File: "query.go",
+			Old: "	if t.mode == locks.Write {\n", New: "	if false {\n"},
+		{Name: "does not say whom it waits for", File: "query.go",
+			Old: "		if p.lacks(t.mode, t.rng) && p.served(t, own) {", New: "		if false && p.served(t, own) {"},
+		{Name: "suspects only those that it has asked", File: "query.go",
+			Old: "		if p.lacks(mode, r) {", New: "		if p.lacks(mode, r) && len(p.asks) > 0 {"},
+
 		// Dropping.
 		{Name: "dropped with something given", File: "query.go",
 			Old: "!p.given.Empty() || ", New: ""},

@@ -10,7 +10,7 @@ import (
 
 // options tell the harness the order of this algorithm, and the invariants
 // over two nodes.
-var options = locktest.Options{Pair: pair, Before: goesBefore, Asks: asks, Overtakes: true, Spares: true}
+var options = locktest.Options{Pair: pair, Before: goesBefore, Asks: asks, Overtakes: true, Spares: true, AsksHolders: true}
 
 func goesBefore(a locks.Machine, ta locks.TicketID, b locks.Machine, tb locks.TicketID) bool {
 	return a.(*machine).mustWait(ta).compare(&b.(*machine).mustWait(tb).rank) < 0
