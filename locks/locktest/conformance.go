@@ -16,14 +16,14 @@ func Conformance(t *testing.T, alg locks.Algorithm, opt Options) {
 	t.Run("garbage", func(t *testing.T) { garbage(t, alg) })
 	t.Run("tries at once", func(t *testing.T) { triesAtOnce(t, alg, opt) })
 	for _, c := range standard(alg, opt) {
-		t.Run("explore "+c.String(), func(t *testing.T) { TestConfig(t, alg, opt, c) })
+		t.Run("explore "+c.String(), func(t *testing.T) { CheckConfig(t, alg, opt, c) })
 	}
 	t.Run("simulate", func(t *testing.T) { Simulate(t, alg, opt) })
 }
 
-// TestConfig explores one configuration: its first states only, or many with
+// CheckConfig explores one configuration: its first states only, or many with
 // -locktest.long.
-func TestConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) {
+func CheckConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) {
 	t.Helper()
 	switch {
 	case *flagLong:

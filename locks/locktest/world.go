@@ -1,10 +1,8 @@
 package locktest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"strings"
 
 	"dmxfs/locks"
 )
@@ -54,15 +52,6 @@ type node struct {
 
 func (n *node) between() bool { return n.frozen > n.epoch }
 
-// A link is the messages under way from one node to another, oldest first.
-type link []packet
-
-type packet struct {
-	epoch locks.Epoch
-	bytes []byte
-	seq   int // in the order of sending, over all links
-}
-
 // newWorld is a world of n nodes in epoch 1.
 func newWorld(alg locks.Algorithm, opt Options, n int) *world {
 	w := &world{alg: alg, opt: opt, sent: make(map[string]int), views: make(map[locks.Epoch]*locks.View)}
@@ -77,19 +66,6 @@ func newWorld(alg locks.Algorithm, opt Options, n int) *world {
 	return w
 }
 
-// announce makes a view; nodes that are new begin to exist.
-func (w *world) announce(members []int) {
-	w.epoch++
-	v := &locks.View{Epoch: w.epoch}
-	for _, i := range members {
-		for len(w.nodes) <= i {
-			w.addNode()
-		}
-		v.Members = append(v.Members, nodeID(i))
-	}
-	w.views[w.epoch] = v
-}
-
 func (w *world) addNode() {
 	n := &node{index: len(w.nodes), id: nodeID(len(w.nodes))}
 	w.nodes = append(w.nodes, n)
@@ -99,16 +75,6 @@ func (w *world) addNode() {
 	}
 	w.links = append(w.links, make([]link, len(w.nodes)))
 }
-
-// viewOf is the view of epoch e as n sees it.
-func (w *world) viewOf(n *node, e locks.Epoch) *locks.View {
-	v := *w.views[e]
-	v.Self = n.id
-	return &v
-}
-
-// member reports whether n is in the newest view.
-func (w *world) member(n *node) bool { return w.views[w.epoch].Index(n.id) >= 0 }
 
 // need is the machine of n, made now if there is none.
 func (w *world) need(n *node) locks.Machine {
@@ -231,155 +197,6 @@ func (w *world) finish(n *node, out *locks.Turn) error {
 	return w.check(n)
 }
 
-func (w *world) send(n *node, e locks.Envelope) error {
-	v := w.views[n.epoch]
-	if e.To == n.id || v.Index(e.To) < 0 {
-		return fmt.Errorf("%s sends to %s, which is not another member of epoch %d", n.id, e.To, n.epoch)
-	}
-	w.seq++
-	p := packet{epoch: n.epoch, bytes: e.Msg.Append(nil), seq: w.seq}
-	if w.quick {
-		w.sent[""]++
-	} else {
-		kind, _, _ := strings.Cut(e.Msg.String(), " ")
-		w.sent[kind]++
-	}
-	to := w.nodes[mustIndex(e.To)]
-	if to.dead || to.frozen > p.epoch {
-		return nil // it comes to a later epoch, where it is dropped
-	}
-	w.links[n.index][to.index] = append(w.links[n.index][to.index], p)
-	return nil
-}
-
-func mustIndex(id locks.NodeID) int {
-	i, ok := parseNode(string(id))
-	if !ok {
-		panic("locktest: node " + string(id))
-	}
-	return i
-}
-
-// deliverable reports whether the message at of a link can be delivered.
-func (w *world) deliverable(from, to *node, at int) bool {
-	l := w.links[from.index][to.index]
-	if at >= len(l) || at > 0 && !w.opt.Reorders || to.dead || to.between() {
-		return false
-	}
-	return l[at].epoch == to.epoch // a newer one waits
-}
-
-func (w *world) deliver(from, to *node, o Op) error {
-	if !w.deliverable(from, to, o.At) || o.Dup && !w.opt.Duplicates {
-		return errSkip
-	}
-	l := w.links[from.index][to.index]
-	p := l[o.At]
-	if !o.Dup {
-		w.links[from.index][to.index] = append(append(link(nil), l[:o.At]...), l[o.At+1:]...)
-	}
-	msg, err := w.alg.Decode(p.bytes)
-	if err != nil {
-		return fmt.Errorf("message %x: %w", p.bytes, err)
-	}
-	if !w.quick {
-		if again := msg.Append(nil); !bytes.Equal(again, p.bytes) {
-			return fmt.Errorf("message %x is %v, and encoded again %x", p.bytes, msg, again)
-		}
-		w.log = append(w.log, fmt.Sprintf("%v: %v", Op{Kind: opDeliver, Node: from.index, To: to.index}, msg))
-	}
-	if w.opt.Asks != nil {
-		if t := w.oracle.ticket(from, w.opt.Asks(msg)); t != nil {
-			t.heard |= 1 << to.index
-		}
-	}
-	return w.run(to, func(m locks.Machine, out *locks.Turn) error { return m.Receive(from.id, msg, out) })
-}
-
-// change announces the next epoch. Nodes that are left out are dead: their
-// locks are void, and what they had not written out is lost.
-func (w *world) change(members []int) error {
-	for _, i := range members {
-		if i > len(w.nodes) || i < len(w.nodes) && w.nodes[i].dead {
-			return errSkip
-		}
-	}
-	w.announce(members)
-	for _, n := range w.nodes {
-		if !n.dead && !w.member(n) {
-			n.dead = true
-			w.oracle.die(n)
-			for i := range w.nodes {
-				w.links[i][n.index] = nil
-			}
-		}
-	}
-	return nil
-}
-
-// freeze is the moment in which n learns of the newest epoch: what comes of an
-// older one is dropped from here on, and what it wrote and may give up is on
-// the storage before its state is sent.
-func (w *world) freeze(n *node) error {
-	if !w.member(n) || n.frozen == w.epoch {
-		return errSkip
-	}
-	n.frozen = w.epoch
-	for i := range w.nodes {
-		w.links[i][n.index] = keep(w.links[i][n.index], func(p packet) bool { return p.epoch >= w.epoch })
-	}
-	w.oracle.writeOut(n)
-	w.oracle.unhear(n)
-	n.state = nil
-	if n.machine != nil {
-		n.state = n.machine.State()
-	}
-	return w.check(n)
-}
-
-func keep(l link, f func(packet) bool) link {
-	var out link
-	for _, p := range l {
-		if f(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
-// restorable reports whether n can begin the newest epoch: all have said their
-// state for it.
-func (w *world) restorable(n *node) bool {
-	if n.epoch == w.epoch || !w.member(n) {
-		return false
-	}
-	for _, x := range w.nodes {
-		if w.member(x) && x.frozen != w.epoch {
-			return false
-		}
-	}
-	return true
-}
-
-func (w *world) restore(n *node) error {
-	if !w.restorable(n) {
-		return errSkip
-	}
-	states := make(map[locks.NodeID][]byte)
-	for _, x := range w.nodes {
-		if w.member(x) && x.state != nil {
-			states[x.id] = x.state
-		}
-	}
-	n.epoch = w.epoch
-	if n.machine == nil && len(states) == 0 {
-		return w.check(n)
-	}
-	return w.run(n, func(m locks.Machine, out *locks.Turn) error {
-		return m.Restore(w.viewOf(n, w.epoch), states, out)
-	})
-}
-
 // check verifies n, and every pair that it is in.
 func (w *world) check(n *node) error {
 	if w.quick {
@@ -410,19 +227,4 @@ func (w *world) check(n *node) error {
 		}
 	}
 	return nil
-}
-
-// quiet reports whether no message is under way and no epoch is being changed.
-func (w *world) quiet() bool {
-	for _, n := range w.nodes {
-		if !n.dead && (n.epoch != w.epoch || n.between()) {
-			return false
-		}
-		for _, l := range w.links[n.index] {
-			if len(l) > 0 {
-				return false
-			}
-		}
-	}
-	return true
 }

@@ -47,7 +47,7 @@ func TestExplore(t *testing.T) {
 			{Views: []string{"n1,n2", "n1,n3"}, Atomic: true},
 		} {
 			c.Nodes = nodes
-			t.Run("", func(t *testing.T) { locktest.TestConfig(t, Algorithm, options, c) })
+			t.Run("", func(t *testing.T) { locktest.CheckConfig(t, Algorithm, options, c) })
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package rw
 
 import (
-	"fmt"
 	"slices"
 
 	"dmxfs/locks"
@@ -200,42 +199,6 @@ func (m *machine) send(p *peer, msg locks.Message, out *locks.Turn) {
 	out.Send = append(out.Send, locks.Envelope{To: p.id, Msg: msg})
 }
 
-// hold puts t among the held tickets. What waits may now have to look again:
-// a try that t denies, and what its owner waits for, see soft and request.
-func (m *machine) hold(t *claim) {
-	t.held = true
-	root := &m.reads
-	if t.mode == locks.Write {
-		root = &m.writes
-	}
-	*root = insert(*root, t, byMode)
-	m.owners[t.owner] = insert(m.owners[t.owner], t, byOwner)
-	for _, u := range m.waiting {
-		if u.owner == t.owner || u.try && u.conflict(t) {
-			m.look(u)
-		}
-	}
-}
-
-// unhold takes t from the held tickets.
-func (m *machine) unhold(t *claim) {
-	root := &m.reads
-	if t.mode == locks.Write {
-		root = &m.writes
-	}
-	*root = remove(*root, t, byMode)
-	if r := remove(m.owners[t.owner], t, byOwner); r != nil {
-		m.owners[t.owner] = r
-	} else {
-		delete(m.owners, t.owner)
-	}
-	for _, u := range m.waiting {
-		if u.owner == t.owner {
-			m.look(u) // see maxHolds
-		}
-	}
-}
-
 // forget removes a waiting ticket.
 func (m *machine) forget(t *claim) {
 	m.waiting.remove(t)
@@ -251,128 +214,4 @@ func (m *machine) unblock(c *claim) {
 		x.block(nil)
 		m.look(x)
 	}
-}
-
-// maxHolds bounds the tickets of which a request says that its owner holds
-// them: half of them begin before the range of the request, half do not. A
-// claim that waits for the owner and stands in the way of the request overlaps
-// both, so the nearest are those that matter. One that is not told of may
-// cost the time until an overtake, and nothing else.
-const maxHolds = 64
-
-var noHolds holds
-
-// holds is what the owner of t holds at and around the range of t.
-func (m *machine) holds(t *claim) *holds {
-	root := m.owners[t.owner]
-	if root == nil {
-		return &noHolds
-	}
-	var near []*claim
-	add := func(u *claim) bool {
-		near = append(near, u)
-		return len(near) < maxHolds/2
-	}
-	before(root, byOwner, t.rng.Start, add)
-	slices.Reverse(near)
-	left := len(near)
-	add = func(u *claim) bool {
-		near = append(near, u)
-		return len(near)-left < maxHolds/2
-	}
-	from(root, byOwner, t.rng.Start, add)
-	var h holds
-	for _, u := range near {
-		h.any = extend(h.any, u.rng)
-		if u.mode == locks.Write {
-			h.write = extend(h.write, u.rng)
-		}
-	}
-	return &h
-}
-
-// waitsFor reports whether a claim of another owner waits for something that
-// the owner of c holds.
-func (m *machine) waitsFor(u, c *claim) bool {
-	if c.from != nil {
-		return c.own.conflicts(u.mode, u.rng)
-	}
-	return !overlapping(m.owners[c.owner], byOwner, u.rng, func(h *claim) bool {
-		return h.mode == locks.Read && u.mode == locks.Read
-	})
-}
-
-// written is what held tickets write.
-func (m *machine) written() locks.Ranges {
-	var s []locks.Range
-	walk(m.writes, byMode, func(t *claim) bool {
-		s = extend(s, t.rng)
-		return true
-	})
-	return s
-}
-
-// extend adds r to a set that has nothing that begins behind it.
-func extend(s []locks.Range, r locks.Range) []locks.Range {
-	if n := len(s); n > 0 && r.Start <= s[n-1].End {
-		s[n-1].End = max(s[n-1].End, r.End)
-		return s
-	}
-	return append(s, r)
-}
-
-func mustBeSound(mode locks.Mode, r locks.Range) {
-	if mode != locks.Read && mode != locks.Write || r.Empty() || r.End > locks.MaxOffset {
-		panic(fmt.Sprintf("rw: a ticket for %v %v", mode, r))
-	}
-}
-
-func (m *machine) mustBeNew(id locks.TicketID) {
-	if t := m.tickets[id]; t != nil {
-		panic(fmt.Sprintf("rw: ticket %d exists", id))
-	}
-}
-
-func (m *machine) mustWait(id locks.TicketID) *claim {
-	t := m.tickets[id]
-	if t == nil || t.held {
-		panic(fmt.Sprintf("rw: ticket %d does not wait", id))
-	}
-	return t
-}
-
-// mustReplace checks the preconditions of Replace, and returns the owner.
-func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.OwnerID {
-	var owner locks.OwnerID
-	for i, id := range old {
-		t := m.tickets[id]
-		if t == nil || !t.held || i > 0 && t.owner != owner || slices.Contains(old[:i], id) {
-			panic(fmt.Sprintf("rw: tickets %v are not all held by one owner", old))
-		}
-		owner = t.owner
-	}
-	if len(parts) == 0 {
-		return owner
-	}
-	var any, write, taken locks.Ranges
-	for _, id := range old {
-		t := m.tickets[id]
-		any = any.Add(t.rng)
-		if t.mode == locks.Write {
-			write = write.Add(t.rng)
-		}
-	}
-	for i, p := range parts {
-		mustBeSound(p.Mode, p.Range)
-		if !slices.Contains(old, p.ID) {
-			m.mustBeNew(p.ID)
-		}
-		same := func(o locks.Part) bool { return o.ID == p.ID }
-		if slices.ContainsFunc(parts[:i], same) || taken.Overlaps(p.Range) ||
-			!any.Contains(p.Range) || p.Mode == locks.Write && !write.Contains(p.Range) {
-			panic(fmt.Sprintf("rw: tickets %v cannot be made into %v", old, parts))
-		}
-		taken = taken.Add(p.Range)
-	}
-	return owner
 }
