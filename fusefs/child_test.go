@@ -67,6 +67,7 @@ type childConfig struct {
 	WriteThrough bool
 	NullLocker   bool // for benchmarks
 	Loopback     bool // go-fuse's own loopback instead
+	Passthrough  bool // which the kernel may pass by
 	LoopbackTTL  time.Duration
 	NoExpire     bool // as on a kernel before 6.2
 }
@@ -250,6 +251,9 @@ func (c *control) Counts(_ None, n *Counts) error {
 	return err
 }
 
+// CPU is the time that the child has computed, in microseconds.
+func (c *control) CPU(_ None, us *int64) error { return loopbackControl{}.CPU(None{}, us) }
+
 func (c *control) Unmount(lazy bool, _ *None) error { return c.s.Unmount(lazy) }
 
 func (c *control) Ended(_ None, _ *None) error { return <-c.ended }
@@ -363,6 +367,9 @@ func (m *testMount) stop() {
 	select {
 	case err := <-m.exited:
 		m.exited <- err
+		if err != nil { // as after a data race
+			m.t.Errorf("the server ended with %v", err)
+		}
 	case <-time.After(20 * time.Second):
 		m.t.Error("the server does not end; it is killed")
 		m.cmd.Process.Signal(syscall.SIGQUIT)

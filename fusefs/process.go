@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"dmxfs/locks"
 
@@ -53,7 +54,8 @@ func (p *process) isSelfLocking() bool { return p != nil && p.selfLocking.Load()
 // is no more, whoever has its number, and tells the name besides, which
 // execve(2) changes.
 type processes struct {
-	proc int // descriptor of /proc
+	proc  int // descriptor of /proc
+	start time.Time
 
 	mu      sync.RWMutex
 	threads map[uint32]*thread
@@ -66,7 +68,12 @@ type thread struct {
 	comm   int // descriptor of /proc/TID/comm; that of the process if it is its leader
 	leader bool
 	p      *process
+	seen   atomic.Int64 // when it was looked at last, in ns since processes.start
 }
+
+// lookAgain is for how long a look at a thread is good. Numbers are given out
+// in a circle of 300 at least, and the whole of it takes longer to go round.
+const lookAgain = 100 * time.Microsecond
 
 // sweepFrom is how many threads are known before dead ones are looked for.
 const sweepFrom = 256
@@ -75,7 +82,7 @@ const sweepFrom = 256
 const firstOwner = 1 << 8
 
 func newProcesses(proc int) *processes {
-	return &processes{proc: proc, threads: make(map[uint32]*thread), owners: firstOwner, sweepAt: sweepFrom, most: 16384}
+	return &processes{proc: proc, start: time.Now(), threads: make(map[uint32]*thread), owners: firstOwner, sweepAt: sweepFrom, most: 16384}
 }
 
 // find is the process of a thread that is waiting for an answer. It is nil
@@ -86,18 +93,23 @@ func (ps *processes) find(tid uint32) *process {
 		return nil
 	}
 	ps.mu.RLock()
-	t := ps.threads[tid]
-	if t != nil && t.look() {
-		p := t.p
-		ps.mu.RUnlock()
-		return p
+	if t := ps.threads[tid]; t != nil {
+		now := int64(time.Since(ps.start))
+		if now-t.seen.Load() < int64(lookAgain) || t.look() {
+			t.seen.Store(now)
+			p := t.p
+			ps.mu.RUnlock()
+			return p
+		}
 	}
 	ps.mu.RUnlock()
 	return ps.resolve(tid)
 }
 
-// look reports whether the thread still lives, and refreshes the name of its
-// process. REQUIRES: processes.mu held, at least for reading.
+// look reports whether the thread still lives. If it is the leader of its
+// process it also tells the name of that. (Only a leader comes back from
+// execve(2); the other threads are no more then.)
+// REQUIRES: processes.mu held, at least for reading.
 func (t *thread) look() bool {
 	var buf [64]byte
 	n, err := unix.Pread(t.comm, buf[:], 0)
@@ -105,9 +117,7 @@ func (t *thread) look() bool {
 		return false
 	}
 	if !t.leader {
-		if n, err = unix.Pread(t.p.comm, buf[:], 0); err != nil {
-			return false
-		}
+		return true
 	}
 	name := bytes.TrimSuffix(buf[:n], []byte("\n"))
 	if old := t.p.name.Load(); old == nil || *old != string(name) {

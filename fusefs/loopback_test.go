@@ -8,6 +8,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // nullLocker grants everything at once.
@@ -31,6 +32,13 @@ type loopbackControl struct{}
 
 func (loopbackControl) Counts(None, *Counts) error { return nil }
 
+func (loopbackControl) CPU(_ None, us *int64) error {
+	var u unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
+	*us = (u.Utime.Nano() + u.Stime.Nano()) / 1000
+	return err
+}
+
 // runLoopback serves go-fuse's own loopback, with the options of its example
 // program: to compare with, and as a storage.
 func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
@@ -38,11 +46,16 @@ func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
 	if err != nil {
 		fail(err)
 	}
+	var disabled uint64
+	if !c.Passthrough {
+		disabled = fuse.CAP_PASSTHROUGH
+	}
 	server, err := fs.Mount(c.Mount, root, &fs.Options{
 		AttrTimeout: &c.LoopbackTTL, EntryTimeout: &c.LoopbackTTL, NullPermissions: true,
 		MountOptions: fuse.MountOptions{
 			AllowOther: true, Options: []string{"default_permissions"}, EnableLocks: true,
-			DirectMountStrict: true, FsName: c.Root, Name: "loopback",
+			DisabledCapabilities: disabled,
+			DirectMountStrict:    true, FsName: c.Root, Name: "loopback",
 		},
 	})
 	if err != nil {
