@@ -8,10 +8,11 @@ import (
 )
 
 func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		if st := f.settle(cancel, in); !st.Ok() {
 			return st
@@ -47,17 +48,18 @@ func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut) fuse.Status {
 	if err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) }); err != nil {
 		return status(err)
 	}
-	f.fillAttr(&out.Attr, &st)
+	f.tellAttr(n, &out.Attr, &st)
 	out.SetTimeout(ttl)
 	return fuse.OK
 }
 
 // Statx is GETATTR for what only statx(2) tells: the time of birth.
 func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	ttl := f.attrTTLOf(n)
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
@@ -73,10 +75,11 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 // SetAttr is chmod, chown, utimensat and truncate in one. The kernel has
 // checked that the program may do it.
 func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	// The owner first, because that clears the bits of the mode; the times
 	// last, because everything else sets them.
 	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
@@ -145,7 +148,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 				return lockErrno(err, cancel)
 			}
 		}
-		if _, _, err := f.verifyName(n); err != nil {
+		if _, _, err := f.verifyName(&in.InHeader, n); err != nil {
 			return status(err) // truncate(2), too, looks again after ESTALE
 		}
 	}

@@ -23,7 +23,8 @@ type nodeCache struct {
 	dirty atomic.Bool
 
 	cacheMu sync.Mutex
-	version version
+	version version       // at the end of an open lock, see noteVersion
+	told    version       // what the kernel was told last
 	parked  int           // requests that wait with pages locked in the kernel
 	park    chan struct{} // closed when one begins to; nil if nobody wants to know
 	drops   int           // notifications under way
@@ -137,6 +138,17 @@ func (f *fileSystem) dropAttr(n *node) {
 		n.attrUntil.Store(0)
 		f.stats.AttrDrops.Add(1)
 		f.server.InodeNotify(n.id, -1, 0)
+	}
+}
+
+// opensAs is called when a file is opened that st describes: if the kernel
+// believes something else it has to ask again.
+func (f *fileSystem) opensAs(n *node, st *unix.Stat_t) {
+	n.cacheMu.Lock()
+	differs := n.told != versionOf(st)
+	n.cacheMu.Unlock()
+	if differs {
+		f.dropAttr(n)
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"dmxfs/locks"
 
@@ -81,6 +81,20 @@ func runChild(conf string) {
 	if err := json.Unmarshal([]byte(conf), &c); err != nil {
 		fail(err)
 	}
+	if c.Files > 0 {
+		l := unix.Rlimit{Cur: c.Files, Max: c.Files}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+			fail(err)
+		}
+		if err := without(unix.CAP_SYS_RESOURCE); err != nil {
+			fail(err)
+		}
+	}
+	if c.Powerless {
+		if err := without(unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER); err != nil {
+			fail(err)
+		}
+	}
 	sock, err := net.FileConn(os.NewFile(3, "control"))
 	if err != nil {
 		fail(err)
@@ -89,13 +103,6 @@ func runChild(conf string) {
 	if c.Loopback {
 		runLoopback(c, sock, fail)
 		return
-	}
-	if c.Files > 0 {
-		l := unix.Rlimit{Cur: c.Files, Max: c.Files}
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-			fail(err)
-		}
-		dropCapability(unix.CAP_SYS_RESOURCE)
 	}
 	root, err := os.Open(c.Root)
 	if err != nil {
@@ -136,10 +143,6 @@ func runChild(conf string) {
 	}
 	if c.NoExpire {
 		s.fs.entryTTL = 0
-	}
-	if c.Powerless {
-		// Threads that are started from now on, which is all that serve.
-		dropFromAllThreads(unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER)
 	}
 	ctl.s = s
 	ctl.locker.coherence = s
@@ -441,26 +444,25 @@ func await(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// dropFromAllThreads takes capabilities from the process.
-func dropFromAllThreads(cs ...uint) {
-	var caps [2]unix.CapUserData
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	if unix.Capget(&hdr, &caps[0]) != nil {
-		return
+// without runs the child again without some capabilities, which are the
+// threads' own, and which only execve(2) takes from all of them.
+func without(caps ...int) error {
+	if os.Getenv(droppedEnv) != "" {
+		return nil
 	}
-	for _, c := range cs {
-		caps[c/32].Permitted &^= 1 << (c % 32)
-		caps[c/32].Effective &^= 1 << (c % 32)
+	runtime.LockOSThread()
+	for _, c := range caps {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0); err != nil {
+			return err
+		}
 	}
-	syscall.AllThreadsSyscall(syscall.SYS_CAPSET, uintptr(unsafe.Pointer(&hdr)), uintptr(unsafe.Pointer(&caps[0])), 0)
+	if err := os.Setenv(droppedEnv, "1"); err != nil {
+		return err
+	}
+	if _, err := unix.FcntlInt(3, unix.F_SETFD, 0); err != nil {
+		return err
+	}
+	return syscall.Exec(thisProgram, os.Args, os.Environ())
 }
 
-func dropCapability(c uint) {
-	var caps [2]unix.CapUserData
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	if unix.Capget(&hdr, &caps[0]) == nil {
-		caps[c/32].Permitted &^= 1 << (c % 32)
-		caps[c/32].Effective &^= 1 << (c % 32)
-		unix.Capset(&hdr, &caps[0])
-	}
-}
+const droppedEnv = "DMXFS_TEST_DROPPED"

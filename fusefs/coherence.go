@@ -159,6 +159,9 @@ func (f *fileSystem) lookAgain(n *node) error {
 	if !f.storage.ClientCache {
 		return nil
 	}
+	if f.tree.anchorOf(n) < 0 {
+		return nil // not open, and the next open asks
+	}
 	var stx unix.Statx_t
 	err := retryEINTR(func() error {
 		return unix.Statx(n.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stx)

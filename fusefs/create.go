@@ -12,10 +12,11 @@ import (
 // of others for that. So this never waits for an open lock: the new file's is
 // asked for in the background, and the first I/O waits for it.
 func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	dir := f.tree.get(in.NodeId)
-	if dir == nil {
-		return errStale
+	dir, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(dir)
 	if f.hidden(dir, name) {
 		return errHidden
 	}
@@ -119,10 +120,11 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 // Tmpfile makes a file without a name and opens it (O_TMPFILE). It may get a
 // name by linkat(2) later.
 func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	dir := f.tree.get(in.NodeId)
-	if dir == nil {
-		return errStale
+	dir, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(dir)
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	flags := int(in.Flags)&(keptFlags|unix.O_EXCL) | unix.O_TMPFILE | unix.O_CLOEXEC
 	fd := -1
@@ -161,7 +163,6 @@ func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t,
 	if err != nil {
 		return nil, st, err
 	}
-	f.watchRoom(path)
 	// A node of this identity would be of a file that is gone.
 	return f.tree.add(dir, name, path, &st, f.storage.Remote), st, nil
 }

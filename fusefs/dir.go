@@ -28,9 +28,9 @@ var dirBuffers = sync.Pool{New: func() any {
 }}
 
 func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
 	fd := -1
 	err := f.withRoom(func() error {
@@ -40,10 +40,9 @@ func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.
 		})
 	})
 	if err != nil {
+		f.tree.unpin(n)
 		return status(err)
 	}
-	f.watchRoom(fd)
-	f.tree.pin(n)
 	out.Fh = f.newID()
 	f.dirs.put(out.Fh, &dirHandle{n: n, fd: fd})
 	return fuse.OK

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -248,44 +249,87 @@ func TestFileSystemsBelowTheRoot(t *testing.T) {
 	}
 }
 
+// There are more files that the kernel knows than the daemon may have
+// descriptors.
 func TestDescriptorsDoNotRunOut(t *testing.T) {
 	needRoot(t)
-	m := mount(t, func(c *childConfig) { c.Files = 300 })
-	const many = 3000
-	for i := range many {
-		writeFile(t, m.backing(fmt.Sprint("f", i)), fmt.Sprint(i))
-	}
-	for i := range many {
-		if got := readFile(t, m.path(fmt.Sprint("f", i))); got != fmt.Sprint(i) {
-			t.Fatalf("f%d: %q", i, got)
+	const limit, many = 300, 3000
+	name := func(i int) string { return fmt.Sprintf("d%d/f%d", i%10, i) }
+	for _, ttl := range []time.Duration{0, time.Hour} { // an hour: the kernel does not even look up again
+		m := mount(t, func(c *childConfig) { c.Files, c.TTL = limit, ttl })
+		for i := range 10 {
+			must(t, os.Mkdir(m.backing(fmt.Sprint("d", i)), 0o755))
 		}
-	}
-	es, err := os.ReadDir(m.dir)
-	if err != nil || len(es) != many {
-		t.Errorf("%d entries, %v", len(es), err)
-	}
-	for _, e := range es {
-		if _, err := e.Info(); err != nil {
+		for i := range many {
+			writeFile(t, m.backing(name(i)), fmt.Sprint(i))
+		}
+		must(t, os.Symlink("target", m.backing("symlink")))
+		if _, err := os.Readlink(m.path("symlink")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	var wg sync.WaitGroup
-	for g := range 8 {
-		wg.Go(func() {
-			for i := range many / 8 {
-				if _, err := os.Stat(m.path(fmt.Sprint("f", i*8+g))); err != nil {
-					t.Error(err)
-					return
+		for i := range many {
+			if got := readFile(t, m.path(name(i))); got != fmt.Sprint(i) {
+				t.Fatalf("%s: %q", name(i), got)
+			}
+		}
+		for d := range 10 {
+			es, err := os.ReadDir(m.path(fmt.Sprint("d", d)))
+			if err != nil || len(es) != many/10 {
+				t.Errorf("%d entries, %v", len(es), err)
+			}
+			for _, e := range es {
+				if _, err := e.Info(); err != nil {
+					t.Fatal(err)
 				}
 			}
-		})
-	}
-	wg.Wait()
-	if s := ask[Stats](m, "Stats", None{}); s.Pruned == 0 {
-		t.Error("nothing was forgotten")
-	}
-	if c := ask[Counts](m, "Counts", None{}); c.Descriptors > 300 {
-		t.Errorf("%+v", c)
+		}
+		// All kinds of calls on files that were not used for long.
+		next := 0
+		for what, call := range map[string]func(path string) error{
+			"stat":     func(p string) error { _, err := os.Stat(p); return err },
+			"chmod":    func(p string) error { return os.Chmod(p, 0o600) },
+			"chown":    func(p string) error { return os.Chown(p, 1, 2) },
+			"utimes":   func(p string) error { return os.Chtimes(p, time.Unix(1, 0), time.Unix(2, 0)) },
+			"truncate": func(p string) error { return os.Truncate(p, 1) },
+			"setxattr": func(p string) error { return unix.Setxattr(p, "user.a", []byte("v"), 0) },
+			"link":     func(p string) error { return os.Link(p, p+".link") },
+			"rename":   func(p string) error { return os.Rename(p, p+".new") },
+			"unlink":   func(p string) error { return os.Remove(p) },
+			"statfs":   func(p string) error { var st unix.Statfs_t; return unix.Statfs(p, &st) },
+			"readlink": func(string) error { _, err := os.Readlink(m.path("symlink")); return err },
+			"create":   func(p string) error { return os.WriteFile(filepath.Dir(p)+"/created", nil, 0o644) },
+			"mkdir":    func(p string) error { return os.Mkdir(p+".dir", 0o755) },
+			"list":     func(p string) error { _, err := os.ReadDir(filepath.Dir(p)); return err },
+		} {
+			if err := call(m.path(name(next))); err != nil {
+				t.Errorf("TTL %v: %s: %v", ttl, what, err)
+			}
+			next++
+		}
+		// Another host has put another file there meanwhile.
+		must(t, os.Remove(m.backing(name(100))))
+		writeFile(t, m.backing(name(100)), "replaced")
+		if got := readFile(t, m.path(name(100))); got != "replaced" {
+			t.Errorf("TTL %v: %q", ttl, got)
+		}
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := 200; i < many; i++ {
+					if _, err := os.Stat(m.path(name((i*8+g)%(many-200) + 200))); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if s := ask[Stats](m, "Stats", None{}); s.Weighed == 0 {
+			t.Error("there were enough descriptors")
+		}
+		if c := ask[Counts](m, "Counts", None{}); c.Descriptors > limit || c.Nodes < many/2 {
+			t.Errorf("%+v", c)
+		}
 	}
 }
 

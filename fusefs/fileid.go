@@ -124,7 +124,7 @@ func (t *tree) pinned(ns, except []*node) []*node {
 	defer t.mu.Unlock()
 	kept := ns[:0]
 	for _, n := range ns {
-		if n.fd >= 0 && !slices.Contains(except, n) {
+		if !n.forgotten && !slices.Contains(except, n) {
 			n.pins++
 			kept = append(kept, n)
 		}

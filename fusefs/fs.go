@@ -50,7 +50,6 @@ type fileSystem struct {
 	refreshGen atomic.Uint64 // changes when other nodes may have changed names
 
 	stats counters
-	room  room
 
 	tasks sync.WaitGroup // what background started
 }
@@ -83,10 +82,11 @@ func (f *fileSystem) background(task func()) {
 func (f *fileSystem) newID() uint64 { return f.lastID.Add(1) }
 
 func (f *fileSystem) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(in)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Fstatfs(n.fd, &st) }); err != nil {
 		return status(err)

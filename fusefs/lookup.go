@@ -8,10 +8,11 @@ import (
 )
 
 func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	dir := f.tree.get(in.NodeId)
-	if dir == nil {
-		return errStale
+	dir, errno := f.node(in)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(dir)
 	if f.hidden(dir, name) {
 		return fuse.ENOENT
 	}
@@ -29,7 +30,8 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 	return fuse.OK
 }
 
-// find looks a name up on the storage, and counts a lookup of the node.
+// find looks a name up on the storage, and counts a lookup of the node. dir is
+// pinned and has its anchor.
 func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
 	var st unix.Stat_t
 	err := f.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
@@ -37,7 +39,7 @@ func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, uni
 		return nil, st, err
 	}
 	n := f.tree.seen(dir, name, &st)
-	used := n != nil && f.storage.Remote && staleFD(n.fd)
+	used := n != nil && f.storage.Remote && f.staleAnchor(n)
 	if n != nil && !used {
 		return n, st, nil
 	}
@@ -63,12 +65,15 @@ func (f *fileSystem) enterNode(dir *node, name string, fd int, st *unix.Stat_t, 
 	return f.tree.add(dir, name, fd, st, replace)
 }
 
-// staleFD reports whether the file of an O_PATH descriptor is gone from a
-// remote storage, which may then use its inode number again. On a local file
-// system the descriptor itself keeps that from happening.
-func staleFD(fd int) bool {
+// staleAnchor reports whether the file of a node is gone from a remote
+// storage, which may then use its inode number again. On a local file system
+// the anchor keeps that from happening.
+func (f *fileSystem) staleAnchor(n *node) bool {
+	f.tree.pin(n)
+	defer f.tree.unpin(n)
+	fd := f.tree.anchorOf(n)
 	var st unix.Stat_t
-	return unix.Fstat(fd, &st) == unix.ESTALE
+	return fd >= 0 && unix.Fstat(fd, &st) == unix.ESTALE
 }
 
 // openPath opens a name without following it and without permissions to do
@@ -80,9 +85,6 @@ func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (fd int, 
 			return err
 		})
 	})
-	if err == nil {
-		f.watchRoom(fd)
-	}
 	return fd, err
 }
 
@@ -98,8 +100,16 @@ func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *no
 			out.SetEntryTimeout(ttl)
 		}
 	}
-	f.fillAttr(&out.Attr, st)
 	out.SetAttrTimeout(f.attrTTLOf(n))
+	f.tellAttr(n, &out.Attr, st)
+}
+
+// tellAttr fills in what the kernel is told of a node.
+func (f *fileSystem) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
+	f.fillAttr(a, st)
+	n.cacheMu.Lock()
+	n.told = versionOf(st)
+	n.cacheMu.Unlock()
 }
 
 func (f *fileSystem) fillAttr(a *fuse.Attr, st *unix.Stat_t) {

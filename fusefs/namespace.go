@@ -25,10 +25,11 @@ func (f *fileSystem) Symlink(cancel <-chan struct{}, in *fuse.InHeader, target, 
 
 // make makes something that is not open afterwards.
 func (f *fileSystem) make(in *fuse.InHeader, name string, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
-	dir := f.tree.get(in.NodeId)
-	if dir == nil {
-		return errStale
+	dir, errno := f.node(in)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(dir)
 	if f.hidden(dir, name) {
 		return errHidden
 	}
@@ -53,10 +54,11 @@ func (f *fileSystem) Rmdir(cancel <-chan struct{}, in *fuse.InHeader, name strin
 }
 
 func (f *fileSystem) remove(in *fuse.InHeader, name string, flags int) fuse.Status {
-	dir := f.tree.get(in.NodeId)
-	if dir == nil {
-		return errStale
+	dir, errno := f.node(in)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(dir)
 	if f.hidden(dir, name) {
 		return fuse.ENOENT
 	}
@@ -68,10 +70,16 @@ func (f *fileSystem) remove(in *fuse.InHeader, name string, flags int) fuse.Stat
 }
 
 func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
-	from, to := f.tree.get(in.NodeId), f.tree.get(in.Newdir)
-	if from == nil || to == nil {
-		return errStale
+	from, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(from)
+	to, errno := f.nodeOf(&in.InHeader, in.Newdir)
+	if !errno.Ok() {
+		return errno
+	}
+	defer f.tree.unpin(to)
 	if f.hidden(from, oldName) {
 		return fuse.ENOENT
 	}
@@ -109,10 +117,16 @@ func (f *fileSystem) movable(dir *node, name, oldPath, newPath string) bool {
 }
 
 func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	dir, n := f.tree.get(in.NodeId), f.tree.get(in.Oldnodeid)
-	if dir == nil || n == nil {
-		return errStale
+	dir, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(dir)
+	n, errno := f.nodeOf(&in.InHeader, in.Oldnodeid)
+	if !errno.Ok() {
+		return errno
+	}
+	defer f.tree.unpin(n)
 	if f.hidden(dir, name) {
 		return errHidden
 	}
@@ -138,10 +152,11 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 }
 
 func (f *fileSystem) Readlink(cancel <-chan struct{}, in *fuse.InHeader) ([]byte, fuse.Status) {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return nil, errStale
+	n, errno := f.node(in)
+	if !errno.Ok() {
+		return nil, errno
 	}
+	defer f.tree.unpin(n)
 	// One byte more than any file system allows, to see that all was read.
 	buf := make([]byte, unix.PathMax+1)
 	m, err := unix.Readlinkat(n.fd, "", buf)

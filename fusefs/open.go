@@ -20,10 +20,11 @@ const keptFlags = unix.O_ACCMODE | unix.O_DIRECT | unix.O_SYNC | unix.O_DSYNC | 
 // its place. Then the answer is ESTALE, upon which the kernel looks up the
 // path again, once; see retry.
 func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	truncate := in.Flags&unix.O_TRUNC != 0
 	joins := n.holds()
 	again := f.retries.take(in.Pid)
@@ -39,7 +40,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 			}
 		}
 	}
-	st, moved, err := f.verifyName(n)
+	st, moved, err := f.verifyName(&in.InHeader, n)
 	if err == unix.ESTALE && again != nil {
 		// There is no third attempt. The name led here when the kernel asked
 		// for the second time, in the course of the same open(2): as if the
@@ -66,6 +67,8 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		}
 	} else if h.holds.Load() && (joins || n.unchanged(&st)) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	} else {
+		f.opensAs(n, &st)
 	}
 	f.serve(h)
 	out.Fh = h.id
@@ -182,7 +185,7 @@ func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 // name is forgotten then, so that a file which is reached without a name (by
 // /proc/PID/fd, say) is refused once at most. If it is clear which name the
 // kernel came by, it is in moved.
-func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, moved []dirName, err error) {
+func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, moved []dirName, err error) {
 	l, more, ok := f.tree.nameOf(n)
 	if !ok {
 		return st, nil, unix.Fstat(n.fd, &st)
@@ -194,9 +197,12 @@ func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, moved []dirName, err e
 	}
 	for _, l := range names {
 		var at unix.Stat_t
-		e := unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW)
+		e := f.anchorAgain(in, l.dir)
+		if e == nil {
+			e = unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW)
+		}
 		switch {
-		case e == unix.ENOENT || e == nil && keyOf(&at) != n.key:
+		case e == unix.ENOENT || e == unix.ESTALE || e == nil && keyOf(&at) != n.key:
 			f.tree.unname(n, l)
 			moved = append(moved, l)
 			err = unix.ESTALE
@@ -213,7 +219,7 @@ func (f *fileSystem) verifyName(n *node) (st unix.Stat_t, moved []dirName, err e
 	return st, moved, err
 }
 
-// openNode opens the file of n anew.
+// openNode opens the file of n anew, which is pinned and has its anchor.
 func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
 	err = f.withRoom(func() error {
 		return retryEINTR(func() (err error) {
@@ -224,7 +230,6 @@ func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	f.watchRoom(fd)
 	return fd, nil
 }
 

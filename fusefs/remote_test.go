@@ -52,6 +52,16 @@ func TestOpenSeesWhereANameLeadsNow(t *testing.T) {
 			t.Errorf("read %q", got)
 		}
 	})
+	t.Run("changed", func(t *testing.T) {
+		writeFile(t, m.backing("c"), "short")
+		if got := readFile(t, m.path("c")); got != "short" {
+			t.Fatal(got)
+		}
+		writeFile(t, m.backing("c"), "quite a bit longer")
+		if got := readFile(t, m.path("c")); got != "quite a bit longer" {
+			t.Errorf("read %q", got)
+		}
+	})
 	t.Run("removed", func(t *testing.T) {
 		writeFile(t, m.backing("g"), "g")
 		readFile(t, m.path("g"))

@@ -118,6 +118,9 @@ func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fus
 		return nil, nil
 	}
 	defer f.tree.unpin(l.dir)
+	if f.anchorAgain(&in.InHeader, l.dir) != nil {
+		return nil, nil
+	}
 	for {
 		n, _, err := f.find(&in.InHeader, l.dir, l.name)
 		if err != nil {

@@ -59,7 +59,6 @@ func newFileSystem(o Options) (*fileSystem, error) {
 		unprotected:   make(map[*node]struct{}),
 	}
 	unix.Umask(0)
-	f.room = newRoom(raiseFileLimit())
 	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
 		f.procs = newProcesses(proc)
@@ -98,7 +97,8 @@ func (f *fileSystem) openRoot() error {
 		}
 	}
 	f.devices = newDevices(uint64(st.Dev), f.log)
-	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices})
+	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices},
+		anchorsFor(raiseFileLimit()))
 	f.acls = hasACLs(fd)
 	return nil
 }
@@ -191,7 +191,6 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f.background(func() { f.keepRoom(ctx) })
 	f.background(func() { f.keepYielding(ctx) })
 	stop := context.AfterFunc(ctx, func() {
 		if err := s.Abort(); err != nil {

@@ -17,19 +17,23 @@ type node struct {
 	id   uint64 // the FUSE node ID; never used again
 	key  fileKey
 	kind uint32 // the S_IFMT bits of its mode
-	// fd is an O_PATH descriptor. On a local file system it also keeps the
-	// inode number from being used again. It is valid while the kernel knows
-	// the node or something holds a pin.
+
+	// fd is the anchor, or -1; see anchor.go. On a local file system it also
+	// keeps the inode number from being used again. It changes under tree.mu;
+	// who has pinned the node and has seen an anchor may use it until unpin.
 	fd int
 
 	// Guarded by tree.mu.
-	lookups  uint64           // how often the kernel was told of the node and did not forget it
-	pins     int              // open handles, and calls that use fd on their own account
-	names    []dirName        // where it was seen last; a directory has at most one
-	children map[string]*node // the inverse of names
-	path     string           // valid while pathGen is the tree's
-	pathGen  uint64
-	file     string // what locks call it; empty until it is asked for
+	slot      int              // in anchors.nodes
+	used      bool             // since the hand came by
+	forgotten bool             // not in the tree any more
+	lookups   uint64           // how often the kernel was told of the node and did not forget it
+	pins      int              // open handles, and calls that use fd on their own account
+	names     []dirName        // where it was seen last; a directory has at most one
+	children  map[string]*node // the inverse of names
+	path      string           // valid while pathGen is the tree's
+	pathGen   uint64
+	file      string // what locks call it; empty until it is asked for
 
 	nodeLocks
 	nodeCache
@@ -53,30 +57,37 @@ const rootID = 1
 // are corrected whenever the kernel looks a name up, and whoever depends on
 // one verifies it on the backing file system.
 type tree struct {
-	byID registry[node] // written under mu
-
 	mu    sync.Mutex
+	byID  map[uint64]*node
 	byKey map[fileKey]*node
 	// byFile finds nodes by what locks call them. It is nearly always one.
-	byFile map[string][]*node
-	last   uint64 // the newest node ID
-	count  int    // nodes, each with one open descriptor
-	gen    uint64 // changes when the path of a directory that has children does
-	root   *node
-	ids    fileIDs
+	byFile  map[string][]*node
+	last    uint64 // the newest node ID
+	anchors anchors
+	gen     uint64 // changes when the path of a directory that has children does
+	root    *node
+	ids     fileIDs
 }
 
-func newTree(rootFD int, st *unix.Stat_t, ids fileIDs) *tree {
-	t := &tree{byKey: make(map[fileKey]*node), byFile: make(map[string][]*node), last: rootID, gen: 1, ids: ids}
+// newTree takes the descriptor of the root; it keeps so many anchors beside it.
+func newTree(rootFD int, st *unix.Stat_t, ids fileIDs, anchors int) *tree {
+	t := &tree{
+		byID: make(map[uint64]*node), byKey: make(map[fileKey]*node), byFile: make(map[string][]*node),
+		last: rootID, gen: 1, ids: ids,
+	}
+	t.anchors.most = anchors
 	t.root = &node{id: rootID, key: keyOf(st), kind: unix.S_IFDIR, fd: rootFD, lookups: 1, pins: 1}
 	t.byKey[t.root.key] = t.root
-	t.byID.put(rootID, t.root)
-	t.count = 1
+	t.byID[rootID] = t.root
 	return t
 }
 
-// get is the node with an ID that came from the kernel, or nil.
-func (t *tree) get(id uint64) *node { return t.byID.get(id) }
+// get is the node with an ID, or nil.
+func (t *tree) get(id uint64) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byID[id]
+}
 
 // seen records that dir has name, and that it leads to the file of st. If the
 // file is known it returns its node, which then counts one lookup more.
@@ -107,14 +118,16 @@ func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, replace bool
 	}
 	if n == nil {
 		t.last++
-		t.count++
-		n = &node{id: t.last, key: key, kind: st.Mode & unix.S_IFMT, fd: fd}
+		n = &node{id: t.last, key: key, kind: st.Mode & unix.S_IFMT, fd: -1}
 		t.byKey[key] = n
-		t.byID.put(n.id, n)
+		t.byID[n.id] = n
+	}
+	n.lookups++
+	if n.fd < 0 {
+		t.setAnchor(n, fd)
 	} else {
 		unix.Close(fd)
 	}
-	n.lookups++
 	if dir != nil {
 		t.addName(n, dir, name)
 	}
@@ -220,7 +233,7 @@ func (t *tree) renamed(from *node, oldName string, to *node, newName string, exc
 func (t *tree) forget(id, lookups uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := t.get(id)
+	n := t.byID[id]
 	if n == nil {
 		return
 	}
@@ -228,11 +241,18 @@ func (t *tree) forget(id, lookups uint64) {
 	t.dropUnused(n)
 }
 
-// pin keeps n.fd valid until unpin.
+// pin keeps n, and its anchor if it has one, until unpin.
 func (t *tree) pin(n *node) {
 	t.mu.Lock()
 	n.pins++
 	t.mu.Unlock()
+}
+
+// anchorOf is the anchor of a node that is pinned, or -1.
+func (t *tree) anchorOf(n *node) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return n.fd
 }
 
 func (t *tree) unpin(n *node) {
@@ -256,11 +276,10 @@ func (t *tree) dropUnused(n *node) {
 	if t.byKey[n.key] == n {
 		delete(t.byKey, n.key)
 	}
-	t.byID.take(n.id)
-	t.count--
+	delete(t.byID, n.id)
+	n.forgotten = true
 	t.setFile(n, "")
-	unix.Close(n.fd)
-	n.fd = -1
+	t.dropAnchor(n)
 }
 
 // nameOf is the newest name of n, with its directory pinned; ok is false when
@@ -291,7 +310,7 @@ func (t *tree) namesOf(n *node) []dirName {
 func (t *tree) size() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.count
+	return len(t.byID)
 }
 
 // maxDepth bounds the walk to the root. The kernel lets a path be longer, in
@@ -347,8 +366,8 @@ func (t *tree) join(dir *node, name string) string {
 func (t *tree) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range t.byID.all() {
-		closeFD(n.fd)
-		n.fd = -1
+	for len(t.anchors.nodes) > 0 {
+		t.dropAnchor(t.anchors.nodes[0])
 	}
+	unix.Close(t.root.fd)
 }

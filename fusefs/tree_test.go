@@ -10,22 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func newTestTree(paths bool) *tree {
+func newTestTree(t *testing.T, paths bool) *tree {
 	st := unix.Stat_t{Dev: 1, Ino: 2, Mode: unix.S_IFDIR}
-	return newTree(-1, &st, fileIDs{paths: paths, devices: newDevices(1, slog.New(slog.DiscardHandler))})
+	tr := newTree(anything(), &st, fileIDs{paths: paths, devices: newDevices(1, slog.New(slog.DiscardHandler))}, 1<<20)
+	t.Cleanup(tr.close)
+	return tr
 }
 
-// put adds a file without a descriptor.
+// anything is a descriptor of anything.
+func anything() int {
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		panic(err)
+	}
+	return fd
+}
+
+// put adds a file.
 func (t *tree) put(dir *node, name string, dev, ino uint64, kind uint32) *node {
 	st := unix.Stat_t{Dev: dev, Ino: ino, Mode: kind}
 	if n := t.seen(dir, name, &st); n != nil {
 		return n
 	}
-	return t.add(dir, name, -1, &st, false)
+	return t.add(dir, name, anything(), &st, false)
 }
 
 func TestPathsFollowNames(t *testing.T) {
-	tr := newTestTree(false)
+	tr := newTestTree(t, false)
 	const file, dir = unix.S_IFREG, unix.S_IFDIR
 	a := tr.put(tr.root, "a", 1, 10, dir)
 	b := tr.put(a, "b", 1, 11, dir)
@@ -77,7 +88,7 @@ func TestPathsFollowNames(t *testing.T) {
 }
 
 func TestNodesAreForgotten(t *testing.T) {
-	tr := newTestTree(false)
+	tr := newTestTree(t, false)
 	d := tr.put(tr.root, "d", 1, 10, unix.S_IFDIR)
 	f := tr.put(d, "f", 1, 11, unix.S_IFREG)
 	tr.put(d, "f", 1, 11, unix.S_IFREG) // twice
@@ -106,14 +117,14 @@ func TestNodesAreForgotten(t *testing.T) {
 }
 
 func TestANumberThatIsUsedAgain(t *testing.T) {
-	tr := newTestTree(false)
+	tr := newTestTree(t, false)
 	f := tr.put(tr.root, "f", 1, 10, unix.S_IFREG)
 	d := tr.put(tr.root, "f", 1, 10, unix.S_IFDIR)
 	if d == f || tr.get(f.id) != f || tr.get(d.id) != d {
 		t.Error("a file and a directory are one node")
 	}
 	st := unix.Stat_t{Dev: 1, Ino: 10, Mode: unix.S_IFDIR}
-	e := tr.add(tr.root, "f", -1, &st, true)
+	e := tr.add(tr.root, "f", anything(), &st, true)
 	if e == d || tr.pathTo(e) != "f" {
 		t.Error("a new file is an old node")
 	}
@@ -124,7 +135,7 @@ func TestANumberThatIsUsedAgain(t *testing.T) {
 }
 
 func TestFileIDs(t *testing.T) {
-	tr := newTestTree(false)
+	tr := newTestTree(t, false)
 	tr.ids.devices.crossed(7, "mnt/sub")
 	tr.ids.devices.crossed(8, "mnt/sub2")
 	mnt := tr.put(tr.root, "mnt", 1, 10, unix.S_IFDIR)
@@ -152,7 +163,7 @@ func TestFileIDs(t *testing.T) {
 }
 
 func TestFileIDsByPath(t *testing.T) {
-	tr := newTestTree(true)
+	tr := newTestTree(t, true)
 	d := tr.put(tr.root, "d", 1, 10, unix.S_IFDIR)
 	f := tr.put(d, "f", 1, 11, unix.S_IFREG)
 	want := func(n *node, file string) {
@@ -179,7 +190,7 @@ func TestFileIDsByPath(t *testing.T) {
 func TestTreeAgainstAModel(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		tr := newTestTree(false)
+		tr := newTestTree(t, false)
 		type entry struct {
 			n    *node
 			ino  uint64
@@ -303,5 +314,42 @@ func TestEntriesThatTheKernelWasTold(t *testing.T) {
 	}
 	if _, more := e.take(1003); more != 0 {
 		t.Errorf("more until %d", more)
+	}
+}
+
+func TestAnchorsAreWeighed(t *testing.T) {
+	before := countDescriptors(t)
+	tr := newTestTree(t, false)
+	tr.anchors.most = 10
+	d := tr.put(tr.root, "d", 1, 50, unix.S_IFDIR)
+	tr.pin(d)
+	nameless := tr.put(tr.root, "x", 1, 51, unix.S_IFREG)
+	tr.gone(tr.root, "x")
+	var all []*node
+	for i := range uint64(100) {
+		all = append(all, tr.put(d, fmt.Sprint(i), 1, 100+i, unix.S_IFREG))
+	}
+	anchored := 0
+	for _, n := range all {
+		if tr.anchorOf(n) >= 0 {
+			anchored++
+			if tr.anchors.nodes[n.slot] != n {
+				t.Fatal("an anchor is not where it should be")
+			}
+		}
+	}
+	if got := len(tr.anchors.nodes); got > 10 || got != anchored+2 || countDescriptors(t)-before != got+1 {
+		t.Errorf("%d anchors, %d of files, %d descriptors", got, anchored, countDescriptors(t)-before)
+	}
+	if tr.anchorOf(d) < 0 || tr.anchorOf(nameless) < 0 {
+		t.Error("the anchor of a node was weighed that is pinned, or has no name")
+	}
+	if tr.size() != 103 || all[0].forgotten {
+		t.Errorf("%d nodes", tr.size())
+	}
+	tr.put(d, "0", 1, 100, unix.S_IFREG) // looked up again: no anchor is needed for that
+	tr.forget(all[0].id, 2)
+	if tr.get(all[0].id) != nil {
+		t.Error("not forgotten")
 	}
 }

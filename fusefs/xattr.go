@@ -19,10 +19,11 @@ const (
 // GetXAttr and its siblings go by the name in /proc, since there are no such
 // calls for O_PATH descriptors. It leads to a symbolic link itself, too.
 func (f *fileSystem) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string, dest []byte) (uint32, fuse.Status) {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return 0, errStale
+	n, errno := f.node(in)
+	if !errno.Ok() {
+		return 0, errno
 	}
+	defer f.tree.unpin(n)
 	if attr == tokenAttr {
 		return f.getToken(n, in, dest)
 	}
@@ -30,10 +31,11 @@ func (f *fileSystem) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr st
 }
 
 func (f *fileSystem) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return 0, errStale
+	n, errno := f.node(in)
+	if !errno.Ok() {
+		return 0, errno
 	}
+	defer f.tree.unpin(n)
 	return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Listxattr(fdPath(n.fd), b) })
 }
 
@@ -49,10 +51,11 @@ func (f *fileSystem) readXAttr(in *fuse.InHeader, dest []byte, call func([]byte)
 }
 
 func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(&in.InHeader)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	if attr == tokenAttr {
 		return fuse.EPERM
 	}
@@ -74,10 +77,11 @@ func (f *fileSystem) dropSetGID(n *node) error {
 }
 
 func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
-	n := f.tree.get(in.NodeId)
-	if n == nil {
-		return errStale
+	n, errno := f.node(in)
+	if !errno.Ok() {
+		return errno
 	}
+	defer f.tree.unpin(n)
 	if attr == tokenAttr {
 		return fuse.EPERM
 	}

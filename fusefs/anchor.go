@@ -1,0 +1,203 @@
+package fusefs
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// A node is held on to by an O_PATH descriptor, its anchor. The kernel forgets
+// files only when it is short of memory, so there can be more nodes than
+// descriptors. Then anchors of nodes that were not used lately are weighed, and
+// let down again when they are: by the name of the node, which must still lead
+// to the same file. Open files, and files without a name, keep their anchors.
+//
+// While its anchor is weighed, a file that is removed by another host can have
+// its inode number given to the next one. To locks and caches both are one
+// file then, as they are to an NFS client.
+
+// raiseFileLimit raises the limit of open files as far as it goes, and returns it.
+func raiseFileLimit() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 1024
+	}
+	if most := systemFileLimit(); l.Max < most {
+		up := unix.Rlimit{Cur: most, Max: most}
+		if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil { // needs CAP_SYS_RESOURCE
+			return most
+		}
+	}
+	up := unix.Rlimit{Cur: l.Max, Max: l.Max}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil {
+		return up.Cur
+	}
+	return l.Cur
+}
+
+func systemFileLimit() uint64 {
+	b, err := os.ReadFile("/proc/sys/fs/nr_open")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// anchorsFor is how many anchors to keep with a limit of open files: half of
+// it, so that as many files can be open.
+func anchorsFor(limit uint64) int { return int(max(16, min(limit/2, math.MaxInt32))) }
+
+// anchors are the descriptors of nodes, beside the root's. Guarded by tree.mu.
+type anchors struct {
+	most  int
+	nodes []*node // that have one
+	hand  int     // where to look for the next one to weigh
+	done  int64   // how many were weighed
+}
+
+// REQUIRES: mu held; n has none.
+func (t *tree) setAnchor(n *node, fd int) {
+	n.fd, n.slot, n.used = fd, len(t.anchors.nodes), true
+	t.anchors.nodes = append(t.anchors.nodes, n)
+	if most := t.anchors.most; len(t.anchors.nodes) > most {
+		t.weigh(1 + most/8)
+	}
+}
+
+// REQUIRES: mu held.
+func (t *tree) dropAnchor(n *node) {
+	if n.fd < 0 {
+		return
+	}
+	unix.Close(n.fd)
+	n.fd = -1
+	a := &t.anchors
+	last := a.nodes[len(a.nodes)-1]
+	a.nodes[n.slot], last.slot = last, n.slot
+	a.nodes[len(a.nodes)-1] = nil
+	a.nodes = a.nodes[:len(a.nodes)-1]
+}
+
+// weigh drops up to n anchors that were not used since the hand came by last,
+// and returns how many. REQUIRES: mu held.
+func (t *tree) weigh(n int) (done int) {
+	a := &t.anchors
+	for steps := 2 * len(a.nodes); steps > 0 && done < n; steps-- {
+		if a.hand >= len(a.nodes) {
+			a.hand = 0
+		}
+		x := a.nodes[a.hand]
+		if x.used || x.pins > 0 || len(x.names) == 0 {
+			x.used = false
+			a.hand++
+			continue
+		}
+		t.dropAnchor(x) // which puts another one here
+		done++
+		a.done++
+	}
+	return done
+}
+
+// withRoom makes a call that takes a descriptor, and if there is none weighs
+// anchors for it.
+func (f *fileSystem) withRoom(call func() error) error {
+	for {
+		err := call()
+		if err != unix.EMFILE && err != unix.ENFILE {
+			return err
+		}
+		f.tree.mu.Lock()
+		weighed := f.tree.weigh(64)
+		f.tree.mu.Unlock()
+		if weighed == 0 {
+			f.log.Error("no file descriptor left; raise the limit of open files", "err", err)
+			return err
+		}
+	}
+}
+
+// node finds the node that a request is about. It has an anchor, and is pinned
+// until the caller unpins it.
+func (f *fileSystem) node(in *fuse.InHeader) (*node, fuse.Status) { return f.nodeOf(in, in.NodeId) }
+
+// nodeOf is node for another number that the request has.
+func (f *fileSystem) nodeOf(in *fuse.InHeader, id uint64) (*node, fuse.Status) {
+	t := f.tree
+	t.mu.Lock()
+	n := t.byID[id]
+	if n == nil {
+		t.mu.Unlock()
+		return nil, errStale
+	}
+	n.pins++
+	n.used = true
+	anchored := n.fd >= 0
+	t.mu.Unlock()
+	if !anchored {
+		if err := f.anchorAgain(in, n); err != nil {
+			t.unpin(n)
+			return nil, status(err)
+		}
+	}
+	return n, fuse.OK
+}
+
+// anchorAgain gives a node that is pinned its anchor back. It answers ESTALE
+// when none of its names leads to it any more.
+func (f *fileSystem) anchorAgain(in *fuse.InHeader, n *node) error {
+	t := f.tree
+	t.mu.Lock()
+	anchored := n.fd >= 0
+	t.mu.Unlock()
+	if anchored {
+		return nil
+	}
+	err := error(unix.ESTALE)
+	for _, l := range t.namesOf(n) {
+		if err != nil {
+			err = f.anchorBy(in, n, l)
+		}
+		t.unpin(l.dir)
+	}
+	if err == unix.ENOENT || err == unix.ENOTDIR {
+		err = unix.ESTALE
+	}
+	return err
+}
+
+// anchorBy opens the anchor of n by one of its names, whose directory is pinned.
+func (f *fileSystem) anchorBy(in *fuse.InHeader, n *node, l dirName) error {
+	if err := f.anchorAgain(in, l.dir); err != nil {
+		return err
+	}
+	fd, err := f.openPath(in, l.dir.fd, l.name)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && (keyOf(&st) != n.key || st.Mode&unix.S_IFMT != n.kind) {
+		err = unix.ESTALE
+	}
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	t := f.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.fd >= 0 { // another request was faster
+		unix.Close(fd)
+	} else {
+		t.setAnchor(n, fd)
+	}
+	return nil
+}
