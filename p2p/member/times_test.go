@@ -172,7 +172,7 @@ func TestTimes(t *testing.T) {
 		}
 		p50, _, top := percentiles(times)
 		t.Logf("%-40s p50 %5d ms, max %5d ms", row.what, p50, top)
-		if p50 > row.p50 || top > row.atMost {
+		if p50 > row.p50 && !testing.Short() || top > row.atMost {
 			t.Errorf("%s: p50 %d ms, max %d ms; told are %d and %d", row.what, p50, top, row.p50, row.atMost)
 		}
 	}

@@ -16,6 +16,10 @@ import (
 
 const testCluster = "00112233445566778899aabbccddeeff"
 
+// The first thread of the process is the one that /proc/self shows. Tests that
+// change the namespace of a thread, and leave it to die, must not get that one.
+func init() { runtime.LockOSThread() }
+
 // newDir is a register for peer in dir.
 func newDir(t *testing.T, dir, peer string) *Dir {
 	t.Helper()
