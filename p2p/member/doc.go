@@ -131,8 +131,8 @@
 //     the lock file that this process holds exclusively, is taken for dead.
 //     So Config.Self.Boot and Lock must be left empty unless the lock is held,
 //     from before New until the process ends.
-//  13. End: nothing is wanted any more. Unmount, or fail, as its code says;
-//     [End.Text] is for people.
+//  13. End: nothing is wanted any more, and no lock is held any more. Unmount,
+//     or fail, as its code says; [End.Text] is for people.
 //
 // Two things are not in the outputs: the driver keeps its peer record on the
 // storage fresh (package register), and watches that the engine turns at all.

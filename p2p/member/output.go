@@ -122,7 +122,7 @@ const (
 	EndPartial                        // a first start: some members are in reach, others are not
 	EndRefused                        // a member refused it, for the reason in the text
 	EndRevoked                        // an admin revoked this peer
-	EndPolicy                         // the cluster has another policy
+	EndPolicy                         // the cluster has another policy: that of Machine.View
 	EndTiming                         // the cluster has other parameters
 	EndForeign                        // the storage has another cluster
 	EndNewer                          // a newer dmxfs runs here
