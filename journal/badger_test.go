@@ -451,6 +451,9 @@ func TestAllAtOnce(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	recs := find(t, j, Filter{})
+	for recs[0].Seq < s.First { // of a request that was open when it was deleted
+		recs = recs[1:]
+	}
 	if len(recs) != int(s.Next-s.First) || recs[0].Seq != s.First {
 		t.Errorf("%d records from %d, %+v", len(recs), recs[0].Seq, s)
 	}
