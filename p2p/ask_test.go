@@ -61,20 +61,26 @@ func TestQuestionsThatGetNoAnswer(t *testing.T) {
 		t.Errorf("an answer that is too long: %v", err)
 	}
 
-	ended := make(chan time.Duration, 1)
+	// The handler is told when nobody waits any more. On a busy machine the
+	// time may be over before the question has come: then it gets more.
+	ended := make(chan error, 1)
 	handler = func(ctx context.Context) ([]byte, error) {
-		start := time.Now()
 		<-ctx.Done()
-		ended <- time.Since(start)
+		ended <- ctx.Err()
 		return nil, ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := a.Ask(ctx, b.host.ID(), nil); !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &failed) {
-		t.Errorf("a question without answer: %v", err)
-	}
-	if d := <-ended; d > 10*time.Second {
-		t.Errorf("the handler worked on for %v", d)
+	for limit := 50 * time.Millisecond; ; limit *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		_, err := a.Ask(ctx, b.host.ID(), nil)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &failed) {
+			t.Fatalf("a question without answer: %v", err)
+		}
+		select {
+		case <-ended:
+			return
+		case <-time.After(limit):
+		}
 	}
 }
 

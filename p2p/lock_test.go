@@ -125,8 +125,7 @@ func TestSlowHandlerHoldsBackOnlyItsSender(t *testing.T) {
 	// Other senders, and the other channels of the same sender, go on.
 	sendNumber(t, c, b, 1, 0)
 	b.wait(t, "a frame of another sender", func() bool { return len(b.frames[c.name]) == 1 })
-	a.SendMember(b.host.ID(), []byte("still here"))
-	b.wait(t, "a message of the same sender", func() bool { return len(b.member) == 1 })
+	a.tell(t, b, "still here")
 	if _, err := a.Ask(t.Context(), b.host.ID(), nil); err != nil {
 		t.Error(err)
 	}
@@ -251,7 +250,7 @@ func TestWaitingSessionsEnd(t *testing.T) {
 	waiting := func() bool {
 		b.Transport.mu.Lock()
 		defer b.Transport.mu.Unlock()
-		return b.slots[slotKey{a.host.ID(), 1, kindLock}] != nil
+		return b.slots[slotKey{a.host.ID(), 1, 1, kindLock}] != nil
 	}
 	streams := func() (n int) {
 		for _, c := range a.host.swarm.Conns() {
@@ -383,6 +382,20 @@ func TestIncarnationsAreToldApart(t *testing.T) {
 	wantLog(t, b, "WARN", "refused a stream", "incarnation 0000000000000001 is not running here")
 	b.inOrder(t, a.name, 1, 1)
 	a.inOrder(t, second, 1, 1)
+	// Trying again and again to reach the dead one does not disturb the other.
+	refusals := make(map[error]bool)
+	poll(t, "three refusals", func() bool {
+		for _, s := range a.Peers()[0].Sessions {
+			var r *refusal
+			if s.To == b.name && errors.As(s.Err, &r) {
+				refusals[r] = true
+			}
+		}
+		return len(refusals) == 3
+	})
+	if strings.Contains(b.log.String(), errReplaced.Error()) {
+		t.Error("a stream to the dead incarnation has ended the one to the other")
+	}
 	var up, down int
 	for _, s := range a.Peers()[0].Sessions {
 		if s.Up {

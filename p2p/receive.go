@@ -31,7 +31,7 @@ func (t *Transport) serveLock(p peer.ID, s Stream) error {
 	if err != nil {
 		return err
 	}
-	sl := t.claim(slotKey{p, h.From, kindLock}, s)
+	sl := t.claim(slotKey{p, h.From, h.To, kindLock}, s)
 	defer sl.release()
 	_ = s.SetDeadline(time.Time{})
 	// A session of a newer epoch waits. Nothing of it has been sent yet, so it

@@ -8,11 +8,13 @@ import (
 )
 
 // slotKey says which streams replace one another: a peer has one stream of each
-// kind at a time, and so has each of its incarnations where they count.
+// kind at a time. Where incarnations count there is one for each pair of them:
+// a view can have two of a peer, and who sends to the dead one must not end the
+// session to the other.
 type slotKey struct {
-	peer        peer.ID
-	incarnation uint64
-	kind        kind
+	peer     peer.ID
+	from, to uint64 // incarnations of the peer and of this node, or 0
+	kind     kind
 }
 
 // slot is the place of the stream that is served now.

@@ -136,7 +136,7 @@ func (t *Transport) serveSync(p peer.ID, s Stream) error {
 	if size > MaxSync {
 		return fmt.Errorf("%w: a state of %d bytes, the limit is %d", ErrProtocol, size, MaxSync)
 	}
-	sl := t.claim(slotKey{p, h.From, kindSync}, s)
+	sl := t.claim(slotKey{p, h.From, h.To, kindSync}, s)
 	defer sl.release()
 	_ = s.SetDeadline(time.Time{})
 	v, err := t.awaitEpoch(sl.ctx, locks.Epoch(h.Epoch))
@@ -159,8 +159,10 @@ func (t *Transport) serveSync(p peer.ID, s Stream) error {
 	if err != nil {
 		return err
 	}
-	if sl.ctx.Err() != nil {
-		return context.Cause(sl.ctx)
+	for _, ctx := range []context.Context{sl.ctx, v.ctx} { // one follows the other, but later
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
 	}
 	t.h.Sync(in.from, v.epoch, state)
 	_ = s.SetWriteDeadline(time.Now().Add(openTimeout))

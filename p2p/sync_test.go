@@ -51,7 +51,7 @@ func TestStateWaitsForTheEpochOfTheReceiver(t *testing.T) {
 	poll(t, "b to have the hello", func() bool {
 		b.Transport.mu.Lock()
 		defer b.Transport.mu.Unlock()
-		return b.slots[slotKey{a.host.ID(), 1, kindSync}] != nil
+		return b.slots[slotKey{a.host.ID(), 1, 1, kindSync}] != nil
 	})
 	select {
 	case err := <-done:
@@ -107,7 +107,7 @@ func TestSendSyncEnds(t *testing.T) {
 	poll(t, "b to have the hello", func() bool {
 		b.Transport.mu.Lock()
 		defer b.Transport.mu.Unlock()
-		return b.slots[slotKey{a.host.ID(), 1, kindSync}] != nil
+		return b.slots[slotKey{a.host.ID(), 1, 1, kindSync}] != nil
 	})
 	if err := a.SetView(4, a.name, members); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,8 @@ type Handlers struct {
 	// the epoch. The frame is the handler's.
 	Lock func(from locks.NodeID, e locks.Epoch, frame []byte)
 	// Sync gets the state that a member sent by SendSync, maybe more than once.
-	// It may block; the sender waits for it. The state is the handler's.
+	// It may block; the sender waits for it. Compare the epoch here too. The
+	// state is the handler's.
 	Sync func(from locks.NodeID, e locks.Epoch, state []byte)
 	// Ask answers a question. Several run at the same time. ctx ends when the
 	// one who asks has stopped waiting by its deadline.
