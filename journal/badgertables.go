@@ -49,14 +49,14 @@ func (s *badgerStore) merge(atLeast int) error {
 	return nil
 }
 
-func (s *badgerStore) drop(from, to blockKey) error {
+func (s *badgerStore) drop(seq uint64) error {
 	if err := s.reopen(); err != nil {
 		return err
 	}
 	if err := s.roomToMerge(); err != nil {
 		return err
 	}
-	if err := guard(func() error { return s.db.DropPrefix(prefixes(from.seq, to.seq)...) }); err != nil {
+	if err := guard(func() error { return s.db.DropPrefix(prefixes(0, seq)...) }); err != nil {
 		return s.failed(fmt.Errorf("removing old records: %w", err))
 	}
 	if err := s.tend(); err != nil {
@@ -64,7 +64,7 @@ func (s *badgerStore) drop(from, to blockKey) error {
 	}
 	// DropPrefix only logs that it could not.
 	left := false
-	_, err := s.read(from, to.bytes(), func(blockKey, []byte) bool { left = true; return false })
+	_, err := s.read(blockKey{}, before(seq).bytes(), func(blockKey, []byte) bool { left = true; return false })
 	if err == nil && left {
 		err = errors.New("removing old records: some are left")
 	}

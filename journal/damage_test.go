@@ -137,7 +137,7 @@ func testDamaged(t *testing.T, dir string, all, lost uint64) {
 	}
 	// It can be written, and its tables copied: to drop the first block is to
 	// merge the rest.
-	if err := j.st.(*badgerStore).drop(blockKey{}, before(2)); err != nil {
+	if err := j.st.(*badgerStore).drop(2); err != nil {
 		t.Error(err)
 	}
 	j.Append(Record{Event: Note, Reason: "after"})

@@ -23,7 +23,8 @@
 //   - While the disk is full or fails, [Journal.Healthy] says so, and records
 //     stay in memory, up to a limit. What has to be dropped is counted.
 //   - Damage costs the block that it is in, at most 128 records, and is
-//     reported by their numbers.
+//     reported by their numbers. A database that can't be opened any more is
+//     made anew of all blocks that are left in its files.
 //
 // # What is on disk
 //

@@ -17,7 +17,8 @@ type memStore struct {
 	hook func(op string) (err error, stored bool)
 }
 
-func (m *memStore) before(op string) (error, bool) {
+// ask asks the hook, and tells whether to do it.
+func (m *memStore) ask(op string) (error, bool) {
 	if m.hook == nil {
 		return nil, true
 	}
@@ -32,7 +33,7 @@ func (m *memStore) search(key []byte) (int, bool) {
 }
 
 func (m *memStore) write(pairs []pair) error {
-	err, do := m.before("write")
+	err, do := m.ask("write")
 	if !do {
 		return err
 	}
@@ -71,26 +72,25 @@ func (m *memStore) scan(from, to blockKey, f func(blockKey, []byte) bool) error 
 	}
 }
 
-func (m *memStore) drop(from, to blockKey) error {
-	err, do := m.before("drop")
+func (m *memStore) drop(seq uint64) error {
+	err, do := m.ask("drop")
 	if !do {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, _ := m.search(from.bytes())
-	j, _ := m.search(to.bytes())
-	m.pairs = slices.Delete(m.pairs, i, max(i, j))
+	i, _ := m.search(before(seq).bytes())
+	m.pairs = slices.Delete(m.pairs, 0, i)
 	return err
 }
 
 func (m *memStore) sync() error {
-	err, _ := m.before("sync")
+	err, _ := m.ask("sync")
 	return err
 }
 
 func (m *memStore) room() error {
-	err, _ := m.before("room")
+	err, _ := m.ask("room")
 	return err
 }
 

@@ -41,7 +41,7 @@ func (j *Journal) restore() error {
 	}
 	if j.idx.floor > s.first {
 		// The last run did not come to the end of deleting.
-		if err := j.st.drop(blockKey{}, before(j.idx.floor)); err != nil {
+		if err := j.st.drop(j.idx.floor); err != nil {
 			j.log.Warn("the space of old records can't be given back now", "error", err)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 //  1. a state block that repeats the records of the open requests, and says
 //     where the journal will begin, is written,
 //  2. and synced. If we stop here, the next run finishes the job;
-//  3. what is before is dropped. If we stop here, some of it may be left, and
-//     the next run drops it, since it reads the state block first;
-//  4. the index forgets it.
+//  3. the index forgets what is before: nobody reads it from here on;
+//  4. it is dropped. If we stop on the way, some of it may be left, and the
+//     next run, or the next deletion of this one, drops that.
 
 // retain deletes what is too much or too old, and writes a state now and then,
 // from which the next run starts to read.
@@ -49,7 +49,7 @@ func (w *writer) cut(floor uint64) error {
 		return err
 	}
 	w.idx.cut(floor)
-	if err := w.do(func() error { return w.st.drop(blockKey{}, before(floor)) }); err != nil {
+	if err := w.do(func() error { return w.st.drop(floor) }); err != nil {
 		// They are deleted for all who read. Their space comes back with the
 		// next cut, or the next run.
 		w.log.Warn("the space of old records can't be given back now", "error", err)

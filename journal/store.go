@@ -7,8 +7,8 @@ import (
 
 // store is the ordered map under a journal: Badger, or memory.
 //
-// The writer alone calls write, drop, sync, tend and close; scan is called by
-// anybody at any time before close.
+// The writer alone calls write, drop, sync, room and close; scan is called by
+// anybody at any time.
 type store interface {
 	// write stores all pairs, or none. After an error either may be the case;
 	// to write the same pairs again is then right. The pairs' memory is the
@@ -18,9 +18,9 @@ type store interface {
 	// their keys, until f returns false. Key and value are valid only during
 	// the call. It sees what was written before it began.
 	scan(from, to blockKey, f func(key blockKey, value []byte) bool) error
-	// drop removes the entries with from <= key < to and gives back their
-	// space. After an error any of them may be left.
-	drop(from, to blockKey) error
+	// drop removes all blocks before the record seq and gives back their space.
+	// After an error any of them may be left.
+	drop(seq uint64) error
 	// sync returns when what was written can't be lost by a power cut.
 	sync() error
 	// room is nil when the next write, and what it may bring about, has the
