@@ -16,7 +16,6 @@ type handle struct {
 	write bool
 	mixed bool     // open for reading and writing: it may be mapped so
 	proc  *process // that opened it; may be nil
-	prog  locks.Program
 
 	// mu is held for reading by a call that uses fd under the lock state that
 	// it has seen, and for writing to change either. Nobody waits for a lock

@@ -25,11 +25,10 @@ const helperEnv = "DMXFS_TEST_HELPER"
 
 // program is a helper that runs.
 type testProgram struct {
-	t    testing.TB
-	cmd  *exec.Cmd
-	in   io.WriteCloser
-	out  *bufio.Reader
-	name string
+	t   testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
 }
 
 // startProgram starts a helper, as another user if cred is not nil. Files are

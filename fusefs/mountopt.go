@@ -98,7 +98,7 @@ func (m *MountOptions) add(o string) error {
 		return fmt.Errorf("unknown mount option %q", o)
 	}
 	if value == "" {
-		return fmt.Errorf("mount option %s needs a value: %s=...", name, name)
+		return fmt.Errorf("mount option %s needs a value: %s=VALUE", name, name)
 	}
 	switch name {
 	case "fsname":

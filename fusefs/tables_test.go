@@ -284,11 +284,9 @@ func TestDeadThreadsAreSwept(t *testing.T) {
 	// If there are too many, those go about which there is nothing to know.
 	ps.most, ps.sweepAt = 2, 0
 	me.selfLocking.Store(true)
-	var alive []*testProgram
 	for range 5 {
 		p := startProgram(t, "/", nil)
 		ps.find(uint32(p.cmd.Process.Pid))
-		alive = append(alive, p)
 		ps.sweepAt = 0
 	}
 	if n := len(ps.threads); n > 3 {

@@ -20,11 +20,9 @@ type net struct {
 	t     *testing.T
 	mu    sync.Mutex
 	nodes map[locks.NodeID]*node
-	delay time.Duration // guarded by mu, as are sent and log
+	delay time.Duration // guarded by mu, as is sent
 	epoch locks.Epoch
 	sent  int
-	// log lists what happened to data and frames, in order.
-	log []string
 }
 
 // node is one engine with what is around it.
@@ -109,12 +107,6 @@ func (c *net) view(ids ...locks.NodeID) {
 			}
 		}
 	}
-}
-
-func (c *net) note(format string, args ...any) {
-	c.mu.Lock()
-	c.log = append(c.log, fmt.Sprintf(format, args...))
-	c.mu.Unlock()
 }
 
 // Send is Transport.
