@@ -39,14 +39,22 @@ type stateDir struct {
 	lock *os.File
 }
 
-// openState makes path if need be and locks it. The shared directory, whose
-// root is open as root, must not contain it.
-func openState(path string, root int) (*stateDir, error) {
+// makeState makes path if need be. The shared directory, which is open as
+// root, must not contain it.
+func makeState(path string, root int) error {
 	if err := outsideOf(path, root); err != nil {
-		return nil, withCode(exitUsage, err)
+		return withCode(exitUsage, err)
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("make the state directory: %w (choose another one with --state)", err)
+		return fmt.Errorf("make the state directory: %w (choose another one with --state)", err)
+	}
+	return nil
+}
+
+// openState makes path if need be, see makeState, and locks it.
+func openState(path string, root int) (*stateDir, error) {
+	if err := makeState(path, root); err != nil {
+		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -152,6 +152,10 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 		return err
 	}
 	defer root.Close()
+	// The log is there, too: nothing is logged before.
+	if err := makeState(cfg.State, int(root.Fd())); err != nil {
+		return err
+	}
 	w := &watcher{cfg: cfg, log: log, out: out, root: root, ready: func() {
 		ready()
 		_, _ = sd.SdNotify(false, sd.SdNotifyReady) // not under systemd: no matter
