@@ -1,0 +1,122 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/rw"
+)
+
+var fuzzKey = locks.Key{File: "i7", Class: locks.Posix}
+
+// encode is decodeFrame backwards.
+func (f frame) encode() []byte {
+	switch f.kind {
+	case frameMachine:
+		return machineFrame(&entry{key: f.key, alg: &rw.Algorithm}, f.msg)
+	case frameQuery:
+		return queryFrame(&query{id: f.id, key: f.key, mode: f.mode, rng: f.rng})
+	case frameHolders:
+		return holdersFrame(f.id, f.conflicts)
+	case frameProbe:
+		return probeFrame(probe{f.id, f.path})
+	case frameCircle, frameConfirm:
+		return circleFrame(f.kind, f.id, f.path)
+	case frameConfirmed:
+		return confirmedFrame(f.id, f.ok)
+	}
+	return nil
+}
+
+var fuzzAlgorithms = map[string]*locks.Algorithm{"rw": &rw.Algorithm}
+
+// loneEngine is an engine whose two peers are silent.
+func loneEngine(t *testing.T) *Engine {
+	e := New(Options{
+		Transport: deaf{}, Files: deaf{}, Recorder: deaf{}, Log: slog.New(slog.DiscardHandler),
+		Algorithms: fuzzAlgorithms, Rule: func(string) string { return "rw" },
+		Live: func(time.Duration) bool { return true }, Jitter: func() float64 { return 0.5 },
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = e.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	e.Freeze()
+	state := e.State()
+	members := []locks.NodeID{"n0", "n1", "n2"}
+	e.Install(&locks.View{Epoch: 1, Self: "n0", Members: members})
+	for _, m := range members {
+		if err := e.Sync(m, 1, state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+type deaf struct{}
+
+func (deaf) Send(locks.Epoch, locks.NodeID, []byte) {}
+func (deaf) Flush(locks.Key) error                  { return nil }
+func (deaf) Refresh(locks.Key) error                { return nil }
+func (deaf) Expelled()                              {}
+func (deaf) Healthy() error                         { return nil }
+func (deaf) Record(Event)                           {}
+
+// FuzzFrame: no frame of a member panics; one that is accepted has one form
+// only; and what it does leaves every machine as it must be.
+func FuzzFrame(f *testing.F) {
+	path := []hop{
+		{node: 0, wait: 1, hold: 2, since: 3, key: fuzzKey, mode: locks.Write, rng: locks.Whole},
+		{node: 2, wait: 4, hold: 5, since: 6, key: fuzzKey, mode: locks.Read, rng: locks.Range{Start: 1, End: 9}},
+	}
+	for _, x := range []frame{
+		{kind: frameQuery, id: 1, key: fuzzKey, mode: locks.Write, rng: locks.Whole},
+		{kind: frameHolders, id: 1, conflicts: []locks.Conflict{{Mode: locks.Read, Range: locks.Whole, PID: 12}}},
+		{kind: frameProbe, id: 7, path: path},
+		{kind: frameCircle, path: path},
+		{kind: frameConfirm, id: 3, path: path},
+		{kind: frameConfirmed, id: 3, ok: true},
+	} {
+		f.Add(x.encode())
+	}
+	f.Add([]byte{frameMachine, 3, 2, 'i', '7', 2, 'r', 'w', 1, 2, 3, 4})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		x, err := decodeFrame(b, fuzzAlgorithms, 3)
+		if err == nil {
+			if again := x.encode(); string(again) != string(b) {
+				t.Errorf("%x is %+v, and encoded again %x", b, x, again)
+			}
+		}
+		e := loneEngine(t)
+		e.Receive("n1", 1, b)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for k, en := range e.entries {
+			if err := en.machine.Check(); err != nil {
+				t.Errorf("%v after %x: %v", k, b, err)
+			}
+		}
+	})
+}
+
+// FuzzState: no state of a member panics.
+func FuzzState(f *testing.F) {
+	f.Add([]byte{0})
+	f.Add([]byte{1, 3, 2, 'i', '7', 2, 'r', 'w', 3, 1, 0, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e := loneEngine(t)
+		e.Freeze()
+		own := e.State()
+		e.Install(&locks.View{Epoch: 2, Self: "n0", Members: []locks.NodeID{"n0", "n1"}})
+		if err := e.Sync("n0", 2, own); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Sync("n1", 2, b); err != nil {
+			return
+		}
+		e.Resume()
+	})
+}
