@@ -101,13 +101,12 @@ func (m *Machine) tryJoin() {
 		return
 	}
 	if dead := m.deadMembers(); len(dead) > 0 && m.fenceAll(dead, true) {
-		// The locks of the dead come free now, in one view with this node's
-		// joining unless it has to pause for long.
+		// The locks of the dead come free now. A short pause is left out: it
+		// keeps nobody from anything, and a node that has to join on its own
+		// takes longer.
 		w := m.without(ReasonReplace, dead, m.howDead)
-		if !early && m.cfg.Bury.IsZero() {
+		if j.at-m.now <= 2*m.p.Heartbeat && m.cfg.Bury.IsZero() {
 			w.add(m.self())
-		} else if m.cfg.Bury.IsZero() && j.at-m.now <= 2*m.p.Heartbeat {
-			return
 		}
 		m.propose(w)
 		return
