@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -62,6 +64,8 @@ type testMount struct {
 	c          *testCluster
 	dir, state string
 	args       []string
+	ns         string // network namespace of the daemon; empty: that of the test
+	watcher    int    // process that watches the daemon
 }
 
 // newCluster mounts a new shared directory n times.
@@ -113,8 +117,9 @@ func (c *testCluster) run(args ...string) string {
 }
 
 // try runs the program; an error has what it wrote to standard error.
-func (c *testCluster) try(args ...string) (string, error) {
-	cmd := c.cmd(args...)
+func (c *testCluster) try(args ...string) (string, error) { return output(c.cmd(args...)) }
+
+func output(cmd *exec.Cmd) (string, error) {
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
@@ -132,9 +137,59 @@ func (m *testMount) mount() {
 }
 
 func (m *testMount) tryMount() error {
-	args := append([]string{"--state", m.state, "--listen", "/ip4/127.0.0.1/tcp/0"}, m.args...)
-	_, err := m.c.try(append(args, m.c.src, m.dir)...)
-	return err
+	args := append([]string{"--state", m.state}, m.args...)
+	if !slices.Contains(m.args, "--listen") {
+		args = append(args, "--listen", "/ip4/127.0.0.1/tcp/0")
+	}
+	cmd := m.c.cmd(append(args, m.c.src, m.dir)...)
+	if m.ns != "" {
+		cmd.Args = append([]string{"nsenter", "--net=/run/netns/" + m.ns, "/proc/self/exe"}, cmd.Args[1:]...)
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		cmd.Args[2] = self
+		if cmd.Path, err = exec.LookPath("nsenter"); err != nil {
+			return err
+		}
+	}
+	if _, err := output(cmd); err != nil {
+		return err
+	}
+	m.watcher = parent(m.daemon())
+	return nil
+}
+
+// daemon is the process that serves the mount; 0 if there is none.
+func (m *testMount) daemon() int {
+	b, _ := os.ReadFile(filepath.Join(m.state, "lock"))
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	if pid != 0 && !alive(pid) {
+		return 0
+	}
+	return pid
+}
+
+// alive reports whether a process runs: a zombie does not.
+func alive(pid int) bool { return procState(pid) != "" && procState(pid) != "Z" }
+
+// procState is the state of a process as proc_pid_stat(5) has it; empty if
+// there is none.
+func procState(pid int) string { return procStat(pid)[0] }
+
+func parent(pid int) int {
+	n, _ := strconv.Atoi(procStat(pid)[1])
+	return n
+}
+
+// procStat is the state and the parent of a process.
+func procStat(pid int) [2]string {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	if f := strings.Fields(rest); len(f) > 2 {
+		return [2]string{f[0], f[1]}
+	}
+	return [2]string{}
 }
 
 func (m *testMount) mounted() bool {
@@ -150,30 +205,26 @@ func (m *testMount) mounted() bool {
 // daemon logged if the test has failed.
 func (m *testMount) remove() {
 	t := m.c.t
-	pid := 0
-	if s, err := m.status(); err == nil {
-		pid = s.PID
+	pids := []int{m.daemon(), m.watcher}
+	for _, pid := range pids {
+		if pid > 1 {
+			_ = unix.Kill(pid, unix.SIGCONT) // a test has stopped it
+		}
 	}
 	if m.mounted() {
 		if _, err := m.c.try("unmount", m.dir); err != nil {
 			t.Errorf("unmount at the end of the test: %v", err)
-			for m.mounted() && unix.Unmount(m.dir, unix.MNT_DETACH) == nil {
+		}
+	}
+	if !m.ended(pids) {
+		t.Errorf("the processes %v have not ended", pids)
+		for _, pid := range []int{m.watcher, m.daemon(), pids[0]} {
+			if pid > 1 {
+				_ = unix.Kill(pid, unix.SIGKILL)
 			}
 		}
 	}
-	if pid != 0 {
-		// It has ended, or does so within moments.
-		for range 500 {
-			if unix.Kill(pid, 0) != nil {
-				pid = 0
-				break
-			}
-			waitALittle()
-		}
-	}
-	if pid != 0 {
-		t.Errorf("the daemon %d has not ended", pid)
-		_ = unix.Kill(pid, unix.SIGKILL)
+	for m.mounted() && unix.Unmount(m.dir, unix.MNT_DETACH) == nil {
 	}
 	if t.Failed() {
 		for _, f := range []string{"dmxfs.log", "crash.log"} {
@@ -184,6 +235,18 @@ func (m *testMount) remove() {
 	}
 }
 
+// ended waits until the processes have ended, which is within moments, or have
+// to be ended with force.
+func (m *testMount) ended(pids []int) bool {
+	for range 1500 {
+		if !slices.ContainsFunc(pids, func(pid int) bool { return pid > 1 && alive(pid) }) {
+			return true
+		}
+		waitALittle()
+	}
+	return false
+}
+
 // waitALittle is one turn of a loop that waits for a state.
 func waitALittle() { <-time.After(10 * time.Millisecond) }
 
@@ -191,7 +254,7 @@ func waitALittle() { <-time.After(10 * time.Millisecond) }
 // is long beside what is expected.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); waitALittle() {
+	for end := time.Now().Add(time.Minute); !ok(); waitALittle() {
 		if time.Now().After(end) {
 			t.Fatalf("waited too long: %s", what)
 		}

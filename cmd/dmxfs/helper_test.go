@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,8 @@ const helperEnv = "DMXFS_TEST_HELPER"
 func helperMain(name string, args []string) {
 	err := fmt.Errorf("no helper %q", name)
 	switch name {
+	case "append":
+		err = appendLines(args)
 	case "counter":
 		err = counter(args)
 	case "hold":
@@ -163,6 +166,39 @@ func increment(fd int) error {
 	}
 	if _, err := unix.Pwrite(fd, strconv.AppendInt(nil, int64(v+1), 10), 0); err != nil {
 		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// appendLines writes numbered lines to a file under a lock that it keeps, for
+// ever if TIMES is 0: append KIND FILE TAG TIMES. It ends with the first error.
+func appendLines(args []string) error {
+	kind, name, tag := args[0], args[1], args[2]
+	times, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	fd := -1
+	err = retry(func() (err error) {
+		fd, err = unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_APPEND|unix.O_CLOEXEC, 0o644)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	if kind != "open" {
+		if err := lockCall(kind, fd, true); err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+	}
+	for i := 0; times == 0 || i < times; i++ {
+		line := fmt.Appendf(nil, "%s %d\n", tag, i)
+		if err := retry(func() error { _, err := unix.Write(fd, line); return err }); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		if times == 0 {
+			<-time.After(time.Millisecond)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"testing"
 )
@@ -17,6 +18,14 @@ func TestMain(m *testing.M) {
 	case os.Getenv(helperEnv) != "":
 		helperMain(os.Getenv(helperEnv), os.Args[1:])
 	default:
+		// Tests of failures wait for most of their time, so that there can be
+		// more of them than processors.
+		flag.Parse()
+		if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+			if err := flag.Set("test.parallel", "6"); err != nil {
+				panic(err)
+			}
+		}
 		os.Exit(m.Run())
 	}
 }

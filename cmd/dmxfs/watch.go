@@ -51,7 +51,7 @@ type watcher struct {
 	ready func()
 
 	served   bool // it was usable at least once
-	failures int  // in a row
+	failures int  // starts in a row after which it was not
 }
 
 // errGone is how a process has ended that was killed, or has failed.
@@ -62,8 +62,7 @@ func (e *errGone) Error() string { return "the process that serves the mount has
 // run returns when the mount is gone, with nil if that is as wished.
 func (w *watcher) run(ctx context.Context) error {
 	for {
-		began := time.Now()
-		err := w.once(ctx)
+		usable, err := w.once(ctx)
 		if err == nil || !w.served {
 			return err
 		}
@@ -71,11 +70,13 @@ func (w *watcher) run(ctx context.Context) error {
 		if ctx.Err() != nil || !w.cfg.Restart || code == exitRefused || code == exitUsage {
 			return err
 		}
-		if time.Since(began) > 30*time.Second {
+		// After one that was usable the next one comes at once: it frees the
+		// locks of the dead one. If it is only the last of many in a short
+		// time, the membership pauses before it joins.
+		if w.failures++; usable {
 			w.failures = 0
 		}
 		pause := backoff(w.failures)
-		w.failures++
 		w.log.Error("the mount has lost its daemon: it is started anew", "err", err, "pause", pause)
 		select {
 		case <-ctx.Done():
@@ -85,8 +86,8 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// backoff is the pause before start number n after a failure: none, then from
-// half a second to half a minute.
+// backoff is the pause after n starts in a row that came to nothing: none, then
+// from half a second to half a minute.
 func backoff(n int) time.Duration {
 	if n == 0 {
 		return 0
@@ -94,17 +95,18 @@ func backoff(n int) time.Duration {
 	return min(500*time.Millisecond<<min(n-1, 10), 30*time.Second)
 }
 
-// once starts the process and waits for its end.
-func (w *watcher) once(ctx context.Context) error {
+// once starts the process and waits for its end. It reports whether the mount
+// was usable meanwhile.
+func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	cfg := w.cfg
 	cfg.Replace = isDead(cfg.Mountpoint)
 	in, err := json.Marshal(cfg)
 	if err != nil {
-		return err
+		return false, err
 	}
 	r, tell, err := os.Pipe()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer r.Close()
 	// The program file may have been replaced since, or removed (go run).
@@ -120,14 +122,14 @@ func (w *watcher) once(ctx context.Context) error {
 	err = cmd.Start()
 	tell.Close()
 	if err != nil {
-		return fmt.Errorf("start the daemon: %w", err)
+		return false, fmt.Errorf("start the daemon: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // it may have ended already
 	defer stop()
 
 	var m readyMessage
 	told := json.NewDecoder(r).Decode(&m) == nil
-	if told && m.Error == "" {
+	if usable = told && m.Error == ""; usable {
 		if !w.served {
 			w.served = true
 			w.ready()
@@ -138,11 +140,11 @@ func (w *watcher) once(ctx context.Context) error {
 	err = cmd.Wait()
 	switch {
 	case told && m.Error != "":
-		return withCode(m.Code, errors.New(m.Error))
+		return usable, withCode(m.Code, errors.New(m.Error))
 	case err == nil:
-		return nil
+		return usable, nil
 	}
-	return withCode(cmd.ProcessState.ExitCode(), &errGone{cmd.ProcessState.String()})
+	return usable, withCode(cmd.ProcessState.ExitCode(), &errGone{cmd.ProcessState.String()})
 }
 
 // watch serves a mount by a process that is started anew when it dies.

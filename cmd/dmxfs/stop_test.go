@@ -1,0 +1,119 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A daemon is stopped while its program writes under a lock. The others go on
+// without it; when it wakes up, its program finds out before anything of it
+// reaches the file, and the mount goes back to work by itself.
+func TestStoppedDaemonIsFenced(t *testing.T) {
+	for _, kind := range []string{"flock", "fcntl", "ofd", "open"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3)
+			a, b := c.mounts[0], c.mounts[1]
+			old := a.helper("append", kind, "f", "old", "0")
+			await(t, "the holder has written", func() bool { return c.size("f") > 100 })
+			next := b.helper("append", kind, "f", "new", "50")
+			b.blocked("f", 1)
+			hold := b.helper("hold", "flock", "g")
+			b.held("g", 1)
+			wait := a.helper("take", "flock", "g") // on the node that is stopped
+			a.blocked("g", 1)
+			a.signal(unix.SIGSTOP)
+			began := time.Now()
+			await(t, "the next holder has its lock", func() bool { return strings.Contains(read(t, c.src+"/f"), "new") })
+			t.Logf("the next holder wrote %v after the stop", time.Since(began))
+			if out, code := next.wait(); code != 0 {
+				t.Errorf("the next holder: %d %s", code, out)
+			}
+			a.signal(unix.SIGCONT)
+			began = time.Now()
+			if out, _ := old.wait(); out != "write: input/output error\n" {
+				t.Errorf("the old holder was told: %q", out)
+			}
+			if out, _ := wait.wait(); out != "input/output error\n" {
+				t.Errorf("who waited there was told: %q", out)
+			}
+			await(t, "it is back", func() bool {
+				s, err := a.status()
+				return err == nil && s.State == "live" && s.Members == 3
+			})
+			t.Logf("it was back %v after it went on", time.Since(began))
+			if out, code := a.helper("append", kind, "f", "again", "1").wait(); code != 0 {
+				t.Errorf("a new open on the mount: %d %s", code, out)
+			}
+			checkOrder(t, read(t, c.src+"/f"), "old", "new", "again")
+			rows := a.journal("--event", "lost", "--path", "f")
+			if len(rows) != 1 || rows[0].PID != old.cmd.Process.Pid {
+				t.Errorf("journal: %+v", rows)
+			}
+			if n := len(a.journal("--event", "fenced")); n != 1 {
+				t.Errorf("%d records of the fencing", n)
+			}
+			hold.signal(unix.SIGKILL)
+		})
+	}
+}
+
+// size is how much is in a file on the storage.
+func (c *testCluster) size(file string) int64 {
+	st, err := os.Stat(filepath.Join(c.src, file))
+	if err != nil {
+		return -1
+	}
+	return st.Size()
+}
+
+// checkOrder checks that the lines of a file begin with the tags, each group
+// after the one before it, numbered without a gap.
+func checkOrder(t *testing.T, content string, tags ...string) {
+	t.Helper()
+	i, n := 0, 0
+	for k, line := range strings.Split(strings.TrimSuffix(content, "\n"), "\n") {
+		if i+1 < len(tags) && strings.HasPrefix(line, tags[i+1]+" ") {
+			i, n = i+1, 0
+		}
+		if want := fmt.Sprintf("%s %d", tags[i], n); line != want {
+			t.Errorf("line %d is %q, want %q", k+1, line, want)
+			return
+		}
+		n++
+	}
+	if i != len(tags)-1 {
+		t.Errorf("nothing of %q in the file", tags[i+1])
+	}
+}
+
+// A stop that is shorter than the tenure costs nobody anything.
+func TestShortStop(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	a := c.mounts[0]
+	p := a.helper("append", "flock", "f", "x", "0")
+	await(t, "it writes", func() bool { return c.size("f") > 100 })
+	epoch := a.peers().Epoch
+	a.signal(unix.SIGSTOP)
+	stopped := time.Now()
+	await(t, "two seconds have passed", func() bool { return time.Since(stopped) > 2*time.Second })
+	a.signal(unix.SIGCONT)
+	n := c.size("f")
+	await(t, "it writes on", func() bool { return c.size("f") > n+100 })
+	if p.ended() {
+		t.Errorf("the program ended: %s", p.out.String())
+	}
+	p.signal(unix.SIGKILL)
+	p.ends("the writer")
+	checkOrder(t, read(t, c.src+"/f"), "x")
+	if e := a.peers().Epoch; e != epoch {
+		t.Errorf("epoch %d became %d", epoch, e)
+	}
+}
