@@ -56,6 +56,7 @@ type testCluster struct {
 	t      testing.TB
 	dir    string
 	src    string
+	net    *network // nil: all daemons are in the network of the test
 	mounts []*testMount
 }
 
@@ -64,7 +65,7 @@ type testMount struct {
 	c          *testCluster
 	dir, state string
 	args       []string
-	ns         string // network namespace of the daemon; empty: that of the test
+	ns, addr   string // network namespace of the daemon and its address; empty: those of the test
 	watcher    int    // process that watches the daemon
 }
 
