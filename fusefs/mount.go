@@ -38,6 +38,11 @@ func newMount(o *Options) (m mountpoint, dev int, err error) {
 	m = mountpoint{path: path}
 	err = unix.EPERM
 	switch {
+	case unix.Geteuid() != 0 && o.Replace:
+		// The helper can't mount over a dead mount, nor beneath it.
+		if err := (mountpoint{path: path}).detachByHelper(true); err != nil {
+			return m, -1, err
+		}
 	case unix.Geteuid() != 0:
 	case o.Replace:
 		dev, err = mountInPlaceOf(path, o)

@@ -184,3 +184,65 @@ dmxfs unmount $MNT`
 		t.Errorf("the file afterwards: %v, %d bytes", err, st.Size)
 	}
 }
+
+// Another user than root mounts by fusermount3. When the daemon dies its mount
+// is replaced, but one in place, which would uncover the shared directory for a
+// moment, stays dead until the user has taken it away.
+func TestMountAsAnotherUser(t *testing.T) {
+	needTool(t, "unshare", "setpriv", "fusermount3")
+	c := newCluster(t, 0)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe := filepath.Join(c.dir, "exe")
+	if err := os.WriteFile(exe, self, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const nobody = 65534
+	for d := c.dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := filepath.Join(c.dir, "home")
+	for _, d := range []string{home, home + "/m"} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []string{c.src, home, home + "/m"} {
+		if err := os.Chown(d, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// In mount tables of its own /dev/fuse is for everybody, as udev makes it.
+	script := `set -e
+mknod -m 666 $DIR/fuse c 10 229
+mount --bind $DIR/fuse /dev/fuse
+exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "$USER_SCRIPT"`
+	user := `
+fail() { echo "$*"; cat $HOME/state*/dmxfs.log; "$EXE" unmount --lazy $HOME/m; "$EXE" unmount --lazy $SRC; exit 1; }
+pid() { "$EXE" status --json $1 | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'; }
+L=--listen=/ip4/127.0.0.1/tcp/0
+echo content > $SRC/f
+"$EXE" $L --state $HOME/state1 $SRC $HOME/m || fail cannot mount
+flock -n $HOME/m/f true || fail no lock
+kill -9 $(pid $HOME/m)
+n=0; until [ "$(cat $HOME/m/f 2>/dev/null)" = content ]; do n=$((n+1)); [ $n -lt 100 ] || fail not replaced; sleep 0.1; done
+"$EXE" unmount $HOME/m || fail cannot unmount
+"$EXE" $L --state $HOME/state2 $SRC || fail cannot mount in place
+kill -9 $(pid $SRC)
+n=0; until grep -q 'not served any more' $HOME/state2/dmxfs.log; do n=$((n+1)); [ $n -lt 100 ] || fail still served; sleep 0.1; done
+cat $SRC/f 2>&1 | grep -q 'not connected' || fail uncovered
+"$EXE" $L --state $HOME/state2 $SRC 2>&1 | grep -q 'only root can mount in the place' || fail another error
+"$EXE" unmount $SRC || fail cannot unmount the dead mount
+[ "$(cat $SRC/f)" = content ] || fail content is gone
+echo all well`
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", script)
+	cmd.Env = append(os.Environ(), "DIR="+c.dir, "SRC="+c.src, "HOME="+home, "XDG_STATE_HOME="+home, "EXE="+exe, asMain+"=1", "USER_SCRIPT="+user)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.HasSuffix(string(out), "all well\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -61,6 +61,9 @@ func openDead(all []mountEntry, cfg Config) (*os.File, error) {
 	if !ok || m.fsType != fsType {
 		return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
 	}
+	if err := replaceable(cfg); err != nil {
+		return nil, err
+	}
 	if cfg.Source == cfg.Mountpoint {
 		return openUnder(cfg.Mountpoint)
 	}
@@ -69,4 +72,16 @@ func openDead(all []mountEntry, cfg Config) (*os.File, error) {
 		return nil, fmt.Errorf("open the shared directory: %w", err)
 	}
 	return root, nil
+}
+
+// replaceable tells whether a new mount can take the place of a dead one such
+// that the shared directory is never seen without locks. Users who mount by
+// fusermount3 must take the dead one away first; with a mount in place that
+// uncovers the shared directory.
+func replaceable(cfg Config) error {
+	if os.Geteuid() == 0 || cfg.Source != cfg.Mountpoint {
+		return nil
+	}
+	return withCode(exitRefused, fmt.Errorf("the daemon of %s has died, and only root can mount in the place of a dead mount without uncovering the directory that it protects: "+
+		"end the programs that use it, then dmxfs unmount %s and mount again", cfg.Mountpoint, cfg.Mountpoint))
 }

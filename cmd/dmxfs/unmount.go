@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +67,17 @@ func removeMount(point string, lazy bool) error {
 	flags := 0
 	if lazy {
 		flags = unix.MNT_DETACH
+	}
+	if os.Geteuid() != 0 {
+		// Whose mount it is, fusermount3 knows.
+		args := []string{"-u", "--", point}
+		if lazy {
+			args = append([]string{"-z"}, args...)
+		}
+		if out, err := exec.Command("fusermount3", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("unmount %s: %w: %s", point, err, strings.TrimSpace(string(out)))
+		}
+		return nil
 	}
 	if err := unix.Unmount(point, flags); err != nil {
 		if errors.Is(err, unix.EBUSY) {

@@ -99,7 +99,11 @@ func backoff(n int) time.Duration {
 // was usable meanwhile.
 func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	cfg := w.cfg
-	cfg.Replace = isDead(cfg.Mountpoint)
+	if cfg.Replace = isDead(cfg.Mountpoint); cfg.Replace {
+		if err := replaceable(cfg); err != nil {
+			return false, err
+		}
+	}
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return false, err
