@@ -131,6 +131,7 @@ type boundEngine daemon
 func (b *boundEngine) Freeze()               { b.engine.Freeze() }
 func (b *boundEngine) State() []byte         { return b.engine.State() }
 func (b *boundEngine) Install(v *locks.View) { b.engine.Install(v) }
+func (b *boundEngine) Ping()                 { b.engine.Ping() }
 
 func (b *boundEngine) Sync(from locks.NodeID, e locks.Epoch, s []byte) error {
 	return b.engine.Sync(from, e, s)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,7 +201,11 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 		bookStop()
 		<-bookDone
 		engineStop()
-		<-engineDone
+		select {
+		case <-engineDone:
+		case <-time.After(stuckPatience):
+			d.log.Error("the lock engine does not end: it is left behind")
+		}
 		nodeStop()
 		netStop()
 		<-netDone
@@ -248,6 +253,25 @@ func endCode(err error) int {
 	return exitFailure
 }
 
+// stuckPatience is how long the end of a part may take that should take no
+// time at all.
+const stuckPatience = 5 * time.Second
+
+// saveStacks writes down what all goroutines hang in, for who has to find out
+// why the engine did not turn.
+func (d *daemon) saveStacks() {
+	path := d.state.file("stuck.txt")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err == nil {
+		err = errors.Join(pprof.Lookup("goroutine").WriteTo(f, 2), f.Close())
+	}
+	if err != nil {
+		d.log.Error("could not write down what the process hangs in", "err", err)
+		return
+	}
+	d.log.Error("the lock engine is stuck: please report this, with the file that says what it hangs in", "file", path)
+}
+
 // serve waits for the end of the mount. When ctx ends it unmounts.
 func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error) error {
 	server := d.server.Load()
@@ -257,6 +281,10 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 		return err
 	case err := <-nodeDone:
 		nodeDone <- err
+		if errors.Is(err, cluster.ErrStuck) {
+			d.saveStacks()
+			return &dead{err}
+		}
 		d.engine.Leave()
 		return &dead{withCode(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", err))}
 	case err := <-netDone:
@@ -377,7 +405,7 @@ func (d *daemon) awaitJoin(ctx context.Context, nodeDone chan error) error {
 			return nil
 		case err := <-nodeDone:
 			nodeDone <- err
-			return withCode(exitRefused, err)
+			return withCode(endCode(err), err)
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), d.leave(nodeDone))
 		case <-tick.C:

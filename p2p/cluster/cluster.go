@@ -11,19 +11,23 @@ import (
 	"dmxfs/p2p/member"
 )
 
-// Engine is what the driver asks of the lock engine. Its methods return at
-// once, but for State.
+// Engine is what the driver asks of the lock engine. All methods but State are
+// called by one goroutine, in the order in which the machine wants them. One
+// that takes longer than 10 s ends the node, see [ErrStuck].
 type Engine interface {
 	Freeze()
-	// State returns what the others need to know, after a write-out.
+	// State returns what the others need to know, after a write-out. It may
+	// take as long as the storage does.
 	State() []byte
 	Install(*locks.View)
 	Sync(from locks.NodeID, e locks.Epoch, state []byte) error
 	Expelled(reason string)
 	Resume()
+	// Ping returns when the engine has made a turn.
+	Ping()
 }
 
-// Transport is what the driver asks of the network. Only SendSync blocks.
+// Transport is what the driver asks of the network. Member never blocks.
 type Transport interface {
 	SetView(e locks.Epoch, self locks.NodeID, members []locks.NodeID) error
 	DropView()
@@ -55,15 +59,17 @@ type Options struct {
 	Now func() int64
 	// Fence keeps a node from writing for good, see member.Fence.
 	Fence func(context.Context, member.Fence) error
-	// Save keeps what must survive the process.
+	// Save keeps what must survive the process. After an error it is called
+	// again some seconds later.
 	Save func(member.Saved) error
-	// Notice gets what admins should know. It must not block.
+	// Notice gets what admins should know.
 	Notice func(member.Notice)
 	// Installed is told of each view of which this node is a member, when its
-	// engine has the states of all. It must not block. May be nil.
+	// engine has the states of all. It is called like the methods of Engine.
+	// May be nil.
 	Installed func(*member.View)
 	// Static are contacts to look for beside those that the storage and the
-	// members tell of. May be nil.
+	// members tell of. It is asked every few seconds. May be nil.
 	Static func() []member.Contact
 	Log    *slog.Logger
 }
@@ -82,8 +88,12 @@ type Node struct {
 
 	liveUntil atomic.Int64 // CLOCK_BOOTTIME in ms
 
-	work sync.WaitGroup // goroutines that a step has started
-	done chan struct{}  // closed when Run has returned
+	// What may block runs in goroutines of its own: that of the engine, that
+	// of state directory, journal, log and address book, and work.
+	engineDo *queue
+	clerk    *queue
+	work     sync.WaitGroup // ends soon after ctx
+	done     chan struct{}  // closed when Run has returned
 
 	mu     sync.Mutex
 	status member.Status // after the last step
@@ -95,8 +105,12 @@ type Node struct {
 	out      member.Output
 	own      state // the engine's state for the present epoch
 	granting bool
-	meet     map[string]member.Contact
+	meet     map[string]met
+	wantAt   int64 // ms of ticks since the transport was told last
+	dog      watchdog
 	end      *member.End
+
+	unsaved *member.Saved // owned by clerk
 }
 
 // item is an input, with the state that came with it if it is a SyncArrived.
@@ -117,12 +131,14 @@ type state struct {
 // New makes a node; Bind must be called before Run.
 func New(o Options) *Node {
 	return &Node{
-		o:      o,
-		inputs: make(chan item, 1024),
-		calls:  make(chan func()),
-		done:   make(chan struct{}),
-		wishes: map[uint64]chan error{},
-		meet:   map[string]member.Contact{},
+		o:        o,
+		inputs:   make(chan item, 1024),
+		calls:    make(chan func()),
+		engineDo: newQueue(),
+		clerk:    newQueue(),
+		done:     make(chan struct{}),
+		wishes:   map[uint64]chan error{},
+		meet:     map[string]met{},
 	}
 }
 
@@ -136,15 +152,27 @@ func (n *Node) Live(guard time.Duration) bool {
 }
 
 // Run joins the cluster and stays in it, until ctx ends (then without leaving)
-// or the machine ends, which returns an *Ended.
-func (n *Node) Run(ctx context.Context) error {
+// or the machine ends, which returns an *Ended, or the engine is found stuck,
+// which returns ErrStuck. Operations on the storage that hang outlive it.
+func (n *Node) Run(ctx context.Context) (err error) {
 	defer close(n.done)
 	ctx, cancel := context.WithCancel(ctx)
 	n.ctx = ctx
-	defer n.work.Wait()
-	defer cancel()
-	defer n.liveUntil.Store(0)
-	defer n.refuseWishes()
+	go n.engineDo.run()
+	go n.clerk.run()
+	defer func() {
+		n.liveUntil.Store(0)
+		n.refuseWishes()
+		cancel()
+		// What the machine wanted last is done before its end is told.
+		n.engineDo.close()
+		if err != ErrStuck && !n.engineDo.wait(engineLimit) {
+			err = ErrStuck
+		}
+		n.clerk.close()
+		n.clerk.wait(endPatience)
+		n.work.Wait()
+	}()
 	ticker := time.NewTicker(time.Duration(n.o.Params.Tick) * time.Millisecond)
 	defer ticker.Stop()
 	n.step(item{in: member.Start{Saved: n.o.Saved}})
@@ -154,6 +182,12 @@ func (n *Node) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-ticker.C:
 			n.step(item{in: member.Tick{}})
+			if n.dog.watch(n.engineDo, n.o.Params.Tick, n.engine.Ping) {
+				return ErrStuck
+			}
+			if n.wantAt += n.o.Params.Tick; n.wantAt >= wantEvery.Milliseconds() {
+				n.want()
+			}
 		case it := <-n.inputs:
 			n.step(it)
 		case f := <-n.calls:
@@ -163,49 +197,49 @@ func (n *Node) Run(ctx context.Context) error {
 	return &Ended{*n.end}
 }
 
-// step gives the machine one input, and those that follow from it at once.
+// step gives the machine one input and does what follows. Nothing in it
+// blocks.
 func (n *Node) step(it item) {
-	for more := []item{it}; len(more) > 0 && n.end == nil; more = more[1:] {
-		m := n.o.Machine
-		m.Step(n.o.Now(), more[0].in, &n.out)
-		more = append(more, n.obey(more[0])...)
-		n.mu.Lock()
-		n.status = m.Status()
-		n.mu.Unlock()
+	if n.end != nil {
+		return
 	}
+	n.o.Machine.Step(n.o.Now(), it.in, &n.out)
+	n.obey(it)
+	n.mu.Lock()
+	n.status = n.o.Machine.Status()
+	n.mu.Unlock()
 }
 
-// obey does what n.out asks for, in the order of its fields. It returns the
-// inputs that follow.
-func (n *Node) obey(it item) (more []item) {
+// obey does what n.out asks for, in the order of its fields.
+func (n *Node) obey(it item) {
 	o := &n.out
 	n.liveUntil.Store(o.LiveUntil)
 	if x := o.Expelled; x != nil {
 		n.own = state{}
-		n.o.Transport.DropView()
-		n.engine.Expelled(x.Why)
+		why := x.Why
+		n.engineDo.put(func() {
+			n.o.Transport.DropView()
+			n.engine.Expelled(why)
+		})
 	}
 	if f := o.Freeze; f != nil {
-		n.engine.Freeze()
-		if f.View != nil {
-			n.begin(f.View)
-		}
-		more = append(more, item{in: member.Frozen{Seq: f.Seq}})
+		n.freeze(f)
 	}
 	if a, ok := it.in.(member.SyncArrived); ok && o.TakeSync {
 		n.tell(a.From.ID(), a.Epoch, it.state)
 	}
-	if o.Synced != 0 && n.o.Installed != nil {
-		n.o.Installed(n.o.Machine.View())
+	if v := n.o.Machine.View(); o.Synced != 0 && n.o.Installed != nil {
+		n.engineDo.put(func() { n.o.Installed(v) })
 	}
 	if o.Granting && !n.granting {
-		n.engine.Resume()
+		n.engineDo.put(n.engine.Resume)
 	}
 	n.granting = o.Granting
 	for _, e := range o.Send {
 		b, err := member.Encode(e)
 		if err != nil {
-			n.o.Log.Error("a membership message cannot be sent", "to", e.To.String(), "err", err)
+			to := e.To
+			n.clerk.put(func() { n.o.Log.Error("a membership message cannot be sent", "to", to.String(), "err", err) })
 			continue
 		}
 		n.o.Transport.Member(e.To.Peer, b)
@@ -214,60 +248,83 @@ func (n *Node) obey(it item) (more []item) {
 		n.sendState(to)
 	}
 	if op := o.Storage; op != nil {
-		n.spawn(func() item {
+		n.background(func() item {
 			look, err := n.o.Storage.Do(op)
 			return item{in: member.Done{Op: op, Err: err, Look: look}}
 		})
 	}
 	for _, f := range o.Fence {
-		n.spawn(func() item { return item{in: member.Fenced{Node: f.Node, Err: n.o.Fence(n.ctx, f)}} })
+		n.background(func() item { return item{in: member.Fenced{Node: f.Node, Err: n.o.Fence(n.ctx, f)}} })
 	}
 	for _, c := range o.Meet {
-		n.meet[c.Peer] = c
+		n.meet[c.Peer] = met{c, n.o.Now()}
 	}
 	if len(o.Meet) > 0 || o.Freeze != nil || o.Expelled != nil {
 		n.want()
 	}
-	if o.Save != nil {
-		if err := n.o.Save(*o.Save); err != nil {
-			n.o.Log.Warn("the state directory cannot be written", "err", err)
-		}
+	if s := o.Save; s != nil {
+		n.clerk.put(func() { n.save(s) })
 	}
 	for _, a := range o.Answers {
 		n.answer(a)
 	}
 	for _, x := range o.Notices {
-		n.o.Notice(x)
+		n.clerk.put(func() { n.o.Notice(x) })
 	}
 	n.end = o.End
-	return more
 }
 
-// spawn runs f, which may block for long, and gives its result to the machine.
-func (n *Node) spawn(f func() item) {
-	n.work.Go(func() {
-		it := f()
-		select {
-		case n.inputs <- it:
-		case <-n.ctx.Done():
-		}
-	})
+// background runs f, which may take for ever, and gives its result to the
+// machine.
+func (n *Node) background(f func() item) {
+	go func() { n.give(f()) }()
 }
 
-// begin makes v the present epoch: the engine collects states from now on.
-func (n *Node) begin(v *member.View) {
-	self := n.o.Machine.Self()
-	lv := v.Locks(self)
-	n.own = state{epoch: v.Epoch, sending: map[member.Node]bool{}}
-	if err := n.o.Transport.SetView(v.Epoch, self.ID(), lv.Members); err != nil {
-		// Without the channels no state arrives, so nothing is granted.
-		n.o.Log.Error("the network does not take a view", "epoch", v.Epoch, "err", err)
+// give gives the machine an input that must not be lost, if Run still runs.
+func (n *Node) give(it item) {
+	select {
+	case n.inputs <- it:
+	case <-n.ctx.Done():
 	}
-	n.engine.Install(lv)
-	n.work.Go(func() {
-		b := n.engine.State()
-		n.call(func() { n.ownReady(v.Epoch, b) })
+}
+
+// freeze stops the engine, and begins the epoch of f.View if there is one:
+// then the engine collects states from now on. The machine goes on when the
+// engine has obeyed.
+func (n *Node) freeze(f *member.Freeze) {
+	seq, v := f.Seq, f.View
+	if v == nil {
+		n.engineDo.put(func() {
+			n.engine.Freeze()
+			n.give(item{in: member.Frozen{Seq: seq}})
+		})
+		return
+	}
+	self := n.o.Machine.Self()
+	n.own = state{epoch: v.Epoch, sending: map[member.Node]bool{}}
+	n.engineDo.put(func() {
+		n.engine.Freeze()
+		lv := v.Locks(self)
+		if err := n.o.Transport.SetView(v.Epoch, self.ID(), lv.Members); err != nil {
+			// Without the channels no state arrives, so nothing is granted.
+			n.o.Log.Error("the network does not take a view", "epoch", v.Epoch, "err", err)
+		}
+		n.engine.Install(lv)
+		n.give(item{in: member.Frozen{Seq: seq}})
+		go func() {
+			b := n.engine.State()
+			n.call(func() { n.ownReady(v.Epoch, b) })
+		}()
 	})
+}
+
+// save is run by the clerk.
+func (n *Node) save(s *member.Saved) {
+	n.unsaved = nil
+	if err := n.o.Save(*s); err != nil {
+		n.o.Log.Warn("the state directory cannot be written: tried again in some seconds", "err", err)
+		n.unsaved = s
+	}
 }
 
 // call runs f in the goroutine of Run, if it still runs.

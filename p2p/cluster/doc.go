@@ -4,23 +4,31 @@
 //
 // # One goroutine
 //
-// [Node.Run] has one goroutine that steps the machine. Nothing that can block
-// happens in it: storage operations, write-outs, fencing and the sending of
-// states run in goroutines of their own and come back as inputs. The engine's
-// Freeze, Install, Expelled and Resume are called in it, since the machine
-// relies on their order; they hold the engine's mutex for as long as they need
-// to look at each lock, no longer. So heartbeats are answered, and promises
-// given, whatever the storage does.
+// [Node.Run] has one goroutine that steps the machine, and that nothing else
+// can hold up: heartbeats are answered, and promises given, whatever storage,
+// engine, journal, log, state directory or a peer do. What may block runs in
+// goroutines of its own and comes back as an input:
+//
+//   - Storage operations, fencing and write-outs ([Engine].State), one each.
+//   - The sending of a state to a member, one each.
+//   - All other methods of the engine, and the changes of the epoch on the
+//     lock channels: one goroutine, in the order of the outputs.
+//   - State directory, journal, log and address book: another one.
 //
 // # Order
 //
 // An output is obeyed in the order of its fields. Above all: LiveUntil is
 // published before anything else, and what grants or starts I/O compares it
-// with a clock that it reads itself, see [Node.Live].
+// with a clock that it reads itself, see [Node.Live]. That the engine follows
+// later does no harm. After an expulsion this node has tenure again only in a
+// view that the machine installs when it has [member.Frozen], which the
+// engine's goroutine gives after all that was before it.
 //
 // # Failure
 //
 // Messages to the machine may be lost, so a full queue drops them. Results are
 // never dropped. When the machine ends, Run returns with an [*Ended] that says
-// why; nothing is granted any more then.
+// why; nothing is granted any more then. An engine that does not return would
+// keep its locks for as long as this node promises, so then Run ends too: see
+// [ErrStuck].
 package cluster

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"dmxfs/locks"
@@ -44,6 +43,11 @@ var errEnded = errors.New("this node is no member any more")
 
 // input gives the machine an input that must not be lost.
 func (n *Node) input(ctx context.Context, in member.Input) error {
+	select {
+	case <-n.done:
+		return errEnded // not by chance into a queue that nobody empties
+	default:
+	}
 	select {
 	case n.inputs <- item{in: in}:
 		return nil
@@ -135,46 +139,3 @@ func (n *Node) Status() member.Status {
 
 // Done is closed when Run has returned.
 func (n *Node) Done() <-chan struct{} { return n.done }
-
-// want tells the transport with whom this node should be connected.
-func (n *Node) want() {
-	v := n.o.Machine.View()
-	self := n.o.Machine.Self().Peer
-	byPeer := map[string]member.Contact{}
-	add := func(c member.Contact) {
-		if c.Peer != self {
-			old := byPeer[c.Peer]
-			for _, a := range c.Addrs {
-				if !slices.Contains(old.Addrs, a) {
-					old.Addrs = append(slices.Clip(old.Addrs), a)
-				}
-			}
-			old.Peer = c.Peer
-			byPeer[c.Peer] = old
-		}
-	}
-	for i := range v.Members {
-		add(member.Contact{Peer: v.Members[i].Peer, Addrs: v.Members[i].Addrs})
-	}
-	if n.o.Static != nil {
-		for _, c := range n.o.Static() {
-			add(c)
-		}
-	}
-	for _, c := range n.meet {
-		add(c)
-	}
-	all := make([]member.Contact, 0, len(byPeer))
-	for _, c := range byPeer {
-		if !v.IsRevoked(c.Peer) {
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, func(a, b member.Contact) int {
-		if a.Peer < b.Peer {
-			return -1
-		}
-		return 1
-	})
-	n.o.Transport.Want(all, v.Revoked)
-}

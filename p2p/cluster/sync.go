@@ -27,10 +27,12 @@ func (n *Node) ownReady(e locks.Epoch, state []byte) {
 
 // tell gives the engine the state of a member.
 func (n *Node) tell(from locks.NodeID, e locks.Epoch, state []byte) {
-	if err := n.engine.Sync(from, e, state); err != nil {
-		// Without it nothing may be granted: the epoch stays frozen, here.
-		n.o.Log.Error("the state of a member cannot be used: no lock is granted until the next change of the members", "err", err)
-	}
+	n.engineDo.put(func() {
+		if err := n.engine.Sync(from, e, state); err != nil {
+			// Without it nothing may be granted: the epoch stays frozen, here.
+			n.o.Log.Error("the state of a member cannot be used: no lock is granted until the next change of the members", "err", err)
+		}
+	})
 }
 
 // sendState brings the own state to a member, unless that is under way.

@@ -39,7 +39,8 @@ type Fault struct {
 	// Hang, if not nil, keeps the operation back until it is closed.
 	Hang <-chan struct{}
 	// Err, if not nil, is what the client is told. The operation is carried
-	// out all the same if Done; or else after Late, if that is not 0.
+	// out all the same if Done; or else after Late, if that is not 0 and it
+	// changes something.
 	Err  error
 	Done bool
 	Late time.Duration
@@ -107,7 +108,7 @@ func (r *Register) do(op member.Op, act func(*Store, int64, Fault) error) error 
 	case f.Done:
 		perform()
 		err = f.Err
-	case f.Late > 0:
+	case f.Late > 0 && !isLook(op):
 		r.Shared.late.Go(func() {
 			time.Sleep(f.Late)
 			r.Shared.With(func(s *Store, now int64) { act(s, now, f) })
@@ -120,6 +121,11 @@ func (r *Register) do(op member.Op, act func(*Store, int64, Fault) error) error 
 		return werr
 	}
 	return err
+}
+
+func isLook(op member.Op) bool {
+	_, ok := op.(member.LookOp)
+	return ok
 }
 
 // wait waits for d, and then for hang to be closed.
