@@ -46,7 +46,9 @@ var rules = map[string]rule{
 	"fusefs": {why: "the mount asks for locks by an interface of its own", ours: []string{"locks"},
 		ext: []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/"}},
 	"cmd/dmxfs": {why: "joins the parts",
-		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register"}, ext: []string{""}},
+		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register", "policy"}, ext: []string{""}},
+	"policy": {why: "rules are data, checked and matched", std: append(pure, "crypto/sha256", "encoding/hex", "time", "unicode", "unicode/utf8"),
+		ext: []string{"github.com/bmatcuk/doublestar/v4", "github.com/pelletier/go-toml/v2"}},
 	"journal": {why: "the journal stores what it is given", ours: []string{"locks", "locks/wire"},
 		ext: []string{"github.com/dgraph-io/badger/v4", "github.com/bmatcuk/doublestar/v4", "github.com/klauspost/compress/s2", "golang.org/x/"}},
 }
