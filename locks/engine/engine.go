@@ -82,6 +82,8 @@ type Engine struct {
 	// changed is closed, and replaced, when the phase or the tenure changes.
 	changed chan struct{}
 	sync    *syncing
+	// breaking: what is released just now is taken away by an admin.
+	breaking bool
 	// stated: in this pause between two epochs the machines have been asked
 	// for their states.
 	stated bool

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"container/list"
+	"maps"
+	"slices"
 	"time"
 
 	"dmxfs/locks"
@@ -167,3 +169,6 @@ func (en *entry) owner(id locks.OwnerID) *owner {
 	}
 	return o
 }
+
+// ownerIDs lists the owners, in an order that does not depend on the map.
+func (en *entry) ownerIDs() []locks.OwnerID { return slices.Sorted(maps.Keys(en.owners)) }

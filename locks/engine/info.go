@@ -19,6 +19,9 @@ type event struct {
 }
 
 func (e *Engine) record(s Step, en *entry, req *request, ev event) {
+	if s == Released && e.breaking {
+		s = Lost
+	}
 	var epoch locks.Epoch
 	if e.view != nil {
 		epoch = e.view.Epoch
@@ -82,6 +85,7 @@ type LockInfo struct {
 	State     LockState
 	Request   uint64
 	Owner     locks.OwnerID
+	Handle    locks.HandleID
 	Program   locks.Program
 	Since     time.Time // of the grant, or of the request if it waits
 	Epoch     locks.Epoch
@@ -107,7 +111,7 @@ func (e *Engine) Locks() []LockInfo {
 		for _, t := range en.sortedTickets() {
 			i := base
 			i.Path, i.Mode, i.Range, i.State = t.req.Path, t.Mode, t.Range, Held
-			i.Request, i.Owner, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.req.Program, t.req.granted, t.token
+			i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
 			if !t.held {
 				i.State, i.Since = Waits, t.req.asked
 				local, remote := en.machine.Blockers(t.ID)
