@@ -27,6 +27,9 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 	k := recordKey{req.Key.Class, req.Owner}
 	n := h.n
 	n.lockMu.Lock()
+	if h.lost.Load() {
+		g.Tenure = brokenTenure // it was taken away while the grant was on its way
+	}
 	r := n.records[k]
 	if r == nil {
 		r = &lockRecord{recordKey: k, n: n, h: h, p: p, tenure: g.Tenure}

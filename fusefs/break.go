@@ -1,0 +1,102 @@
+package fusefs
+
+import (
+	"context"
+	"fmt"
+
+	"dmxfs/locks"
+)
+
+// brokenTenure is that of locks that an admin has broken. It is over: the
+// tenures of the lock engine are greater than 0.
+const brokenTenure locks.Tenure = 0
+
+// Break fences what came through the given handles of the locks of k: from its
+// return on no I/O under them is under way, and none begins. The handles answer
+// EIO until they are closed; so does what else a program does under an explicit
+// lock that it has lost so, until it gives up that lock. The locks themselves
+// stay: the caller frees them then.
+//
+// It waits for the storage. If ctx ends before, I/O may still be under way: the
+// handles stay as they are, and the locks must not be freed.
+func (s *Server) Break(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
+	return s.fs.breakLocks(ctx, k, handles)
+}
+
+func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
+	// First what begins no more, then what is still under way.
+	wait := make(map[*handle]struct{})
+	nodes := make(map[*node]struct{})
+	for _, id := range handles {
+		h := f.handles.get(uint64(id))
+		if h == nil {
+			continue // closed meanwhile
+		}
+		h.lost.Store(true)
+		wait[h], nodes[h.n] = struct{}{}, struct{}{}
+		if k.Class == locks.Open {
+			continue
+		}
+		for _, p := range f.breakRecords(h, k.Class) {
+			for _, o := range p.opened() {
+				nodes[o.n] = struct{}{}
+			}
+		}
+		// Any handle can be used by a program that holds an explicit lock.
+		for _, o := range f.handles.all() {
+			wait[o] = struct{}{}
+		}
+	}
+	done := make(chan struct{})
+	f.background(func() {
+		defer close(done)
+		for h := range wait {
+			h.mu.Lock()
+			h.mu.Unlock() //lint:ignore SA2001 what was under way has ended
+		}
+		// What programs have mapped is I/O that could not be seen. Pages that
+		// were changed and not written yet fail to be.
+		for n := range nodes {
+			n.forgetVersion()
+			f.drop(n)
+		}
+	})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("I/O under the lock is still under way, the storage does not answer: %w", context.Cause(ctx))
+	}
+}
+
+// breakRecords marks the explicit locks of a class that came through h as
+// broken, and returns the processes that asked for them.
+func (f *fileSystem) breakRecords(h *handle, c locks.Class) []*process {
+	n := h.n
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	var ps []*process
+	for _, r := range n.records {
+		if r.class != c || r.h != h {
+			continue
+		}
+		r.tenure = brokenTenure
+		n.recount(h)
+		if r.p != nil {
+			r.p.own(r)
+			ps = append(ps, r.p)
+		}
+	}
+	return ps
+}
+
+// opened are the handles that p opened.
+func (p *process) opened() []*handle {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hs := make([]*handle, 0, len(p.handles))
+	for h := range p.handles {
+		hs = append(hs, h)
+	}
+	return hs
+}
