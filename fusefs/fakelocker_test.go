@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"dmxfs/locks"
@@ -179,6 +180,14 @@ func (l *fakeLocker) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conf
 	defer l.mu.Unlock()
 	l.note("test %v %v %v", r.Key, r.Mode, r.Range)
 	c := l.conflict(r.Key, r.Owner, false, r.Mode, r.Range)
+	if r.Mode == 0 {
+		i := slices.IndexFunc(l.held[r.Key], func(x fakeLock) bool {
+			return x.owner == r.Owner && x.remote == 0 && x.rg.Overlaps(r.Range)
+		})
+		if c = nil; i >= 0 {
+			c = &l.held[r.Key][i]
+		}
+	}
 	if c == nil {
 		return nil, nil
 	}

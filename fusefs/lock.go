@@ -57,7 +57,8 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 }
 
 // GetLk is fcntl(F_GETLK) and fcntl(F_OFD_GETLK). Looking is not locking: the
-// process keeps its open locks.
+// process keeps its open locks. With F_UNLCK the latter looks for what the open
+// file itself has locked (Linux 6.11); the kernel lets nothing else ask so.
 func (f *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
 	h := f.handles.get(in.Fh)
 	if h == nil {
@@ -67,8 +68,11 @@ func (f *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOu
 		return fuse.EIO
 	}
 	req, ok := f.lockRequest(in, h, f.procs.find(in.Pid))
-	if !ok || in.Lk.Typ == unix.F_UNLCK {
+	if !ok {
 		return fuse.EINVAL
+	}
+	if in.Lk.Typ == unix.F_UNLCK {
+		req.Mode = 0
 	}
 	c, err := f.locker.Test(cancel, req)
 	if err != nil {
@@ -126,12 +130,14 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 	return r, true
 }
 
-// program describes who sent a request.
+// program describes who sent a request. What the protocol calls a process ID
+// is that of the thread; where its process is not known it must do for both.
 func program(p *process, in *fuse.InHeader) locks.Program {
-	if p == nil {
-		return locks.Program{PID: int(in.Pid), UID: in.Uid}
+	r := locks.Program{PID: int(in.Pid), TID: int(in.Pid), UID: in.Uid}
+	if p != nil {
+		r.PID, r.Command = p.pid, p.command()
 	}
-	return locks.Program{PID: p.pid, UID: in.Uid, Command: p.command()}
+	return r
 }
 
 // Flush comes at every close(2), with the POSIX lock owner of the process: its

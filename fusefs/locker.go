@@ -23,7 +23,8 @@ type Locker interface {
 	// locks.ErrInterrupted what still waits through h. It never waits: it
 	// comes after the last close(2) of h.
 	UnlockHandle(k locks.Key, h locks.HandleID)
-	// Test finds a lock that r would wait for: nil when there is none.
+	// Test finds a lock that r would wait for: nil when there is none. With
+	// r.Mode 0 it finds the first lock of r.Owner itself on r.Range.
 	Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error)
 	// Wanted reports whether another node waits for a lock of k that
 	// conflicts with one that this node holds. The mount asks about open

@@ -22,6 +22,8 @@ func helperMain(name string, args []string) {
 		err = appendLines(args)
 	case "counter":
 		err = counter(args)
+	case "actor":
+		err = actorMain(args)
 	case "hold":
 		err = take(args[0], args[1], false)
 		if err == nil {

@@ -473,6 +473,23 @@ func TestTestAsksTheCluster(t *testing.T) {
 		if got := test(a, locks.Write, locks.Range{Start: 30, End: 40}); got != nil {
 			t.Errorf("beyond: %+v", got)
 		}
+		// What an owner has itself, as F_OFD_GETLK finds it with F_UNLCK.
+		own := func(owner int, r locks.Range) *locks.Conflict {
+			c, err := b.Test(nil, req(locks.Posix, owner, 0, r))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		if got := own(1, locks.Range{Start: 25, End: 50}); got == nil || got.Range != (locks.Range{Start: 10, End: 30}) || got.Mode != locks.Read {
+			t.Errorf("its own: %+v", got)
+		}
+		if got := own(1, locks.Range{Start: 30, End: 50}); got != nil {
+			t.Errorf("beside its own: %+v", got)
+		}
+		if got := own(2, locks.Whole); got != nil {
+			t.Errorf("of another owner: %+v", got)
+		}
 	})
 }
 

@@ -56,11 +56,17 @@ func (e *Engine) restartQueries() {
 // Test is F_GETLK: it returns a lock that would make r wait, the one with the
 // lowest offset of those that were held at some moment of the call, or nil.
 // It asks the other members when they could have one.
+//
+// With r.Mode 0 it is F_OFD_GETLK with F_UNLCK: the lock of r.Owner itself that
+// has the lowest offset on r.Range.
 func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.member(cancel, false); err != nil {
 		return nil, err
+	}
+	if r.Mode == 0 {
+		return e.ownLock(r), nil
 	}
 	if found := e.conflicts(r.Key, r.Mode, r.Range, &r.Owner); len(found) > 0 {
 		return &found[0], nil
@@ -89,6 +95,23 @@ func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict
 		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.Node, b.Node))
 	})
 	return &c, nil
+}
+
+// ownLock is what the owner of r holds of its range, the lowest; nil if that
+// is nothing.
+func (e *Engine) ownLock(r *locks.Request) *locks.Conflict {
+	en := e.entries[r.Key]
+	if en == nil || en.owners[r.Owner] == nil {
+		return nil
+	}
+	o := en.owners[r.Owner]
+	lo, hi := o.window(r.Range)
+	for _, t := range o.held[lo:hi] {
+		if t.Range.Overlaps(r.Range) {
+			return &locks.Conflict{Mode: t.Mode, Range: en.extent(t), PID: t.req.Program.PID}
+		}
+	}
+	return nil
 }
 
 // ask sends q to the members that may know.

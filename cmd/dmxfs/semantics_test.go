@@ -1,0 +1,269 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSemantics runs the cases of testdata/semantics on a local file system,
+// on one mount and on two mounts of one directory, and compares what programs
+// see, line by line. See testdata/semantics/README for how a case is written.
+//
+// A difference must be named in the case, and the name explained in
+// docs/semantics.md. It prints the table of cases and columns with -v.
+func TestSemantics(t *testing.T) {
+	needMounts(t)
+	cases := readCases(t, "testdata/semantics/*.txt")
+	one, two := newCluster(t, 1), newCluster(t, 2)
+	local := t.TempDir()
+	columns := []*column{
+		{name: "local", src: local, dirs: []string{local}},
+		{name: "one", src: one.src, dirs: []string{one.mounts[0].dir}},
+		{name: "two", src: two.src, dirs: []string{two.mounts[0].dir, two.mounts[1].dir}},
+	}
+	named := map[string]bool{}
+	table := []string{fmt.Sprintf("%-64s %-12s %-20s %s", "case", fileSystemOf(t, local), "one mount", "two mounts")}
+	for i, c := range cases {
+		row := fmt.Sprintf("%-64s", c.file+": "+c.name)
+		t.Run(c.file+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			got := make([][]string, len(columns))
+			var wg sync.WaitGroup
+			for j, col := range columns {
+				wg.Go(func() { got[j] = col.run(t, i, c) })
+			}
+			wg.Wait()
+			var lines []string
+			verdicts := make([]string, len(columns))
+			for j := range columns {
+				verdicts[j] = fmt.Sprintf("%d lines", len(c.steps))
+				if j > 0 {
+					verdicts[j] = "same"
+				}
+			}
+			for s, step := range c.steps {
+				line := fmt.Sprintf("%-52s", step.String())
+				for j, col := range columns {
+					want, name := step.wanted(col.name)
+					line += fmt.Sprintf(" %-24s", got[j][s])
+					switch {
+					case name != "":
+						named[name] = true
+						verdicts[j] = name
+						if got[j][s] == got[0][s] {
+							t.Errorf("%s:%d: %s: %s sees no difference any more: %s", c.file, step.line, step, col.name, got[j][s])
+						}
+					case j > 0:
+						want = got[0][s]
+					}
+					if got[j][s] != want {
+						verdicts[j] = "DIFFERS"
+						t.Errorf("%s:%d: %s: %s sees %s, want %s", c.file, step.line, step, col.name, got[j][s], want)
+					}
+				}
+				lines = append(lines, line)
+			}
+			row += fmt.Sprintf(" %-12s %-20s %s", verdicts[0], verdicts[1], verdicts[2])
+			t.Logf("\n%s", strings.Join(lines, "\n"))
+		})
+		table = append(table, row)
+	}
+	t.Logf("\n%s", strings.Join(table, "\n"))
+
+	doc := read(t, "../../docs/semantics.md")
+	explained := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^### `([a-z-]+)`").FindAllStringSubmatch(doc, -1) {
+		explained[m[1]] = true
+	}
+	for name := range named {
+		if !explained[name] {
+			t.Errorf("docs/semantics.md has no section on the difference %q", name)
+		}
+	}
+	for name := range explained {
+		if !named[name] {
+			t.Errorf("docs/semantics.md explains the difference %q, which no case shows", name)
+		}
+	}
+}
+
+func fileSystemOf(t *testing.T, dir string) string {
+	all, err := mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	best := mountEntry{fsType: "local"}
+	for _, m := range all {
+		if (dir == m.point || m.point == "/" || strings.HasPrefix(dir, m.point+"/")) && len(m.point) >= len(best.point) {
+			best = m
+		}
+	}
+	return best.fsType
+}
+
+// semCase is a story of some actors, a call a line.
+type semCase struct {
+	file, name string
+	steps      []semStep
+}
+
+type semStep struct {
+	line          int
+	actor, thread string
+	words         []string
+	want          string
+	differs       []difference
+}
+
+// difference is what another column than the local one is known to see.
+type difference struct{ columns, want, name string }
+
+func (s semStep) String() string {
+	a := s.actor
+	if s.thread != "" {
+		a += "." + s.thread
+	}
+	return a + " " + strings.Join(s.words, " ")
+}
+
+// wanted is what a column should see, and the name of the difference if that
+// is not what the local one sees.
+func (s semStep) wanted(column string) (want, name string) {
+	for _, d := range s.differs {
+		if d.columns == column || d.columns == "mounts" && column != "local" {
+			return d.want, d.name
+		}
+	}
+	return s.want, ""
+}
+
+var differenceForm = regexp.MustCompile(`^(one|two|mounts) (.*) \(([a-z-]+)\)$`)
+
+func readCases(t *testing.T, pattern string) []*semCase {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	var cases []*semCase
+	for _, f := range files {
+		var c *semCase
+		name := strings.TrimSuffix(filepath.Base(f), ".txt")
+		for i, l := range strings.Split(read(t, f), "\n") {
+			l = strings.TrimSpace(l)
+			switch head, isCase := strings.CutPrefix(l, "== "); {
+			case isCase:
+				c = &semCase{file: name, name: head}
+				cases = append(cases, c)
+			case l == "" || l[0] == '#':
+			default:
+				s, err := parseStep(l)
+				if err != nil || c == nil {
+					t.Fatalf("%s:%d: %v: %s", f, i+1, err, l)
+				}
+				s.line = i + 1
+				c.steps = append(c.steps, s)
+			}
+		}
+	}
+	return cases
+}
+
+func parseStep(l string) (s semStep, err error) {
+	parts := strings.Split(l, " | ")
+	what, want, ok := strings.Cut(parts[0], "=>")
+	w := strings.Fields(what)
+	if !ok || len(w) < 2 {
+		return s, fmt.Errorf("want ACTOR CALL => OUTCOME")
+	}
+	s.actor, s.thread, _ = strings.Cut(w[0], ".")
+	s.words, s.want = w[1:], strings.TrimSpace(want)
+	for _, p := range parts[1:] {
+		m := differenceForm.FindStringSubmatch(strings.TrimSpace(p))
+		if m == nil {
+			return s, fmt.Errorf("want COLUMN OUTCOME (NAME) in %q", p)
+		}
+		s.differs = append(s.differs, difference{m[1], m[2], m[3]})
+	}
+	return s, nil
+}
+
+// column is one of the places where the cases are run. Actors are put into its
+// directories in turn.
+type column struct {
+	name string
+	src  string
+	dirs []string
+}
+
+// run makes the calls of a case and returns the outcomes.
+func (col *column) run(t *testing.T, number int, c *semCase) []string {
+	got := make([]string, len(c.steps))
+	for i := range got {
+		got[i] = "not reached"
+	}
+	name := fmt.Sprintf("case-%d", number)
+	if err := os.Mkdir(filepath.Join(col.src, name), 0o755); err != nil {
+		t.Error(err)
+		return got
+	}
+	// A file of 100 bytes is there for every case.
+	if err := os.WriteFile(filepath.Join(col.src, name, "f"), []byte(strings.Repeat("0123456789", 10)), 0o644); err != nil {
+		t.Error(err)
+		return got
+	}
+	st, err := newStage(t)
+	if err != nil {
+		t.Error(err)
+		return got
+	}
+	defer st.end()
+	for _, s := range c.steps {
+		if !slices.Contains(st.order, s.actor) {
+			st.order = append(st.order, s.actor)
+			if !st.spawned[s.actor] {
+				dir := filepath.Join(col.dirs[len(st.started)%len(col.dirs)], name)
+				if err := st.start(s.actor, dir); err != nil {
+					t.Errorf("%s: start actor %s: %v", col.name, s.actor, err)
+					return got
+				}
+			}
+		}
+		if s.words[0] == "spawn" {
+			st.spawned[s.words[1]] = true
+		}
+	}
+	for i, s := range c.steps {
+		out, err := st.do(&s)
+		if err != nil {
+			t.Errorf("%s: %s:%d: %s: %v", col.name, c.file, s.line, s, err)
+			return got
+		}
+		got[i] = st.nameProcesses(out)
+	}
+	return got
+}
+
+var pidForm = regexp.MustCompile(`pid=(\d+)`)
+
+// nameProcesses puts the names of actors for their process IDs.
+func (st *stage) nameProcesses(s string) string {
+	return pidForm.ReplaceAllStringFunc(s, func(m string) string {
+		for name, p := range maps.All(st.actors) {
+			if m == fmt.Sprintf("pid=%d", p.pid) {
+				return "pid=" + name
+			}
+		}
+		return m
+	})
+}
+
+var signals = map[string]unix.Signal{"kill": unix.SIGKILL, "stop": unix.SIGSTOP, "cont": unix.SIGCONT}
