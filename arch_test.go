@@ -49,6 +49,10 @@ var rules = map[string]rule{
 		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register", "policy"}, ext: []string{""}},
 	"policy": {why: "rules are data, checked and matched", std: append(pure, "crypto/sha256", "encoding/hex", "time", "unicode", "unicode/utf8"),
 		ext: []string{"github.com/bmatcuk/doublestar/v4", "github.com/pelletier/go-toml/v2"}},
+	"sim": {why: "a simulation has no clock but its own: it imports algorithms, and nothing that is blocked or late",
+		ours: []string{"locks", "locks/rw", "sim/baseline"},
+		std:  append(slices.Clone(pure), "context", "encoding/json", "math", "math/rand/v2")},
+	"sim/baseline": {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/wire"}, std: pure},
 	"journal": {why: "the journal stores what it is given", ours: []string{"locks", "locks/wire"},
 		ext: []string{"github.com/dgraph-io/badger/v4", "github.com/bmatcuk/doublestar/v4", "github.com/klauspost/compress/s2", "golang.org/x/"}},
 }

@@ -1,0 +1,103 @@
+package sim
+
+import "dmxfs/locks"
+
+type kind uint8
+
+const (
+	arrival kind = iota // a node's program wants the CS
+	deliver             // a message comes
+	exit                // a node leaves the CS
+	expire              // what a node keeps has not been used for long enough
+)
+
+// event is what will happen at a node.
+type event struct {
+	kind kind
+	node int
+	from int           // deliver
+	msg  locks.Message // deliver
+	use  int           // expire: the last use when it was scheduled
+}
+
+// due says when an event comes up. The order among those of one instant is the
+// upper bits, which are drawn, and then that of scheduling.
+type due struct {
+	at    Time
+	order uint64
+	slot  int32 // of the agenda's events
+}
+
+func (d due) before(o due) bool {
+	return d.at < o.at || d.at == o.at && d.order < o.order
+}
+
+const (
+	seqBits = 40
+	tieBits = 64 - seqBits
+)
+
+// agenda is the events to come, as a binary heap: container/heap would allocate
+// for each, and this is where a simulation spends its time.
+type agenda struct {
+	heap   []due
+	events []event
+	free   []int32
+	seq    uint64
+}
+
+// add schedules e; tie places it among the events of that instant.
+func (a *agenda) add(at Time, tie uint64, e event) {
+	var slot int32
+	if n := len(a.free); n > 0 {
+		slot, a.free = a.free[n-1], a.free[:n-1]
+		a.events[slot] = e
+	} else {
+		slot = int32(len(a.events))
+		a.events = append(a.events, e)
+	}
+	a.seq++
+	a.heap = append(a.heap, due{at, tie<<seqBits | a.seq&(1<<seqBits-1), slot})
+	h, i := a.heap, len(a.heap)-1
+	for i > 0 {
+		up := (i - 1) / 2
+		if !h[i].before(h[up]) {
+			break
+		}
+		h[i], h[up] = h[up], h[i]
+		i = up
+	}
+}
+
+// next takes the earliest event out.
+func (a *agenda) next() (Time, event, bool) {
+	if len(a.heap) == 0 {
+		return 0, event{}, false
+	}
+	h := a.heap
+	first, last := h[0], h[len(h)-1]
+	h = h[:len(h)-1]
+	a.heap = h
+	i := 0
+	for {
+		down := 2*i + 1
+		if down >= len(h) {
+			break
+		}
+		if r := down + 1; r < len(h) && h[r].before(h[down]) {
+			down = r
+		}
+		if !h[down].before(last) {
+			break
+		}
+		h[i] = h[down]
+		i = down
+	}
+	if len(h) > 0 {
+		h[i] = last
+	}
+	e := a.events[first.slot]
+	a.events[first.slot] = event{}
+	a.free = append(a.free, first.slot)
+	return first.at, e, true
+}
