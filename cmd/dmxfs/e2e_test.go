@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -467,5 +468,52 @@ func TestInPlace(t *testing.T) {
 	}
 	if got := read(t, c.src+"/before"); got != "content" {
 		t.Errorf("after the unmount: %q", got)
+	}
+}
+
+// journal --follow prints records as they come, until it is interrupted.
+func TestJournalFollows(t *testing.T) {
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	follow := c.cmd("journal", "--follow", "--json", "--event", "granted", "--path", "f*", m.dir)
+	out, err := follow.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = follow.Process.Kill()
+		_ = follow.Wait()
+	})
+	lines := json.NewDecoder(out)
+	for _, name := range []string{"f1", "f2"} {
+		if out, code := m.sh("flock other true && flock " + name + " true"); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		for {
+			var r journalRow
+			if err := lines.Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			if r.Event != "granted" || !strings.HasPrefix(r.Path, "f") {
+				t.Fatalf("a record that was not asked for: %+v", r)
+			}
+			if r.Path == name && r.Class == "flock" {
+				break
+			}
+		}
+	}
+}
+
+// A command that finds no state of a mount that is there says why that may be.
+func TestMountOfAnotherHome(t *testing.T) {
+	c := newCluster(t, 1)
+	cmd := c.cmd("status", c.mounts[0].dir)
+	cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != exitNoMount || !strings.Contains(string(out), "another HOME or XDG_STATE_HOME") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

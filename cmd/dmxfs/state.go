@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 
@@ -21,6 +22,11 @@ func stateHome() string {
 	}
 	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
 		return filepath.Join(h, ".local", "state", "dmxfs")
+	}
+	// mount(8) and systemd start programs without HOME: the same place as in
+	// the user's shell all the same.
+	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) {
+		return filepath.Join(u.HomeDir, ".local", "state", "dmxfs")
 	}
 	return "/var/lib/dmxfs"
 }
@@ -151,7 +157,7 @@ func remember(r registration) error {
 func registered(mountpoint string) (registration, error) {
 	b, err := os.ReadFile(registrationFile(mountpoint))
 	if errors.Is(err, fs.ErrNotExist) {
-		return registration{}, withCode(exitNoMount, fmt.Errorf("nothing is known of a dmxfs mount at %s on this host for this user", mountpoint))
+		return registration{}, withCode(exitNoMount, unknownMount(mountpoint))
 	}
 	var r registration
 	if err == nil {
@@ -161,4 +167,14 @@ func registered(mountpoint string) (registration, error) {
 		return r, fmt.Errorf("read what is known of %s: %w", mountpoint, err)
 	}
 	return r, nil
+}
+
+// unknownMount is the error of commands on a mount point that nothing was
+// remembered of.
+func unknownMount(mountpoint string) error {
+	all, err := mounts()
+	if m, ok := mountedAt(all, mountpoint); err == nil && ok && m.fsType == fsType {
+		return fmt.Errorf("%s is mounted, but not by this user, or with another HOME or XDG_STATE_HOME: what is known of mounts is below %s", mountpoint, stateHome())
+	}
+	return fmt.Errorf("nothing is known of a dmxfs mount at %s on this host for this user", mountpoint)
 }
