@@ -1,6 +1,7 @@
 package member_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,6 +151,64 @@ func TestFormerMemberTakesTheNewPolicy(t *testing.T) {
 		s.setPolicy(a, "two")
 		s.until(10_000, "b to be back", s.settled)
 		s.expect(b.expelled == 1 && b.m.View().Policy.Hash == "two", "b to have the new policy")
+	})
+}
+
+// Options that nobody has edited since the policy was changed keep nobody out,
+// and bring the old policy back to nobody.
+func TestReplacedPolicyIsServed(t *testing.T) {
+	tell(t, 10, options{}, func(s *scene) {
+		one, other := member.Policy{Hash: "one"}, member.Policy{Hash: "other"}
+		asks := func(p *member.Policy) func(*member.Config) { return func(c *member.Config) { c.Policy = p } }
+		a := s.startOn("a", s.newHost(), asks(&one))
+		s.until(6000, "a cluster", allGrant(a))
+		for _, h := range []string{"two", "one", "three"} {
+			s.setPolicy(a, h)
+			s.until(2000, "the change", func() bool { return s.settled() && a.m.View().Policy.Hash == h })
+		}
+		got := a.m.View().Policy.Replaced
+		s.expect(slices.Equal(got, []string{"one", "two"}), "what was replaced: %v", got)
+		b := s.startOn("b", s.newHost(), asks(&one))
+		s.until(3000, "a newcomer with the first policy to join", func() bool { return s.settled() && len(s.check.top.Members) == 2 })
+		s.expect(b.m.View().Policy.Hash == "three", "it to get the present one")
+		z := s.startOn("z", s.newHost(), asks(&other))
+		s.until(2000, "another one to be refused", func() bool { return z.end != nil && z.end.Code == member.EndPolicy })
+		// Also when all leave, and when all of them die.
+		for _, x := range []*node{a, b} {
+			x.input(member.Leave{})
+		}
+		s.until(3000, "both to have left", func() bool { return a.end != nil && b.end != nil })
+		a = s.startOn("a", a.host, asks(&one))
+		s.until(6000, "a cluster", allGrant(a))
+		s.expect(a.m.View().Policy.Hash == "three", "the change to stay")
+		a.kill()
+		s.run(200)
+		a = s.startOn("a", a.host, asks(&one))
+		s.until(6000, "a cluster", allGrant(a))
+		s.expect(a.m.View().Policy.Hash == "three", "the change to stay")
+	})
+}
+
+// A node that was a member before and is started with other options is refused
+// like any other; but not because of its own former self.
+func TestRestartWithAnotherPolicy(t *testing.T) {
+	tell(t, 10, options{}, func(s *scene) {
+		one, other := member.Policy{Hash: "one"}, member.Policy{Hash: "other"}
+		asks := func(p *member.Policy) func(*member.Config) { return func(c *member.Config) { c.Policy = p } }
+		a := s.startOn("a", s.newHost(), asks(&one))
+		s.until(6000, "a cluster", allGrant(a))
+		a.kill()
+		s.run(200)
+		a = s.startOn("a", a.host, asks(&other))
+		s.until(6000, "a cluster", allGrant(a))
+		s.expect(a.m.View().Policy.Hash == "other" && a.m.View().Policy.Replaced == nil, "the sole member's policy")
+		b := s.start("b")
+		s.until(3000, "a second member", func() bool { return s.settled() && len(s.check.top.Members) == 2 })
+		b.input(member.Leave{})
+		s.until(3000, "it to leave", func() bool { return b.end != nil })
+		b = s.startOn("b", b.host, asks(&one))
+		s.until(3000, "it to be refused", func() bool { return b.end != nil })
+		s.expect(b.end.Code == member.EndPolicy, "the policy as the reason: %v", b.end)
 	})
 }
 

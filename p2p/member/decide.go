@@ -266,7 +266,7 @@ func (m *Machine) refusal(h Hello) (Refusal, string) {
 		return RefusedTiming, timingText(m.v.Timing, h.Timing)
 	case h.Member.Cache > m.v.Timing.CacheMax:
 		return RefusedTiming, cacheText(m.v.Timing, h.Member.Cache)
-	case h.Policy != "" && h.Policy != m.v.Policy.Hash:
+	case !m.v.Policy.Serves(h.Policy):
 		return RefusedPolicy, policyText
 	case len(m.v.Members) >= MaxMembers:
 		return RefusedFull, fmt.Sprintf("the cluster has %d members, and cannot have more", MaxMembers)
@@ -351,7 +351,7 @@ func (m *Machine) onRevoke(in Revoke) {
 func (m *Machine) onSetPolicy(in SetPolicy) {
 	w := wish{Wish: in.Wish, what: "the change of the policy", reason: ReasonPolicy}
 	w.done = func(v *View) bool { return v.Policy.Hash == in.Policy.Hash }
-	w.change = func(v *View) { v.Policy = in.Policy }
+	w.change = func(v *View) { v.Policy = v.Policy.change(in.Policy) }
 	if err := in.Policy.validate(); err != nil {
 		m.answer(w, err)
 		return

@@ -2,6 +2,7 @@ package member
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -63,7 +64,7 @@ func cacheText(cluster Timing, mine int64) string {
 
 // checkWanted ends a machine that has no place in the newest view.
 func (m *Machine) checkWanted() {
-	v, first := m.v, !m.saved.Was
+	v := m.v
 	switch {
 	case !m.cfg.Bury.IsZero(): // it does not want in
 	case v.IsRevoked(m.me.Peer):
@@ -73,8 +74,33 @@ func (m *Machine) checkWanted() {
 		m.finish(End{Code: EndTiming, Text: timingText(v.Timing, m.p.Timing)})
 	case m.cfg.Self.Cache > v.Timing.CacheMax:
 		m.finish(End{Code: EndTiming, Text: cacheText(v.Timing, m.cfg.Self.Cache)})
-	case first && m.cfg.Policy != nil && m.cfg.Policy.Hash != v.Policy.Hash:
+	case !v.Policy.Serves(m.asksFor()) && !m.alone(v):
 		m.finish(End{Code: EndPolicy, Text: policyText})
+	}
+}
+
+// asksFor is the hash of the policy without which this node does not want to
+// be in the view. It is asked for until the process is a member for the first
+// time: after that programs use its mount, and it takes what there is.
+func (m *Machine) asksFor() string {
+	if m.cfg.Policy == nil || m.joined {
+		return ""
+	}
+	return m.cfg.Policy.Hash
+}
+
+// alone reports whether all members of v are this node's peer. When they are
+// former selves, there is nobody whose policy it would have to share.
+func (m *Machine) alone(v *View) bool {
+	return !slices.ContainsFunc(v.Members, func(y Member) bool { return y.Peer != m.me.Peer })
+}
+
+// bringPolicy makes w, in which this node joins, a view with the policy that
+// it asks for, if nobody else is in it. One that was changed since keeps the
+// change.
+func (m *Machine) bringPolicy(w *View) {
+	if m.alone(w) && !w.Policy.Serves(m.asksFor()) {
+		w.Policy = *m.cfg.Policy
 	}
 }
 
@@ -107,6 +133,7 @@ func (m *Machine) tryJoin() {
 		w := m.without(ReasonReplace, dead, m.howDead)
 		if j.at-m.now <= 2*m.p.Heartbeat && m.cfg.Bury.IsZero() {
 			w.add(m.self())
+			m.bringPolicy(w)
 		}
 		m.propose(w)
 		return
@@ -133,19 +160,13 @@ func (m *Machine) tryJoin() {
 func (m *Machine) found() {
 	w := m.v.next(m.me, ReasonJoin)
 	w.Timing = m.p.Timing
-	if m.cfg.Policy != nil {
-		w.Policy = *m.cfg.Policy
-	}
 	w.add(m.self())
+	m.bringPolicy(w)
 	m.propose(w)
 }
 
 func (m *Machine) hello(ready bool) Hello {
-	h := Hello{Ready: ready, Member: m.self(), Timing: m.p.Timing}
-	if !m.saved.Was && m.cfg.Policy != nil {
-		h.Policy = m.cfg.Policy.Hash
-	}
-	return h
+	return Hello{Ready: ready, Member: m.self(), Timing: m.p.Timing, Policy: m.asksFor()}
 }
 
 // sayHello asks all members for a welcome, and says when all have given one.
@@ -192,7 +213,7 @@ func (m *Machine) allWelcome() bool {
 // the way may pass.
 func (m *Machine) onRefused(from Node, r Refused) {
 	y := &m.v.Members[m.v.Index(from)]
-	if !m.saved.Was || r.Code == RefusedRevoked || r.Code == RefusedTiming {
+	if !m.saved.Was || r.Code == RefusedRevoked || r.Code == RefusedTiming || r.Code == RefusedPolicy && m.asksFor() != "" {
 		code := EndRefused
 		switch r.Code {
 		case RefusedRevoked:
@@ -249,6 +270,7 @@ func (m *Machine) tryChallenge() {
 			w.Members = nil
 		}
 		w.add(m.self())
+		m.bringPolicy(w)
 		m.propose(w)
 	}
 }

@@ -44,7 +44,7 @@ func (m *Machine) learn(w *View, mine bool) {
 // in an epoch before e.
 func (m *Machine) follow(w *View, mine bool) {
 	if m.st == StateOut {
-		m.st = StateMember
+		m.st, m.joined = StateMember, true
 		if m.join.quit {
 			m.st = StateLeaving
 			m.leave = leave{since: m.now}

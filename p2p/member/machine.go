@@ -15,7 +15,9 @@ type Config struct {
 	Cluster string
 	// Self is this node's record. Its incarnation is drawn by the machine.
 	Self Member
-	// Policy is what this node asks for; nil is whatever the cluster has.
+	// Policy is what this node asks for; nil is whatever the cluster has. The
+	// first member's is that of the cluster. Others are refused if theirs is
+	// not that one, nor one that was changed into it.
 	Policy *Policy
 	// HasFence: there is a fence command; members that fell silent are
 	// dropped only after it has succeeded for them.
@@ -66,11 +68,12 @@ type Machine struct {
 	p   Params
 	bug variant
 
-	me    Node
-	st    State
-	saved Saved
-	now   int64
-	out   *Output
+	me     Node
+	st     State
+	joined bool // this process has been a member
+	saved  Saved
+	now    int64
+	out    *Output
 
 	v     *View // the installed view; outside, the newest known one
 	index int   // this node's place in v

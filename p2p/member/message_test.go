@@ -23,7 +23,7 @@ func testView() *member.View {
 		},
 		Dropped: []member.Dropped{{Node: member.Node{Peer: "c", Inc: 3}, Why: `silent for "5250" ms`}},
 		Revoked: []string{"x", "y"},
-		Policy:  member.Policy{Hash: "h", TOML: "[[rule]]\n\tglob = \"**/*.db\"\n"},
+		Policy:  member.Policy{Hash: "h", TOML: "[[rule]]\n\tglob = \"**/*.db\"\n", Replaced: []string{"g"}},
 		Timing:  member.Default().Timing,
 	}
 }
@@ -137,6 +137,9 @@ func TestLargestViewFits(t *testing.T) {
 	v := &member.View{
 		Cluster: testCluster, Epoch: member.MaxEpoch, Nonce: 1, By: member.Node{Peer: name(0), Inc: 1}, Reason: member.ReasonUnreadable,
 		Made: text(member.MaxName), Policy: member.Policy{Hash: text(member.MaxName), TOML: text(member.MaxPolicy)}, Timing: member.Default().Timing, Unsure: true,
+	}
+	for range member.MaxReplaced {
+		v.Policy.Replaced = append(v.Policy.Replaced, text(member.MaxName))
 	}
 	for i := range member.MaxMembers {
 		m := member.Member{

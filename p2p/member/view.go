@@ -22,6 +22,7 @@ const (
 	MaxWhy      = 256 // bytes of a reason in words
 	MaxRevoked  = 256
 	MaxPolicy   = 64 << 10
+	MaxReplaced = 64
 	MaxViewSize = 1 << 20
 )
 
@@ -196,6 +197,28 @@ type Dropped struct {
 type Policy struct {
 	Hash string `json:"hash"`
 	TOML string `json:"toml"`
+	// Replaced are the hashes of the policies that were changed into this one
+	// while the cluster ran, the newest first. A node that asks for one of
+	// them is started as it was before that change, and gets this one; to
+	// refuse it would keep every node out whose options nobody has edited.
+	Replaced []string `json:"replaced,omitempty"`
+}
+
+// Serves reports whether a node that asks for the policy named hash gets this
+// one. Nothing is what a node asks for that takes any.
+func (p *Policy) Serves(hash string) bool {
+	return hash == "" || hash == p.Hash || slices.Contains(p.Replaced, hash)
+}
+
+// change is p after it was changed into to.
+func (p *Policy) change(to Policy) Policy {
+	to.Replaced = nil
+	for _, h := range append([]string{p.Hash}, p.Replaced...) {
+		if h != "" && h != to.Hash && !slices.Contains(to.Replaced, h) && len(to.Replaced) < MaxReplaced {
+			to.Replaced = append(to.Replaced, h)
+		}
+	}
+	return to
 }
 
 func (p *Policy) validate() error {
@@ -207,6 +230,14 @@ func (p *Policy) validate() error {
 	}
 	if !validText(strings.NewReplacer("\n", "", "\t", "", "\r", "").Replace(p.TOML), MaxPolicy) {
 		return errors.New("policy is no plain text")
+	}
+	if len(p.Replaced) > MaxReplaced {
+		return fmt.Errorf("policy replaced %d others, over %d", len(p.Replaced), MaxReplaced)
+	}
+	for _, h := range p.Replaced {
+		if h == "" || !validText(h, MaxName) {
+			return errors.New("hash of a policy that was replaced is empty, too long or no plain text")
+		}
 	}
 	return nil
 }
