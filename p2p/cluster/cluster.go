@@ -64,6 +64,9 @@ type Options struct {
 	Save func(member.Saved) error
 	// Notice gets what admins should know.
 	Notice func(member.Notice)
+	// Begin is told of each view of which this node is a member, before its
+	// engine is. It must not block. May be nil.
+	Begin func(*member.View)
 	// Installed is told of each view of which this node is a member, when its
 	// engine has the states of all. It is called like the methods of Engine.
 	// May be nil.
