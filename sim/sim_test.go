@@ -354,3 +354,28 @@ type numbered int
 
 func (numbered) Append(b []byte) []byte { return b }
 func (n numbered) String() string       { return fmt.Sprint(int(n)) }
+
+// A batch gives the results of its runs one by one, in their order, and the
+// first error.
+func TestBatch(t *testing.T) {
+	var runs []Config
+	for _, a := range Algorithms() {
+		c := paper(a, Poisson)
+		c.Duration = 1000
+		runs = append(runs, c.Seeds(5)...)
+	}
+	calls := 0
+	results, err := Batch(t.Context(), runs, func() { calls++ })
+	if err != nil || calls != len(runs) {
+		t.Fatalf("%d calls for %d runs, %v", calls, len(runs), err)
+	}
+	for i, c := range runs {
+		if want := run(t, c); c.Seed != uint64(i%5+1) || !same(results[i], want) {
+			t.Errorf("run %d with seed %d: %+v, alone %+v", i, c.Seed, results[i], want)
+		}
+	}
+	runs[3].Rate = 0
+	if _, err := Batch(t.Context(), runs, nil); err == nil || !strings.Contains(err.Error(), "rate 0") {
+		t.Errorf("a bad run: %v", err)
+	}
+}
