@@ -182,16 +182,16 @@ func (f *fileSystem) release(h *handle) {
 	h.mu.Unlock()
 	closeFD(h.fd)
 	if locked {
-		f.locker.UnlockHandle(h.open.req.Key, h.lockID())
+		f.locker.UnlockHandle(h.open.req.Key, h.lockID(), "closed")
 	}
 	f.forgetHandle(h)
 	if h.flocked.Load() || h.posixed.Load() {
 		file, _ := f.tree.identify(h.n)
 		if h.flocked.Load() {
-			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Flock}, h.lockID())
+			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Flock}, h.lockID(), "closed")
 		}
 		if h.posixed.Load() {
-			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Posix}, h.lockID())
+			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Posix}, h.lockID(), "closed")
 		}
 	}
 	f.detach(h)

@@ -21,8 +21,9 @@ type Locker interface {
 	UnlockOwner(k locks.Key, o locks.OwnerID)
 	// UnlockHandle gives up all that came through h, and ends with
 	// locks.ErrInterrupted what still waits through h. It never waits: it
-	// comes after the last close(2) of h.
-	UnlockHandle(k locks.Key, h locks.HandleID)
+	// comes after the last close(2) of h, or when h gives its open lock up;
+	// why is for people.
+	UnlockHandle(k locks.Key, h locks.HandleID, why string)
 	// Test finds a lock that r would wait for: nil when there is none. With
 	// r.Mode 0 it finds the first lock of r.Owner itself on r.Range.
 	Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error)

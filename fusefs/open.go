@@ -146,7 +146,7 @@ func (f *fileSystem) abandon(h *handle) {
 	h.mu.Unlock()
 	closeFD(fd)
 	if locked {
-		f.locker.UnlockHandle(h.open.req.Key, h.lockID())
+		f.locker.UnlockHandle(h.open.req.Key, h.lockID(), "closed")
 	}
 	f.detach(h)
 }

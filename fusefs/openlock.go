@@ -44,6 +44,9 @@ type acquisition struct {
 // sharedOwner is the owner of the open locks that all processes of a node share.
 const sharedOwner locks.OwnerID = 1
 
+// givenUp is why an open lock is released of a file that is still open.
+const givenUp = "its program locks for itself"
+
 // lockOpened asks for the open lock of h, which is in openWaiting, and waits
 // for it. Without an error h holds it, or needs it no more.
 func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool) error {
@@ -61,7 +64,7 @@ func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool) err
 	}
 	// Given up meanwhile, because its process began to lock for itself.
 	if err == nil {
-		f.locker.UnlockHandle(req.Key, req.Handle)
+		f.locker.UnlockHandle(req.Key, req.Handle, givenUp)
 	}
 	return nil
 }
@@ -95,7 +98,7 @@ func (f *fileSystem) lockLater(h *handle) *acquisition {
 		h.mu.Unlock()
 		close(a.done)
 		if !wanted && err == nil { // closed, or given up
-			f.locker.UnlockHandle(req.Key, req.Handle)
+			f.locker.UnlockHandle(req.Key, req.Handle, "not needed any more")
 		}
 	})
 	return a
@@ -117,7 +120,7 @@ func (f *fileSystem) giveUp(h *handle) {
 	f.withdraw(h)
 	f.setState(h, openNone)
 	h.mu.Unlock()
-	f.locker.UnlockHandle(h.open.req.Key, h.lockID())
+	f.locker.UnlockHandle(h.open.req.Key, h.lockID(), givenUp)
 }
 
 // withdraw ends the acquisition that is under way, if any; I/O that waits for
@@ -188,7 +191,7 @@ func (f *fileSystem) yield(h *handle) {
 	} else {
 		f.dropAttr(h.n)
 	}
-	f.locker.UnlockHandle(o.req.Key, h.lockID())
+	f.locker.UnlockHandle(o.req.Key, h.lockID(), "idle, and another node waits")
 
 	h.mu.Lock()
 	if o.wait == a {

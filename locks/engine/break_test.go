@@ -40,7 +40,7 @@ func TestBreak(t *testing.T) {
 				}
 				a.Unlock(w.Key, w.Owner, locks.Whole)
 				a.UnlockOwner(w.Key, w.Owner)
-				a.UnlockHandle(w.Key, w.Handle)
+				a.UnlockHandle(w.Key, w.Handle, "closed")
 				if held, waiting := a.Count(); held+waiting != 0 {
 					t.Errorf("%d held, %d waiting", held, waiting)
 				}

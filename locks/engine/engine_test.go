@@ -210,7 +210,7 @@ func TestLateReleaseFreesOnlyItsOwn(t *testing.T) {
 		r2 := *r
 		r2.Handle, r2.Range = 2, locks.Range{Start: 5, End: 20}
 		mustGrant(t, a.start(&r2)) // the same number, another open file
-		a.UnlockHandle(r.Key, 1)
+		a.UnlockHandle(r.Key, 1, "closed")
 		if _, err := b.try(req(locks.Posix, 1, locks.Write, locks.Range{Start: 0, End: 5})); err != nil {
 			t.Errorf("[0,5) is still held: %v", err)
 		}
@@ -234,12 +234,12 @@ func TestOpenLocksAreSharedByANode(t *testing.T) {
 		mustGrant(t, a.start(open(3, locks.Read)))
 		p := b.start(open(1, locks.Read))
 		k := locks.Key{File: "f", Class: locks.Open}
-		a.UnlockHandle(k, 1)
+		a.UnlockHandle(k, 1, "closed")
 		time.Sleep(time.Second)
 		if p.is() {
 			t.Fatal("read beside a writer on another node")
 		}
-		a.UnlockHandle(k, 2)
+		a.UnlockHandle(k, 2, "closed")
 		mustGrant(t, p) // the reader of a does not matter
 	})
 }

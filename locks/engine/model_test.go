@@ -138,7 +138,7 @@ func likeLinux(t *testing.T, seed uint64) {
 			posix.set(who, 0, locks.Whole, 0)
 			say("%s close by o%d", id, owner)
 		case op < 14:
-			n.UnlockHandle(q.Key, h)
+			n.UnlockHandle(q.Key, h, "closed")
 			posix.closed(handle(h))
 			say("%s release h%d", id, h)
 		case op < 16:
@@ -159,7 +159,7 @@ func likeLinux(t *testing.T, seed uint64) {
 				flock.set(who, m, locks.Whole, 0)
 			}
 		case op < 17:
-			n.UnlockHandle(locks.Key{File: "f", Class: locks.Flock}, locks.HandleID(owner))
+			n.UnlockHandle(locks.Key{File: "f", Class: locks.Flock}, locks.HandleID(owner), "closed")
 			flock.set(who, 0, locks.Whole, 0)
 			say("%s release of flock o%d", id, owner)
 		case op < 18:

@@ -274,8 +274,9 @@ func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason str
 }
 
 // UnlockHandle gives up all that was taken through h, and ends what waits
-// through it with ErrInterrupted: the open file is closed.
-func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID) {
+// through it with ErrInterrupted: the open file is closed, or does without
+// locks from now on, as why tells the journal.
+func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	en := e.entries[k]
@@ -292,17 +293,17 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID) {
 	switch {
 	case en.handles != nil:
 		if t := en.handles[h]; t != nil {
-			e.releaseOpen(en, t, "closed")
+			e.releaseOpen(en, t, why)
 		}
 	case k.Class == locks.Flock:
 		// The owner of a flock is the open file.
 		if o := en.owners[locks.OwnerID(h)]; o != nil {
-			e.release(en, o, locks.Whole, 0, "closed")
+			e.release(en, o, locks.Whole, 0, why)
 		}
 	default:
 		for _, id := range en.through[h] {
 			if o := en.owners[id]; o != nil {
-				e.release(en, o, locks.Whole, h, "closed")
+				e.release(en, o, locks.Whole, h, why)
 			}
 		}
 		delete(en.through, h)
