@@ -95,8 +95,8 @@ func (n *Node) wish(ctx context.Context, patience time.Duration, make_ func(memb
 }
 
 // Remove drops a member that may be alive, see member.Remove.
-func (n *Node) Remove(ctx context.Context, patience time.Duration, node member.Node) error {
-	return n.wish(ctx, patience, func(w member.Wish) member.Input { return member.Remove{Wish: w, Node: node} })
+func (n *Node) Remove(ctx context.Context, patience time.Duration, node member.Node, why string) error {
+	return n.wish(ctx, patience, func(w member.Wish) member.Input { return member.Remove{Wish: w, Node: node, Why: why} })
 }
 
 // Revoke keeps a peer out for good, or lets it in again.

@@ -17,7 +17,7 @@ func TestRemove(t *testing.T) {
 		n := w.start(3)
 		victim := n[2].Status().Self
 		from := time.Now()
-		if err := n[0].Remove(w.t.Context(), 10*time.Second, victim); err != nil {
+		if err := n[0].Remove(w.t.Context(), 10*time.Second, victim, "it is broken"); err != nil {
 			t.Fatal(err)
 		}
 		if d := time.Since(from); d < 4*time.Second {
@@ -27,10 +27,10 @@ func TestRemove(t *testing.T) {
 		if len(n[2].lost()) != 1 || n[2].Status().Self == victim {
 			t.Errorf("it lost %v and is %v", n[2].lost(), n[2].Status().Self)
 		}
-		if err := n[0].Remove(w.t.Context(), time.Second, victim); err == nil || !strings.Contains(err.Error(), "not a member") {
+		if err := n[0].Remove(w.t.Context(), time.Second, victim, ""); err == nil || !strings.Contains(err.Error(), "not a member") {
 			t.Errorf("removing it again: %v", err)
 		}
-		if err := n[0].Remove(w.t.Context(), time.Second, n[0].Status().Self); err == nil {
+		if err := n[0].Remove(w.t.Context(), time.Second, n[0].Status().Self, ""); err == nil {
 			t.Error("a node removes itself")
 		}
 	})
@@ -48,7 +48,7 @@ func TestRevoke(t *testing.T) {
 			t.Errorf("the revoked one ended with %v", ended)
 		}
 		w.await("the others go on", 7*time.Second, func() bool { return w.together(n[:2]...) })
-		w.await("the transport is told", 6*time.Second, func() bool {
+		w.await("the transport is told", time.Second, func() bool {
 			n[1].mu.Lock()
 			defer n[1].mu.Unlock()
 			return slices.Contains(n[1].revoked, peer) &&

@@ -147,7 +147,7 @@ func (m *Machine) howDead(n Node) string {
 func (m *Machine) howSilent(n Node) string {
 	y := m.peers[n]
 	if y.refuse {
-		return "removed by an admin"
+		return y.refuseWhy
 	}
 	return fmt.Sprintf("silent for %d ms", y.silent)
 }
@@ -322,7 +322,10 @@ func (m *Machine) onRemove(in Remove) {
 		// Who is refused has no tenure any more, and is dropped like one
 		// that is silent: nothing is faster without a proof of death.
 		if y := m.peers[in.Node]; y != nil {
-			y.refuse = true
+			y.refuse, y.refuseWhy = true, "removed by an admin"
+			if in.Why != "" {
+				y.refuseWhy += ": " + in.Why
+			}
 		}
 	}
 }
@@ -406,7 +409,9 @@ func (m *Machine) fulfil() {
 		return false
 	})
 	for _, y := range m.order {
-		y.refuse = y.refuse || m.v.IsRevoked(y.Peer) && !m.bug.promiseWhileProposing
+		if m.v.IsRevoked(y.Peer) && !m.bug.promiseWhileProposing {
+			y.refuse, y.refuseWhy = true, "revoked by an admin"
+		}
 	}
 }
 

@@ -75,6 +75,8 @@ type Dead struct {
 type Remove struct {
 	Wish
 	Node Node
+	// Why is the admin's reason, for people; may be empty.
+	Why string
 }
 
 // Revoke asks to keep a peer out for good, or with Undo to let it in again. If

@@ -102,7 +102,8 @@ func (m *Machine) install() {
 		if x := was[w.Members[i].Node]; x != nil {
 			// What is known of its life goes on. What it promised was for
 			// the epoch before.
-			y.two, y.silent, y.promAt, y.heard, y.refuse, y.lastAt, y.rtt = x.two, x.silent, x.promAt, x.heard, x.refuse, x.lastAt, x.rtt
+			y.two, y.silent, y.promAt, y.heard, y.lastAt, y.rtt = x.two, x.silent, x.promAt, x.heard, x.lastAt, x.rtt
+			y.refuse, y.refuseWhy = x.refuse, x.refuseWhy
 			if m.bug.keepTenure {
 				y.ten = x.ten
 			}

@@ -113,22 +113,23 @@ type Machine struct {
 // peer is what a member keeps of another one.
 type peer struct {
 	Member
-	lastT   int64 // newest T of its heartbeats at this epoch; 0 is none
-	lastTAt int64 // when that came
-	prom    int64 // newest of its T that this node promises at this epoch
-	ten     int64 // newest T of this node that it promises at this epoch
-	two     int64 // newest T of this node that it has heard, at any epoch
-	silent  int64 // waking time since prom last advanced
-	promAt  int64 // when that was
-	heard   bool  // it spoke to this node at an epoch with both in
-	lastAt  int64 // when it spoke last
-	got     bool  // its state is here
-	has     bool  // it has this node's state
-	syncAt  int64 // when that was last sent
-	refuse  bool  // an admin wants it out
-	said    said  // what the last heartbeat to it said
-	asked   int   // answers to HB.Ask since the last beat
-	rtt     int64 // -1: not known
+	lastT     int64 // newest T of its heartbeats at this epoch; 0 is none
+	lastTAt   int64 // when that came
+	prom      int64 // newest of its T that this node promises at this epoch
+	ten       int64 // newest T of this node that it promises at this epoch
+	two       int64 // newest T of this node that it has heard, at any epoch
+	silent    int64 // waking time since prom last advanced
+	promAt    int64 // when that was
+	heard     bool  // it spoke to this node at an epoch with both in
+	lastAt    int64 // when it spoke last
+	got       bool  // its state is here
+	has       bool  // it has this node's state
+	syncAt    int64 // when that was last sent
+	refuse    bool  // an admin wants it out, for the reason refuseWhy
+	refuseWhy string
+	said      said  // what the last heartbeat to it said
+	asked     int   // answers to HB.Ask since the last beat
+	rtt       int64 // -1: not known
 }
 
 // said is what a heartbeat tells its receiver.
