@@ -109,7 +109,8 @@ type Node struct {
 	own      state // the engine's state for the present epoch
 	granting bool
 	meet     map[string]met
-	wantAt   int64 // ms of ticks since the transport was told last
+	wantFor  *member.View // the view for which it was told
+	wantAt   int64        // ms of ticks since the transport was told last
 	dog      watchdog
 	end      *member.End
 
@@ -262,7 +263,7 @@ func (n *Node) obey(it item) {
 	for _, c := range o.Meet {
 		n.meet[c.Peer] = met{c, n.o.Now()}
 	}
-	if len(o.Meet) > 0 || o.Freeze != nil || o.Expelled != nil {
+	if len(o.Meet) > 0 || o.Expelled != nil || n.o.Machine.View() != n.wantFor {
 		n.want()
 	}
 	if s := o.Save; s != nil {

@@ -27,6 +27,7 @@ type met struct {
 func (n *Node) want() {
 	n.wantAt = 0
 	v, self, now := n.o.Machine.View(), n.o.Machine.Self().Peer, n.o.Now()
+	n.wantFor = v
 	var list []member.Contact
 	for i := range v.Members {
 		list = append(list, member.Contact{Peer: v.Members[i].Peer, Addrs: v.Members[i].Addrs})
