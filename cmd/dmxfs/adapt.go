@@ -168,6 +168,7 @@ func (d *daemon) notice(n member.Notice) {
 		r.Event = journal.Leave
 	}
 	d.journal.Append(r)
+	d.departed.note(n, time.Now())
 	log := d.log.Info
 	switch n.Kind {
 	case member.Suspended, member.Removed, member.Storage, member.Fencing, member.Refusing:
@@ -216,14 +217,6 @@ func (d *daemon) save(s member.Saved) error {
 		return err
 	}
 	return os.Rename(tmp, d.state.file("member.json"))
-}
-
-// fence makes sure that a node that is dropped can write no more.
-func (d *daemon) fence(_ context.Context, f member.Fence) error {
-	if !f.Dead {
-		return nil
-	}
-	return syncfs(d.root)
 }
 
 // onMember takes a message of the membership protocol.

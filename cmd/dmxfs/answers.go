@@ -27,7 +27,17 @@ import (
 func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status(), nil) })
-	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.peers(), nil) })
+	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, r *http.Request) { reply(w, d.peers(r.Context()), nil) })
+	mux.HandleFunc("POST /peers/remove", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.removePeer(r)) })
+	mux.HandleFunc("POST /peers/revoke", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.revokePeer(r)) })
+	mux.HandleFunc("POST /locks/break", func(w http.ResponseWriter, r *http.Request) {
+		var q breakRequest
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			reply(w, nil, withCode(exitUsage, err))
+			return
+		}
+		reply(w, d.breakLocks(r.Context(), q), nil)
+	})
 	mux.HandleFunc("GET /locks", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
 	})
@@ -64,6 +74,7 @@ func (d *daemon) status() statusJSON {
 	if err := d.journal.Healthy(); err != nil {
 		problem("journal: %v", err)
 	}
+	j.Healthy = healthy(s, j.Problems)
 	return j
 }
 
@@ -82,15 +93,24 @@ func stateName(s member.Status) string {
 	return "joining"
 }
 
-// peers lists the members of the view.
-func (d *daemon) peers() peersJSON {
+// peers lists the members of the view, and who else is known.
+func (d *daemon) peers(ctx context.Context) peersJSON {
 	s := d.node.Load().Status()
 	self := d.identity.ID().String()
-	j := peersJSON{Self: self, Members: []peerJSON{}}
+	j := peersJSON{Self: self, Members: []peerJSON{}, Joining: []joinerJSON{}, Gone: []departedJSON{}, Revoked: []string{}}
 	if s.View == nil {
 		return j
 	}
 	j.Epoch = uint64(s.View.Epoch)
+	j.Gone = d.departed.but(s.View)
+	j.Revoked = append(j.Revoked, s.View.Revoked...)
+	for _, x := range s.Joiners {
+		state := "joining"
+		if x.Refused != 0 {
+			state = "refused"
+		}
+		j.Joining = append(j.Joining, joinerJSON{x.Peer, x.Host, append([]string{}, x.Addrs...), state})
+	}
 	connected := map[string]bool{}
 	rtt := map[string]time.Duration{}
 	for _, p := range d.transport.Peers() {
@@ -122,7 +142,27 @@ func (d *daemon) peers() peersJSON {
 		}
 		j.Members = append(j.Members, p)
 	}
+	d.askStates(ctx, j.Members, self)
 	return j
+}
+
+// askStates asks the members that can be reached in which state they are: only
+// a node itself knows whether it is suspended.
+func (d *daemon) askStates(ctx context.Context, members []peerJSON, self string) {
+	var wg sync.WaitGroup
+	for i := range members {
+		p := &members[i]
+		if p.ID == self || !p.Connected || p.State != "live" && p.State != "synchronizing" {
+			continue
+		}
+		wg.Go(func() {
+			var s memberState
+			if d.ask(ctx, p.ID, time.Second, question{What: "state"}, &s) == nil && s.State != "" {
+				p.State = s.State
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // askTimeout is how long other members have to answer an admin's question.
@@ -130,7 +170,8 @@ const askTimeout = 3 * time.Second
 
 // question is what one daemon asks another on behalf of an admin.
 type question struct {
-	What string `json:"what"`
+	What  string        `json:"what"`
+	Break *breakRequest `json:"break,omitempty"`
 }
 
 // row is a lock with what is needed to find out who waits for whom.
@@ -142,7 +183,7 @@ type row struct {
 }
 
 // onAsk answers another daemon.
-func (d *daemon) onAsk(_ context.Context, _ peer.ID, b []byte) ([]byte, error) {
+func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, error) {
 	var q question
 	if err := json.Unmarshal(b, &q); err != nil {
 		return nil, errors.New("not a question that this version understands")
@@ -150,6 +191,14 @@ func (d *daemon) onAsk(_ context.Context, _ peer.ID, b []byte) ([]byte, error) {
 	switch q.What {
 	case "locks":
 		return json.Marshal(d.rows())
+	case "state":
+		return json.Marshal(memberState{stateName(d.node.Load().Status())})
+	case "break":
+		if q.Break == nil || d.server.Load() == nil {
+			return nil, errors.New("nothing to break here")
+		}
+		d.log.Warn("locks are broken by an admin of another node", "node", from.String(), "why", q.Break.Reason)
+		return json.Marshal(d.breakHere(ctx, *q.Break))
 	}
 	return nil, fmt.Errorf("unknown question %q", q.What)
 }
@@ -246,23 +295,8 @@ func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
 var order = map[string]string{"held": "1", "waiting": "2", "cached": "3"}
 
 func (d *daemon) askRows(ctx context.Context, to string) ([]row, error) {
-	id, err := peer.Decode(to)
-	if err != nil {
-		return nil, err
-	}
-	q, err := json.Marshal(question{"locks"})
-	if err != nil {
-		return nil, err
-	}
-	b, err := d.transport.Ask(ctx, id, q)
-	if err != nil {
-		return nil, err
-	}
 	var rows []row
-	if err := json.Unmarshal(b, &rows); err != nil {
-		return nil, fmt.Errorf("answer: %w", err)
-	}
-	return rows, nil
+	return rows, d.ask(ctx, to, askTimeout, question{What: "locks"}, &rows)
 }
 
 // remoteBlockers finds what a waiting lock waits for on other nodes: the locks

@@ -21,6 +21,7 @@ type statusJSON struct {
 	Self     string   `json:"self"`
 	StateDir string   `json:"state_dir"`
 	FileID   string   `json:"file_id"`
+	Healthy  bool     `json:"healthy"` // locks can be had, and nothing is wrong
 	Problems []string `json:"problems"`
 }
 
@@ -29,6 +30,27 @@ type peersJSON struct {
 	Epoch   uint64     `json:"epoch"`
 	Self    string     `json:"self"`
 	Members []peerJSON `json:"members"`
+
+	Joining []joinerJSON   `json:"joining"`
+	Gone    []departedJSON `json:"gone"`    // since this daemon began
+	Revoked []string       `json:"revoked"` // IDs
+}
+
+// joinerJSON is a node that wants to join.
+type joinerJSON struct {
+	ID    string   `json:"id"`
+	Host  string   `json:"host"`
+	Addrs []string `json:"addrs"`
+	State string   `json:"state"` // joining or refused
+}
+
+// departedJSON is a former member.
+type departedJSON struct {
+	ID    string    `json:"id"`
+	Host  string    `json:"host"`
+	State string    `json:"state"` // left or expelled
+	Why   string    `json:"why"`
+	At    time.Time `json:"at"`
 }
 
 type peerJSON struct {

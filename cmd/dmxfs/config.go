@@ -41,6 +41,10 @@ type Config struct {
 	// Restart: a daemon that dies is started anew.
 	Restart bool
 
+	// FenceCommand is run by the shell before a member that does not answer is
+	// dropped, and must succeed for that; empty: there is none.
+	FenceCommand string
+
 	LogLevel  string
 	LogFormat string
 
@@ -60,6 +64,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
+	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", "text", "how to log: text or json")
 	return f
@@ -79,6 +84,7 @@ type fileConfig struct {
 	Secret    *string   `toml:"secret"`
 	FileID    *string   `toml:"file-id"`
 	Restart   *bool     `toml:"restart"`
+	Fence     *string   `toml:"fence-command"`
 	LogLevel  *string   `toml:"log-level"`
 	LogFormat *string   `toml:"log-format"`
 }
@@ -133,7 +139,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		return set(name, fmt.Sprint(*v))
 	}
 	return errors.Join(flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+		one("secret", fc.Secret), one("file-id", fc.FileID), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // tomlProblem says in one line what is wrong with a TOML file, and where.

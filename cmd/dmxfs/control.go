@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -125,7 +126,12 @@ var errNoDaemon = errors.New("no dmxfs daemon answers")
 
 // do sends a request and returns the open answer.
 func (c *client) do(ctx context.Context, method, path string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://dmxfs"+path, nil)
+	return c.send(ctx, method, path, nil)
+}
+
+// send is do with a body.
+func (c *client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://dmxfs"+path, body)
 	if err != nil {
 		return nil, err
 	}

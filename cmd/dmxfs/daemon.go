@@ -49,6 +49,7 @@ type daemon struct {
 	node     atomic.Pointer[cluster.Node]
 	server   atomic.Pointer[fusefs.Server]
 	contacts contacts
+	departed departed
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
@@ -343,8 +344,9 @@ func (d *daemon) join() error {
 	params := member.Default()
 	m, err := member.New(member.Config{
 		Params: params, Cluster: d.clusterID, Self: self,
-		Random: rand.Uint64,
-		Made:   func() string { return time.Now().UTC().Format(time.RFC3339) },
+		HasFence: d.cfg.FenceCommand != "",
+		Random:   rand.Uint64,
+		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ const (
 	exitNoMount = 3 // no daemon serves the mount point that was meant
 	exitRefused = 4 // the cluster or the shared directory does not let this node in
 	exitBusy    = 5 // in use: the mount point, the state directory, or files below a mount
+	exitSick    = 6 // status: the mount is served, but locks cannot be had, or something is wrong
 )
 
 // codedError carries the exit number of a failure.

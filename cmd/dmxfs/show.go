@@ -24,10 +24,15 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 			return noDaemon(err, r)
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			err = printJSON(s.out, v)
+		} else {
+			heads, rows := table(v)
+			err = printTable(s.out, heads, rows)
 		}
-		heads, rows := table(v)
-		return printTable(s.out, heads, rows)
+		if x, ok := any(v).(interface{ outcome() error }); ok && err == nil {
+			err = x.outcome()
+		}
+		return err
 	}
 	return c
 }
@@ -48,7 +53,9 @@ func mountArgs(r registration) string {
 }
 
 func newStatusCommand(s streams) *cobra.Command {
-	return show(s, "status", "Show how a mount is doing", "", "/status", func(v statusJSON) ([]string, [][]string) {
+	const long = `Show how a mount is doing. The exit number is 0 if locks can be had and nothing
+is wrong, 6 if not, as the problems say, and 3 if no daemon serves the mount.`
+	return show(s, "status", "Show how a mount is doing", long, "/status", func(v statusJSON) ([]string, [][]string) {
 		rows := [][]string{
 			{"mount", v.Mount}, {"source", v.Source}, {"state", v.State}, {"epoch", fmt.Sprint(v.Epoch)},
 			{"members", fmt.Sprint(v.Members)}, {"locks held", fmt.Sprint(v.Held)}, {"requests waiting", fmt.Sprint(v.Waiting)},
@@ -62,25 +69,12 @@ func newStatusCommand(s streams) *cobra.Command {
 	})
 }
 
-func newPeersCommand(s streams) *cobra.Command {
-	return show(s, "peers", "List the members of the cluster", "", "/peers", func(v peersJSON) ([]string, [][]string) {
-		var rows [][]string
-		for _, m := range v.Members {
-			rtt, heard := "-", "-"
-			if m.RTTMS != nil {
-				rtt = strconv.FormatFloat(*m.RTTMS, 'f', 2, 64) + " ms"
-			}
-			if m.LastHeardMS != nil {
-				heard = (time.Duration(*m.LastHeardMS) * time.Millisecond).String()
-			}
-			host := m.Host
-			if m.ID == v.Self {
-				host += " (this node)"
-			}
-			rows = append(rows, []string{m.ID, host, m.State, rtt, heard, strings.Join(m.Addrs, " ")})
-		}
-		return []string{"ID", "HOST", "STATE", "RTT", "LAST HEARD", "ADDRESSES"}, rows
-	})
+// outcome is the exit number of `dmxfs status`.
+func (v statusJSON) outcome() error {
+	if v.Healthy {
+		return nil
+	}
+	return withCode(exitSick, errSilent)
 }
 
 func newLocksCommand(s streams) *cobra.Command {
@@ -91,6 +85,7 @@ func newLocksCommand(s streams) *cobra.Command {
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	c.Flags().BoolVar(&local, "local", false, "only this node, not the whole cluster")
+	c.AddCommand(newLocksBreakCommand(s))
 	all := c.Flags().Bool("all", false, "in the table, also what nodes keep without a program that holds it")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)

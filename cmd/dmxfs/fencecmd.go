@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dmxfs/p2p/member"
+)
+
+// fenceTime is how long a fence command may take. Meanwhile the node that it
+// fences is promised nothing, and its locks stay.
+const fenceTime = time.Minute
+
+// fence makes sure that a node that is dropped can write no more. What a dead
+// process of this host has left in the kernel is written out; another node is
+// fenced by the admin's command, if there is one.
+func (d *daemon) fence(ctx context.Context, f member.Fence) error {
+	if f.Dead {
+		return syncfs(d.root)
+	}
+	if d.cfg.FenceCommand == "" {
+		return nil
+	}
+	d.log.Warn("fencing a member that does not answer", "node", f.Node.Peer, "host", f.Member.Host, "command", d.cfg.FenceCommand)
+	began := time.Now()
+	err := runFence(ctx, d.cfg, f.Member)
+	if err == nil {
+		d.log.Warn("fenced", "node", f.Node.Peer, "host", f.Member.Host, "took", time.Since(began))
+	}
+	return err
+}
+
+// runFence runs the fence command for a member by the shell. The environment
+// says whom it is about; the names are documented at the flag.
+func runFence(ctx context.Context, cfg Config, m member.Member) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, fenceTime, fmt.Errorf("it took longer than %v", fenceTime))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", cfg.FenceCommand)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(),
+		"DMXFS_PEER="+m.Peer,
+		"DMXFS_HOST="+m.Host,
+		"DMXFS_ADDRS="+strings.Join(m.Addrs, " "),
+		"DMXFS_BOOT_ID="+m.Boot,
+		"DMXFS_MOUNT="+cfg.Mountpoint,
+		"DMXFS_SOURCE="+cfg.Source,
+	)
+	// All that it has started ends with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	text := strings.TrimSpace(out.String())
+	if len(text) > 200 {
+		text = text[:200] + "…"
+	}
+	if text != "" {
+		err = errors.New(err.Error() + ": " + text)
+	}
+	return fmt.Errorf("the fence command failed: %w", err)
+}
