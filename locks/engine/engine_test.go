@@ -286,6 +286,27 @@ func TestDataIsHandedOverWithTheLock(t *testing.T) {
 	})
 }
 
+// What is written under a range that is held still goes out before that range
+// is handed over, also if another range of the file was handed over meanwhile.
+func TestEveryRangeIsWrittenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		first, second := locks.Range{Start: 0, End: 10}, locks.Range{Start: 10, End: 20}
+		mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, first)))
+		mustGrant(t, a.start(req(locks.Posix, 2, locks.Write, second)))
+		k := locks.Key{File: "f", Class: locks.Posix}
+		for i, r := range []locks.Range{first, second} {
+			before, _ := a.counts()
+			a.Unlock(k, locks.OwnerID(i+1), r)
+			mustGrant(t, b.start(req(locks.Posix, i+1, locks.Write, r)))
+			if after, _ := a.counts(); after == before {
+				t.Errorf("%v was handed over without a write-out", r)
+			}
+		}
+	})
+}
+
 func TestRefreshThatFailsGivesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

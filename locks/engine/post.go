@@ -39,7 +39,9 @@ func (e *Engine) post(en *entry, t *locks.Turn) {
 	}
 	en.outbox = append(en.outbox, p)
 	if flush {
-		en.dirty = false // what is written from now on is under a later grant
+		// What is written from now on is under a later grant, or under one of
+		// another range that is held still.
+		en.dirty = en.holdsWrite()
 	}
 	if !en.flushing {
 		en.flushing = true

@@ -155,6 +155,10 @@ func (n *Node) Live(guard time.Duration) bool {
 	return n.o.Now()+guard.Milliseconds() < n.liveUntil.Load()
 }
 
+// LiveUntil is when this node's tenure ends, in the time of Options.Now; 0 is
+// not live.
+func (n *Node) LiveUntil() int64 { return n.liveUntil.Load() }
+
 // Run joins the cluster and stays in it, until ctx ends (then without leaving)
 // or the machine ends, which returns an *Ended, or the engine is found stuck,
 // which returns ErrStuck. Operations on the storage that hang outlive it.

@@ -91,6 +91,14 @@ func (s *Store) Prune(now int64, e locks.Epoch) {
 	}
 }
 
+// Remove removes the view of epoch e, whatever it is. No client does that: it
+// is what a register does whose link replaces what is there.
+func (s *Store) Remove(now int64, e locks.Epoch) {
+	if f := find(s.views, e); f != nil {
+		f.to = now
+	}
+}
+
 // Damage makes the view of epoch e unreadable, with this error, for all looks
 // from now on; nil mends it.
 func (s *Store) Damage(e locks.Epoch, err error) {

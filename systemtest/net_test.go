@@ -1,0 +1,263 @@
+package systemtest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/p2p/member"
+)
+
+// link is one direction between two peers. Guarded by world.mu.
+type link struct {
+	rng    *rand.Rand
+	name   string
+	cut    int // by how many faults
+	queues bool
+	queue  []func()      // what TCP keeps until the link is well again
+	slow   time.Duration // that a message takes at most
+	dup    float64
+	loss   float64
+}
+
+// link finds or makes one. REQUIRES: w.mu held.
+func (w *world) link(from, to string) *link {
+	k := [2]string{from, to}
+	l := w.links[k]
+	if l == nil {
+		name := from + ">" + to
+		l = &link{rng: rand.New(rand.NewPCG(w.opt.seed, sourceOf(name))), name: name}
+		w.links[k] = l
+	}
+	return l
+}
+
+// change changes a link.
+func (w *world) change(from, to string, f func(l *link)) {
+	w.mu.Lock()
+	f(w.link(from, to))
+	w.mu.Unlock()
+}
+
+func (w *world) cut(from, to string, queues bool) {
+	w.logf("cut %s->%s", from, to)
+	w.change(from, to, func(l *link) {
+		l.cut++
+		l.queues = queues
+	})
+}
+
+func (w *world) heal(from, to string) {
+	w.logf("heal %s->%s", from, to)
+	w.change(from, to, func(l *link) {
+		if l.cut--; l.cut > 0 {
+			return
+		}
+		for _, deliver := range l.queue {
+			w.put(l.name, between(l.rng, 0, 50*ms), deliver)
+		}
+		l.queue = nil
+	})
+	w.signal()
+}
+
+// delay draws how long something takes. REQUIRES: w.mu held.
+func (l *link) delay() time.Duration {
+	if l.slow > 0 {
+		return between(l.rng, 0, l.slow)
+	}
+	return between(l.rng, 50*time.Microsecond, 2*ms)
+}
+
+// carry takes something that may be lost from one peer to another.
+func (w *world) carry(from, to string, deliver func()) {
+	w.mu.Lock()
+	defer w.signal()
+	defer w.mu.Unlock()
+	l := w.link(from, to)
+	switch {
+	case l.cut > 0 && l.queues && len(l.queue) < 200:
+		l.queue = append(l.queue, deliver)
+		return
+	case l.cut > 0 || l.loss > 0 && l.rng.Float64() < l.loss:
+		return
+	}
+	d := l.delay()
+	w.put(l.name, d, deliver)
+	if l.dup > 0 && l.rng.Float64() < l.dup {
+		w.put(l.name, d+between(l.rng, 0, 200*ms), deliver)
+	}
+}
+
+// target is the process that has a peer's connections.
+func (w *world) target(peer string) *proc {
+	for _, p := range w.byName[peer] {
+		if p.alive() {
+			return p
+		}
+	}
+	return nil
+}
+
+// transport is a process as its driver and its engine speak through it, with
+// what package p2p guarantees of the channels.
+type transport proc
+
+// session carries the lock frames of one epoch from one node to another: all,
+// in order, or the epoch ends. Guarded by world.mu.
+type session struct {
+	from   *proc
+	peer   string // of the receiver
+	fromID locks.NodeID
+	toID   locks.NodeID
+	epoch  locks.Epoch
+	frames [][]byte
+	last   time.Duration // when the last one arrives
+}
+
+func (t *transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.NodeID) error {
+	w := t.w
+	w.mu.Lock()
+	last := t.epoch
+	t.epoch, t.self, t.members, t.sessions = e, self, members, map[locks.NodeID]*session{}
+	w.mu.Unlock()
+	if e <= last {
+		w.check.failf("%s: SetView(%d) after %d", t.name, e, last)
+	}
+	return nil
+}
+
+func (t *transport) DropView() {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	t.members, t.sessions = nil, nil
+}
+
+func (t *transport) Member(to string, msg []byte) {
+	if !(*proc)(t).alive() {
+		return
+	}
+	from := t.name
+	msg = (*proc)(t).twistSent(to, msg)
+	t.w.carry(from, to, func() {
+		if p := t.w.target(to); p != nil {
+			p.deliver(func() { p.message(from, msg) })
+		}
+	})
+}
+
+func (t *transport) Want([]member.Contact, []string) {}
+
+var errReset = errors.New("connection reset")
+
+func (t *transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
+	p := (*proc)(t)
+	if !p.alive() {
+		return errReset
+	}
+	node, err := member.ParseNode(to)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	tell := func(err error) {
+		select {
+		case done <- err:
+		default: // it came twice
+		}
+	}
+	w, from := t.w, p.status().Self.ID()
+	w.carry(t.name, node.Peer, func() {
+		o := w.target(node.Peer)
+		if o == nil || w.epochOf(o) > e {
+			tell(errReset)
+			return
+		}
+		o.deliver(func() {
+			o.receiveState(ctx, from, e, state)
+			tell(nil)
+		})
+	})
+	// A connection that is silent for long is given up.
+	timeout := time.NewTimer(1500 * ms)
+	defer timeout.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timeout.C:
+		return errReset
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *world) epochOf(p *proc) locks.Epoch {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return p.epoch
+}
+
+// Send is the engine's.
+func (t *transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
+	w, p := t.w, (*proc)(t)
+	if !p.alive() {
+		return
+	}
+	w.mu.Lock()
+	defer w.signal()
+	defer w.mu.Unlock()
+	if e != t.epoch || !slices.Contains(t.members, to) {
+		return // the epoch has ended
+	}
+	s := t.sessions[to]
+	if s == nil {
+		peer, _, _ := strings.Cut(string(to), ".")
+		s = &session{from: p, peer: peer, fromID: t.self, toID: to, epoch: e}
+		t.sessions[to] = s
+	}
+	if w.opt.bug == "a frame is lost" && w.link(t.name, s.peer).rng.IntN(40) == 0 {
+		return
+	}
+	s.frames = append(s.frames, frame)
+	l := w.link(t.name, s.peer)
+	at := max(w.now()+l.delay(), s.last)
+	s.last = at
+	w.put(l.name, at-w.now(), func() { w.advance(s) })
+}
+
+// advance delivers the next frame of a session, or waits until that is
+// possible, or until the epoch ends.
+func (w *world) advance(s *session) {
+	o := w.target(s.peer)
+	w.mu.Lock()
+	l := w.link(s.from.name, s.peer)
+	over := s.from.epoch != s.epoch || s.from.members == nil || !s.from.isAlive || o != nil && o.epoch > s.epoch
+	wait := o == nil || l.cut > 0 || o.epoch < s.epoch || o.isStopped()
+	if over && w.opt.bug == "frames of old epochs are taken" && o != nil && o.epoch > s.epoch && len(s.frames) > 0 && l.cut == 0 && slices.Contains(o.members, s.fromID) {
+		over, wait = false, false
+	}
+	if over || len(s.frames) == 0 {
+		w.mu.Unlock()
+		return
+	}
+	if wait {
+		w.put(l.name, 20*ms, func() { w.advance(s) })
+		w.mu.Unlock()
+		return
+	}
+	var frame []byte
+	frame, s.frames = s.frames[0], s.frames[1:]
+	ok := slices.Contains(o.members, s.fromID) && o.self == s.toID
+	e := s.epoch
+	if w.opt.bug == "frames of old epochs are taken" {
+		e = o.epoch
+	}
+	w.mu.Unlock()
+	if ok {
+		o.engine.Receive(s.fromID, e, frame)
+	}
+}
