@@ -108,6 +108,7 @@ type Node struct {
 	out      member.Output
 	own      state // the engine's state for the present epoch
 	granting bool
+	lapsed   bool // somebody may wait for this node to be sure of itself again
 	meet     map[string]met
 	wantFor  *member.View // the view for which it was told
 	wantAt   int64        // ms of ticks since the transport was told last
@@ -221,7 +222,7 @@ func (n *Node) step(it item) {
 // obey does what n.out asks for, in the order of its fields.
 func (n *Node) obey(it item) {
 	o := &n.out
-	n.liveUntil.Store(o.LiveUntil)
+	until := n.liveUntil.Swap(o.LiveUntil)
 	if x := o.Expelled; x != nil {
 		n.own = state{}
 		why := x.Why
@@ -239,10 +240,7 @@ func (n *Node) obey(it item) {
 	if v := n.o.Machine.View(); o.Synced != 0 && n.o.Installed != nil {
 		n.engineDo.put(func() { n.o.Installed(v) })
 	}
-	if o.Granting && !n.granting {
-		n.engineDo.put(n.engine.Resume)
-	}
-	n.granting = o.Granting
+	n.resume(until)
 	for _, e := range o.Send {
 		b, err := member.Encode(e)
 		if err != nil {
@@ -280,6 +278,20 @@ func (n *Node) obey(it item) {
 		n.clerk.put(func() { n.o.Notice(x) })
 	}
 	n.end = o.End
+}
+
+// resume tells the engine to go on with what waits for this node to have
+// tenure: grants, and I/O, which needs Params.Guard more of it. The tenure that
+// ended at until, or came that near to its end, may have done so between two
+// steps, and those who saw it wait.
+func (n *Node) resume(until int64) {
+	now, guard := n.o.Now(), n.o.Params.Guard // after the new one was published
+	n.lapsed = n.lapsed || !n.granting || now+guard >= until
+	n.granting = n.out.Granting
+	if n.granting && n.lapsed {
+		n.lapsed = now+guard >= n.out.LiveUntil
+		n.engineDo.put(n.engine.Resume)
+	}
 }
 
 // background runs f, which may take for ever, and gives its result to the

@@ -288,3 +288,28 @@ func TestLockViewFollows(t *testing.T) {
 		}
 	})
 }
+
+// I/O waits when little of the tenure is left. If the tenure is then renewed in
+// time, it never ended, but what waits has to be told all the same.
+func TestResumeAfterANearEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.start(1)
+		time.Sleep(10 * time.Second)
+		hang := make(gate)
+		n[0].storage.set(hang)
+		guard := time.Duration(member.Default().Guard) * time.Millisecond
+		w.await("little is left of the tenure", 7*time.Second, func() bool { return !n[0].Live(guard) })
+		if !n[0].Live(0) {
+			t.Fatal("nothing is left of it")
+		}
+		resumes := n[0].resumes()
+		close(hang)
+		w.await("it is renewed", 200*time.Millisecond, func() bool { return n[0].Live(guard) })
+		if n[0].noticed(member.Suspended) > 0 {
+			t.Fatal("the tenure has ended")
+		}
+		if n[0].resumes() == resumes {
+			t.Error("what waited for that is not told")
+		}
+	})
+}
