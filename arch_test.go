@@ -45,6 +45,7 @@ var rules = map[string]rule{
 	"p2p/register/registertest": {why: "a register for tests", ours: []string{"locks", "p2p/member"}},
 	"p2p/cluster": {why: "the driver of the membership machine knows its surroundings by its own interfaces",
 		ours: []string{"locks", "p2p/member"}},
+	"systemtest": {why: "tests of the whole, and no code"},
 	"fusefs": {why: "the mount asks for locks by an interface of its own", ours: []string{"locks"},
 		ext: []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/"}},
 	"cmd/dmxfs": {why: "joins the parts",

@@ -84,7 +84,7 @@ type storage proc
 func (s *storage) Do(op member.Op) (member.Look, error) {
 	p := (*proc)(s)
 	began := p.clock()
-	x := p.await(func(done func(outcome)) { p.disk.begin(op, done) })
+	x := p.await("views", func(done func(outcome)) { p.disk.begin(op, done) })
 	x.look.Began = began
 	if p.w.opt.bug == "a look is stamped when it ends" {
 		x.look.Began = p.clock()
@@ -297,7 +297,7 @@ func (f *files) Flush(k locks.Key) error {
 	if p.w.opt.bug == "nothing is written out" {
 		return nil
 	}
-	return p.await(func(done func(outcome)) {
+	return p.await("flush "+k.String(), func(done func(outcome)) {
 		p.disk.whenWell(p.disk.latency(), func() {
 			if p.w.opt.writeBack {
 				for _, x := range slices.Clone(p.host.dirty.writes) {
@@ -316,7 +316,7 @@ func (f *files) Refresh(k locks.Key) error {
 	if p.w.opt.bug == "nothing is read anew" {
 		return nil
 	}
-	return p.await(func(done func(outcome)) {
+	return p.await("refresh "+k.String(), func(done func(outcome)) {
 		delete(p.cache, k)
 		p.w.after(p.disk.latency(), func() { done(outcome{}) })
 	}).err

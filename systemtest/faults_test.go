@@ -230,7 +230,7 @@ var faults = []fault{
 	{"remove", func(w *world, p *proc, d time.Duration) time.Duration {
 		if o := w.other(p); o != nil {
 			victim := o.status().Self
-			w.wish(p, "removes "+o.name, func() { _ = p.node.Remove(dying{p}, 20*time.Second, victim) })
+			w.wish(p, "removes "+o.name, func() { _ = p.node.Remove(dying{p}, 20*time.Second, victim, "a test") })
 		}
 		return 6 * time.Second
 	}},

@@ -3,6 +3,7 @@ package systemtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -14,8 +15,10 @@ import (
 
 // link is one direction between two peers. Guarded by world.mu.
 type link struct {
-	rng    *rand.Rand
-	name   string
+	// Each kind has random numbers of its own: what is sent at one moment by
+	// different goroutines must not depend on which was first.
+	rng    [kinds]*rand.Rand
+	name   [kinds]string
 	cut    int // by how many faults
 	queues bool
 	queue  []func()      // what TCP keeps until the link is well again
@@ -24,13 +27,26 @@ type link struct {
 	loss   float64
 }
 
+// kind is what is on its way.
+type kind int
+
+const (
+	memberMessage kind = iota
+	stateMessage
+	lockMessage
+	kinds
+)
+
 // link finds or makes one. REQUIRES: w.mu held.
 func (w *world) link(from, to string) *link {
 	k := [2]string{from, to}
 	l := w.links[k]
 	if l == nil {
-		name := from + ">" + to
-		l = &link{rng: rand.New(rand.NewPCG(w.opt.seed, sourceOf(name))), name: name}
+		l = new(link)
+		for k := range kinds {
+			l.name[k] = fmt.Sprintf("%s>%s %d", from, to, k)
+			l.rng[k] = rand.New(rand.NewPCG(w.opt.seed, sourceOf(l.name[k])))
+		}
 		w.links[k] = l
 	}
 	return l
@@ -58,7 +74,7 @@ func (w *world) heal(from, to string) {
 			return
 		}
 		for _, deliver := range l.queue {
-			w.put(l.name, between(l.rng, 0, 50*ms), deliver)
+			w.put(l.name[memberMessage], between(l.rng[memberMessage], 0, 50*ms), deliver)
 		}
 		l.queue = nil
 	})
@@ -66,15 +82,15 @@ func (w *world) heal(from, to string) {
 }
 
 // delay draws how long something takes. REQUIRES: w.mu held.
-func (l *link) delay() time.Duration {
+func (l *link) delay(k kind) time.Duration {
 	if l.slow > 0 {
-		return between(l.rng, 0, l.slow)
+		return between(l.rng[k], 0, l.slow)
 	}
-	return between(l.rng, 50*time.Microsecond, 2*ms)
+	return between(l.rng[k], 50*time.Microsecond, 2*ms)
 }
 
 // carry takes something that may be lost from one peer to another.
-func (w *world) carry(from, to string, deliver func()) {
+func (w *world) carry(k kind, from, to string, deliver func()) {
 	w.mu.Lock()
 	defer w.signal()
 	defer w.mu.Unlock()
@@ -83,13 +99,13 @@ func (w *world) carry(from, to string, deliver func()) {
 	case l.cut > 0 && l.queues && len(l.queue) < 200:
 		l.queue = append(l.queue, deliver)
 		return
-	case l.cut > 0 || l.loss > 0 && l.rng.Float64() < l.loss:
+	case l.cut > 0 || l.loss > 0 && l.rng[k].Float64() < l.loss:
 		return
 	}
-	d := l.delay()
-	w.put(l.name, d, deliver)
-	if l.dup > 0 && l.rng.Float64() < l.dup {
-		w.put(l.name, d+between(l.rng, 0, 200*ms), deliver)
+	d := l.delay(k)
+	w.put(l.name[k], d, deliver)
+	if l.dup > 0 && l.rng[k].Float64() < l.dup {
+		w.put(l.name[k], d+between(l.rng[k], 0, 200*ms), deliver)
 	}
 }
 
@@ -143,7 +159,7 @@ func (t *transport) Member(to string, msg []byte) {
 	}
 	from := t.name
 	msg = (*proc)(t).twistSent(to, msg)
-	t.w.carry(from, to, func() {
+	t.w.carry(memberMessage, from, to, func() {
 		if p := t.w.target(to); p != nil {
 			p.deliver(func() { p.message(from, msg) })
 		}
@@ -171,7 +187,7 @@ func (t *transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 		}
 	}
 	w, from := t.w, p.status().Self.ID()
-	w.carry(t.name, node.Peer, func() {
+	w.carry(stateMessage, t.name, node.Peer, func() {
 		o := w.target(node.Peer)
 		if o == nil || w.epochOf(o) > e {
 			tell(errReset)
@@ -219,14 +235,14 @@ func (t *transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
 		s = &session{from: p, peer: peer, fromID: t.self, toID: to, epoch: e}
 		t.sessions[to] = s
 	}
-	if w.opt.bug == "a frame is lost" && w.link(t.name, s.peer).rng.IntN(40) == 0 {
+	if w.opt.bug == "a frame is lost" && w.link(t.name, s.peer).rng[lockMessage].IntN(40) == 0 {
 		return
 	}
 	s.frames = append(s.frames, frame)
 	l := w.link(t.name, s.peer)
-	at := max(w.now()+l.delay(), s.last)
+	at := max(w.now()+l.delay(lockMessage), s.last)
 	s.last = at
-	w.put(l.name, at-w.now(), func() { w.advance(s) })
+	w.put(l.name[lockMessage], at-w.now(), func() { w.advance(s) })
 }
 
 // advance delivers the next frame of a session, or waits until that is
@@ -245,7 +261,7 @@ func (w *world) advance(s *session) {
 		return
 	}
 	if wait {
-		w.put(l.name, 20*ms, func() { w.advance(s) })
+		w.put(l.name[lockMessage], 20*ms, func() { w.advance(s) })
 		w.mu.Unlock()
 		return
 	}

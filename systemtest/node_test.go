@@ -356,14 +356,14 @@ func (p *proc) receiveState(ctx context.Context, from locks.NodeID, e locks.Epoc
 // fence is the fence command, or syncfs.
 func (p *proc) fence(ctx context.Context, f member.Fence) error {
 	if !f.Dead {
-		return p.await(func(done func(outcome)) {
+		return p.await("fence "+f.Node.String(), func(done func(outcome)) {
 			p.w.after(p.w.between(0, 2000*ms), func() { done(outcome{}) })
 		}).err
 	}
 	if p.w.opt.bug == "no syncfs before a replacement" {
 		return nil
 	}
-	return p.await(func(done func(outcome)) { p.host.dirty.whenClean(func() { done(outcome{}) }) }).err
+	return p.await("syncfs "+f.Node.String(), func(done func(outcome)) { p.host.dirty.whenClean(func() { done(outcome{}) }) }).err
 }
 
 // outcome is of something that the one goroutine does for one of a process.
@@ -372,10 +372,11 @@ type outcome struct {
 	err  error
 }
 
-// await has the one goroutine begin something, and waits for its outcome.
-func (p *proc) await(begin func(done func(outcome))) outcome {
+// await has the one goroutine begin something, and waits for its outcome. What
+// is the name of what waits: of all that begin at one moment it is the order.
+func (p *proc) await(what string, begin func(done func(outcome))) outcome {
 	result := make(chan outcome, 1)
-	p.w.from(p.name, 0, func() {
+	p.w.from(p.name+" "+what, 0, func() {
 		begin(func(x outcome) { p.deliver(func() { result <- x }) })
 	})
 	select {

@@ -159,7 +159,7 @@ func (g *program) unlock() {
 	e := g.proc.engine
 	switch k.Class {
 	case locks.Open:
-		e.UnlockHandle(k, g.req.Handle)
+		e.UnlockHandle(k, g.req.Handle, "closed")
 	default:
 		e.Unlock(k, g.req.Owner, g.req.Range)
 	}
@@ -170,7 +170,7 @@ func (g *program) unlock() {
 // more, and the program closes it.
 func (g *program) fail() {
 	g.proc.w.check.toldLost(g)
-	g.proc.engine.UnlockHandle(g.req.Key, g.req.Handle)
+	g.proc.engine.UnlockHandle(g.req.Key, g.req.Handle, "closed")
 	g.think()
 }
 
