@@ -32,6 +32,8 @@ var rules = map[string]rule{
 	"locks/posix":     {why: "range algebra is pure", ours: []string{"locks"}, std: pure},
 	"locks/rw":        {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/wire"}, std: pure},
 	"locks/exclusive": {why: "what the exclusive algorithms share is pure", ours: []string{"locks", "locks/wire"}, std: pure},
+	"locks/maekawa":   {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
+	"locks/rcv":       {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
 	"locks/ring":      {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
 	"locks/locktest":  {why: "a harness for tests", ours: []string{"locks"}, ext: []string{"github.com/cockroachdb/datadriven"}},
 	"locks/engine": {why: "the engine knows machines by their contract, and its surroundings by its own interfaces",

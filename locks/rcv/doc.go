@@ -1,0 +1,2 @@
+// Package rcv is relative consensus voting.
+package rcv
