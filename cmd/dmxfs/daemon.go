@@ -185,13 +185,8 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	case err := <-netDone:
 		return fmt.Errorf("listen for other daemons: %w", err)
 	}
-	if err := d.join(); err != nil {
-		return err
-	}
-	nodeDone := make(chan error, 1)
 	nodeCtx, nodeStop := context.WithCancel(context.WithoutCancel(ctx))
 	defer nodeStop()
-	go func() { nodeDone <- d.node.Load().Run(nodeCtx) }()
 	engineCtx, engineStop := context.WithCancel(context.WithoutCancel(ctx))
 	engineDone := make(chan struct{})
 	go func() { defer close(engineDone); _ = d.engine.Run(engineCtx) }()
@@ -212,7 +207,8 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 		<-netDone
 	}()
 
-	if err := d.awaitJoin(ctx, nodeDone); err != nil {
+	nodeDone, err := d.enter(ctx, nodeCtx)
+	if err != nil {
 		return err
 	}
 	l, err := listenControl(d.state.path)
@@ -394,6 +390,27 @@ func (d *daemon) self(addrs []ma.Multiaddr) (member.Member, error) {
 		}
 	}
 	return m, nil
+}
+
+// reachTime is how long a first start goes on when members answer on the
+// storage that it can't reach: a connection takes its time on a busy host.
+const reachTime = 10 * time.Second
+
+// enter joins the cluster with a membership that runs until nodeCtx ends or
+// its end comes out of done.
+func (d *daemon) enter(ctx, nodeCtx context.Context) (done chan error, err error) {
+	for {
+		if err := d.join(); err != nil {
+			return nil, err
+		}
+		done = make(chan error, 1)
+		go func() { done <- d.node.Load().Run(nodeCtx) }()
+		err = d.awaitJoin(ctx, done)
+		if e, ok := errors.AsType[*cluster.Ended](err); !ok || e.Code != member.EndUnreachable || time.Since(d.began) > reachTime {
+			return done, err
+		}
+		d.log.Warn("members cannot be reached yet: trying again", "err", err)
+	}
 }
 
 // awaitJoin returns when this node may grant locks, and tells why it takes

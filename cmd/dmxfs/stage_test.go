@@ -15,12 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage is where the actors of one case are told what to do.
+// stage is where actors are told what to do.
 type stage struct {
-	t   *testing.T
+	t   testing.TB
 	dir string // of the sockets
 	l   *net.UnixListener
 
+	env     []string // of actors
 	order   []string
 	started []*exec.Cmd
 	spawned map[string]bool // by another actor
@@ -42,7 +43,7 @@ type actorConn struct {
 	open    map[string]int      // the call that a thread is in
 }
 
-func newStage(t *testing.T) (*stage, error) {
+func newStage(t testing.TB) (*stage, error) {
 	// Paths of sockets are short; that of t.TempDir may not be.
 	dir, err := os.MkdirTemp("", "dmxfs-stage")
 	if err != nil {
@@ -104,7 +105,7 @@ func (a *actorConn) listen(in *bufio.Reader) {
 func (st *stage) start(name, dir string) error {
 	cmd := exec.Command("/proc/self/exe", name, st.dir)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), helperEnv+"=actor", actorEnv)
+	cmd.Env = append(append(os.Environ(), helperEnv+"=actor", actorEnv), st.env...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return err
@@ -277,4 +278,95 @@ func (a *actorConn) gone() error {
 			return fmt.Errorf("process %d does not end", a.pid)
 		}
 	}
+}
+
+// newActors starts an actor on each of mounts, named a, b, …. They lock a file
+// of their own first, as in TestSemantics, unless open locks are wanted.
+func newActors(t testing.TB, openLocks bool, mounts ...*testMount) *stage {
+	t.Helper()
+	st, err := newStage(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.end)
+	if openLocks {
+		st.env = append(st.env, openLocksEnv+"=1")
+	}
+	for i, m := range mounts {
+		if err := st.start(string(rune('a'+i)), m.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return st
+}
+
+// call makes an actor do something, "a.t flock x ex", and returns the outcome.
+func (st *stage) call(format string, args ...any) string {
+	st.t.Helper()
+	return st.begin(format, args...).outcome()
+}
+
+// want is call with an outcome that is known.
+func (st *stage) want(outcome, format string, args ...any) {
+	st.t.Helper()
+	if got := st.call(format, args...); got != outcome {
+		st.t.Errorf("%s: %s, want %s", fmt.Sprintf(format, args...), got, outcome)
+	}
+}
+
+// pendingCall is a call that an actor has begun.
+type pendingCall struct {
+	st    *stage
+	step  semStep
+	actor *actorConn
+	n     int
+	once  sync.Once
+	got   string
+}
+
+func (st *stage) begin(format string, args ...any) *pendingCall {
+	st.t.Helper()
+	s, err := parseStep(fmt.Sprintf(format, args...) + " =>")
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	st.mu.Lock()
+	a := st.actors[s.actor]
+	st.mu.Unlock()
+	n, err := st.tell(a, &s)
+	if err != nil {
+		st.t.Fatal(err)
+	}
+	return &pendingCall{st: st, step: s, actor: a, n: n}
+}
+
+// waits waits until the call is seen to wait, and fails if it ends instead.
+func (p *pendingCall) waits() *pendingCall {
+	p.st.t.Helper()
+	p.step.want = "waits"
+	if out, err := p.st.await(p.actor, &p.step, p.n); err != nil || out != "waits" {
+		p.st.t.Fatalf("%s: %s %v, want it to wait", p.step, out, err)
+	}
+	return p
+}
+
+// outcome waits for the end of the call.
+func (p *pendingCall) outcome() string {
+	p.st.t.Helper()
+	p.once.Do(func() {
+		p.step.want = ""
+		out, err := p.st.await(p.actor, &p.step, p.n)
+		if err != nil {
+			p.st.t.Fatalf("%s: %v", p.step, err)
+		}
+		p.got = p.st.nameProcesses(out)
+	})
+	return p.got
+}
+
+// ended reports whether the call has ended.
+func (p *pendingCall) ended() bool {
+	p.actor.mu.Lock()
+	defer p.actor.mu.Unlock()
+	return p.got != "" || len(p.actor.answers[p.n]) > 0
 }
