@@ -227,12 +227,14 @@ func (m *testMount) remove() {
 	}
 	for m.mounted() && unix.Unmount(m.dir, unix.MNT_DETACH) == nil {
 	}
-	if t.Failed() {
-		for _, f := range []string{"dmxfs.log", "crash.log"} {
-			if b, err := os.ReadFile(filepath.Join(m.state, f)); err == nil && len(b) > 0 {
-				t.Logf("%s of %s:\n%s", f, m.dir, b)
-			}
+	log, _ := os.ReadFile(filepath.Join(m.state, "dmxfs.log")) // there is none if it never ran
+	for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if bytes.Contains(log, []byte(bad)) {
+			t.Errorf("the log of %s has %q", m.dir, bad)
 		}
+	}
+	if t.Failed() && len(log) > 0 {
+		t.Logf("the log of %s:\n%s", m.dir, log)
 	}
 }
 
