@@ -37,13 +37,14 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		}
 		a.end()
 	}
-	return h.n.awaitDrops(cancel)
+	return f.awaitDrops(cancel, h.n, &in.InHeader)
 }
 
 func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut) fuse.Status {
 	// Before the storage is asked: a notification that comes later makes the
 	// kernel ignore the answer.
 	ttl := f.attrTTLOf(n)
+	_ = f.lookAt(n) // a file that is gone, but open, has attributes
 	var st unix.Stat_t
 	if err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) }); err != nil {
 		return status(err)
@@ -61,6 +62,7 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	}
 	defer f.tree.unpin(n)
 	ttl := f.attrTTLOf(n)
+	_ = f.lookAt(n)
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
 	if err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) }); err != nil {
@@ -163,9 +165,10 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			return status(err)
 		}
 	}
-	f.wrote(n)
 	if h.fd >= 0 && h.write {
-		return status(retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) }))
+		err := retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
+		f.wrote(h)
+		return status(err)
 	}
 	return status(f.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) }))
 }

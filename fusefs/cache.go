@@ -15,12 +15,12 @@ type nodeCache struct {
 	// cached: the kernel may have pages. Set before every answer that puts
 	// some there.
 	cached atomic.Bool
-	// attrUntil is when the kernel will have dropped the attributes that it
-	// was told, on the server's clock.
-	attrUntil atomic.Int64
-	// dirty: written through this mount, and perhaps not yet sent off by the
-	// client of the storage.
-	dirty atomic.Bool
+	// attrTold: the kernel was told attributes that it may keep. Set before
+	// the storage is asked. It does not help to know how long it may keep
+	// them: that counts from when it gets the answer.
+	attrTold atomic.Bool
+
+	seen seenAt // by the client of the storage
 
 	cacheMu sync.Mutex
 	version version       // at the end of an open lock, see noteVersion
@@ -34,6 +34,7 @@ type nodeCache struct {
 // version tells whether a file is still as the kernel has it in its pages.
 type version struct {
 	known        bool
+	gen          uint64 // explicitGen when it was noted
 	size         int64
 	mtime, ctime unix.Timespec
 }
@@ -53,16 +54,22 @@ func (f *fileSystem) noteVersion(h *handle) {
 	n.version = version{}
 	if err == nil {
 		n.version = versionOf(&st)
+		n.version.gen = f.explicitGen.Load()
 	}
 	n.cacheMu.Unlock()
 }
 
 // unchanged reports whether the file is as noteVersion found it, and nobody on
-// another node has had a lock to write it since.
-func (n *node) unchanged(st *unix.Stat_t) bool {
+// another node has had a lock to write it since. Where times are in whole
+// seconds a file can look the same and have been changed under an explicit
+// lock.
+func (f *fileSystem) unchanged(n *node, st *unix.Stat_t) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
-	return n.version.known && n.version == versionOf(st)
+	now := versionOf(st)
+	now.gen = n.version.gen
+	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0
+	return n.version.known && n.version == now && !(coarse && now.gen != f.explicitGen.Load())
 }
 
 func (n *node) forgetVersion() {
@@ -99,7 +106,7 @@ func (f *fileSystem) parkRequest(n *node) (unpark func()) {
 // waits for the rest (see awaitDrops).
 func (f *fileSystem) drop(n *node) {
 	n.cached.Store(false)
-	n.attrUntil.Store(0)
+	n.attrTold.Store(false)
 	f.stats.PageDrops.Add(1)
 
 	n.cacheMu.Lock()
@@ -134,8 +141,7 @@ func (f *fileSystem) drop(n *node) {
 
 // dropAttr makes the kernel forget the attributes of n, if it may have any.
 func (f *fileSystem) dropAttr(n *node) {
-	if f.now() <= n.attrUntil.Load() {
-		n.attrUntil.Store(0)
+	if n.attrTold.Swap(false) {
 		f.stats.AttrDrops.Add(1)
 		f.server.InodeNotify(n.id, -1, 0)
 	}
@@ -154,17 +160,19 @@ func (f *fileSystem) opensAs(n *node, st *unix.Stat_t) {
 
 // awaitDrops waits until no notification is under way for n. It must not be
 // called by a request for which the kernel keeps pages locked.
-func (n *node) awaitDrops(cancel <-chan struct{}) fuse.Status {
+func (f *fileSystem) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
 	n.cacheMu.Lock()
-	dropped := n.dropped
-	if n.drops == 0 {
-		dropped = closedChan
-	}
+	dropped, drops := n.dropped, n.drops
 	n.cacheMu.Unlock()
+	if drops == 0 {
+		return fuse.OK
+	}
+	killed, stop := f.killed(cancel, in.Pid)
+	defer stop()
 	select {
 	case <-dropped:
 		return fuse.OK
-	case <-cancel:
+	case <-killed:
 		return fuse.EINTR
 	}
 }

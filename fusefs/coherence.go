@@ -85,48 +85,48 @@ func (f *fileSystem) flushNode(n *node) error {
 	if mapped && n.cached.Load() {
 		f.drop(n)
 	}
-	if !f.storage.ClientCache || !n.dirty.Swap(false) {
+	for _, h := range hs {
+		h.mu.RLock()
+		err := h.sync()
+		h.mu.RUnlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sync is fsync(2) through h if something was written through it. There is one
+// for each handle: some clients of storage, such as sshfs, know of what was
+// written only by the descriptor that it was written through.
+// REQUIRES: h.mu held, at least for reading.
+func (h *handle) sync() error {
+	h.syncMu.Lock() // also waits for one that is under way
+	defer h.syncMu.Unlock()
+	if h.fd < 0 || !h.wrote.Swap(false) {
 		return nil
 	}
-	if err := f.syncNode(n, hs); err != nil {
-		n.dirty.Store(true)
+	if err := retryEINTR(func() error { return unix.Fsync(h.fd) }); err != nil {
+		h.wrote.Store(true)
 		return err
 	}
 	return nil
 }
 
-// syncNode is fsync(2) of a file that hs are handles of; one descriptor stands
-// for all of them.
-func (f *fileSystem) syncNode(n *node, hs []*handle) error {
-	for _, h := range hs {
-		h.mu.RLock()
-		if h.write && !h.released {
-			err := retryEINTR(func() error { return unix.Fsync(h.fd) })
-			h.mu.RUnlock()
-			return err
-		}
-		h.mu.RUnlock()
-	}
-	fd, err := f.openNode(n, unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer closeFD(fd)
-	return retryEINTR(func() error { return unix.Fsync(fd) })
-}
-
 // writeBack sends off what was written through a handle that is being closed,
 // if the client of the storage would keep it back. REQUIRES: h.mu held.
 func (f *fileSystem) writeBack(h *handle) {
-	if f.storage.ClientCache && h.write && h.n.dirty.Swap(false) {
-		if err := retryEINTR(func() error { return unix.Fsync(h.fd) }); err != nil {
-			f.log.Error("data was not written out at close", "path", f.tree.pathTo(h.n), "err", err)
-		}
+	if err := h.sync(); err != nil {
+		f.log.Error("data was not written out at close", "path", f.tree.pathTo(h.n), "err", err)
 	}
 }
 
 func (f *fileSystem) refresh(k locks.Key) error {
 	f.stats.Refreshes.Add(1)
+	if k.Class != locks.Open {
+		f.explicitGen.Add(1)
+	}
+	f.refreshGen.Add(1) // what is being answered now may be old
 	own, others := f.concerned(k)
 	defer f.unpinAll(own, others)
 	var failed error
@@ -148,52 +148,6 @@ func (f *fileSystem) refresh(k locks.Key) error {
 	f.refreshGen.Add(1)
 	f.expireEntries()
 	return failed
-}
-
-// lookAgain makes the client of the storage ask its server what the file is
-// like now. A descriptor that is opened anew makes close-to-open clients drop
-// their pages if the file has changed; statx with AT_STATX_FORCE_SYNC makes
-// NFS, CIFS and FUSE clients fetch the attributes; and advice drops the pages
-// of clients that go by neither.
-func (f *fileSystem) lookAgain(n *node) error {
-	if !f.storage.ClientCache {
-		return nil
-	}
-	if f.tree.anchorOf(n) < 0 {
-		return nil // not open, and the next open asks
-	}
-	var stx unix.Statx_t
-	err := retryEINTR(func() error {
-		return unix.Statx(n.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stx)
-	})
-	if err != nil && err != unix.ENOSYS && err != unix.EINVAL {
-		return err
-	}
-	for _, h := range n.openHandles() {
-		if err := f.reopen(h); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reopen gives h a new descriptor of the same file.
-func (f *fileSystem) reopen(h *handle) error {
-	fd, err := f.openNode(h.n, h.flags)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	old := h.fd
-	if h.released {
-		old = fd
-	} else {
-		h.fd = fd
-	}
-	h.mu.Unlock()
-	unix.Fadvise(old, 0, 0, unix.FADV_DONTNEED)
-	closeFD(old)
-	return nil
 }
 
 // expelled does not wait for I/O that is under way: the storage may hang.

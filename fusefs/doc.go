@@ -49,6 +49,7 @@
 // # Order of locks
 //
 //	handle.mu
+//	├── handle.syncMu
 //	└── nodeLocks.lockMu
 //	    ├── process.mu
 //	    └── fileSystem.unprotectedMu

@@ -48,6 +48,9 @@ type fileSystem struct {
 
 	entries    entries
 	refreshGen atomic.Uint64 // changes when other nodes may have changed names
+	// explicitGen counts refreshes for explicit locks, which may be what
+	// protects any file.
+	explicitGen atomic.Uint64
 
 	stats counters
 

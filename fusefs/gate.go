@@ -36,14 +36,14 @@ func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader)
 		switch h.open.state {
 		case openWaiting, openIdle:
 			h.mu.RUnlock()
-			if st := f.awaitLock(cancel, h); !st.Ok() {
+			if st := f.awaitLock(cancel, h, in); !st.Ok() {
 				return admission{}, st
 			}
 			continue
 		}
 		a := admission{h: h}
 		a.tenure, a.protected = f.protection(h, in)
-		st, again := f.admit(cancel, &a)
+		st, again := f.admit(cancel, &a, in)
 		if again {
 			continue
 		}
@@ -68,7 +68,7 @@ func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InH
 			o.mu.RUnlock()
 		}
 		h.mu.RLock()
-		st, again := f.admit(cancel, &a)
+		st, again := f.admit(cancel, &a, in)
 		if again {
 			continue
 		}
@@ -78,7 +78,7 @@ func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InH
 
 // admit asks whether what a describes may start now. If it has to wait it
 // gives up h.mu, and the caller has to look at everything again.
-func (f *fileSystem) admit(cancel <-chan struct{}, a *admission) (st fuse.Status, again bool) {
+func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader) (st fuse.Status, again bool) {
 	if !a.protected {
 		return fuse.OK, false
 	}
@@ -90,7 +90,9 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission) (st fuse.Status
 	a.h.mu.RUnlock()
 	if !errors.Is(err, locks.ErrLost) {
 		unpark := f.parkRequest(a.h.n)
-		err = f.locker.Admit(cancel, a.tenure)
+		killed, stop := f.killed(cancel, in.Pid)
+		err = f.locker.Admit(killed, a.tenure)
+		stop()
 		unpark()
 		if err == nil {
 			return fuse.OK, true
@@ -103,7 +105,7 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission) (st fuse.Status
 }
 
 // awaitLock waits until h has its open lock, or needs none any more.
-func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle) fuse.Status {
+func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader) fuse.Status {
 	h.mu.Lock()
 	a := h.open.wait
 	if h.open.state == openIdle {
@@ -115,10 +117,12 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle) fuse.Status {
 	}
 	unpark := f.parkRequest(h.n)
 	defer unpark()
+	killed, stop := f.killed(cancel, in.Pid)
+	defer stop()
 	select {
 	case <-a.done:
 		return lockErrno(a.err, cancel)
-	case <-cancel:
+	case <-killed:
 		return fuse.EINTR
 	}
 }

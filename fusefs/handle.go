@@ -34,7 +34,11 @@ type handle struct {
 	// held is the tenure of the oldest explicit lock that came through it,
 	// plus one; 0: there is none.
 	held atomic.Uint64
-	used atomic.Int64 // when I/O last began, on the server's clock
+	// wrote: through fd, and perhaps not yet synced to the storage. syncMu is
+	// held while that is done.
+	wrote  atomic.Bool
+	syncMu sync.Mutex
+	used   atomic.Int64 // when I/O last began, on the server's clock
 	// Whether it was ever used for locks of the class: RELEASE gives them up.
 	flocked, posixed atomic.Bool
 }

@@ -70,7 +70,6 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		return 0, st
 	}
 	h.n.cached.Store(true)
-	f.wrote(h.n)
 	var err error
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		err = f.dropSetID(&in.InHeader, h.fd)
@@ -78,6 +77,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	if err == nil {
 		n, err = pwrite(h.fd, b, off, !back && in.Flags&unix.O_APPEND != 0)
 	}
+	f.wrote(h)
 	a.end()
 	if n > 0 && !f.inTime(&a, &in.InHeader, off, n) {
 		return 0, fuse.EIO
@@ -85,10 +85,12 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	return n, status(err)
 }
 
-// wrote records that the storage's client may keep something back of n.
-func (f *fileSystem) wrote(n *node) {
+// wrote records that the storage's client may keep something back that was
+// written through h. It is called after the system call and before the answer:
+// a sync for another lock may be under way meanwhile, and not include it.
+func (f *fileSystem) wrote(h *handle) {
 	if f.storage.ClientCache {
-		n.dirty.Store(true)
+		h.wrote.Store(true)
 	}
 }
 
@@ -153,13 +155,13 @@ func (f *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 	if !st.Ok() {
 		return st
 	}
-	f.wrote(h.n)
 	err := f.dropSetIDFor(&in.InHeader, h.fd)
 	if err == nil {
 		err = retryEINTR(func() error {
 			return unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
 		})
 	}
+	f.wrote(h)
 	a.end()
 	if err == nil && !f.inTime(&a, &in.InHeader, int64(in.Offset), int(in.Length)) {
 		return fuse.EIO
@@ -205,7 +207,6 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		if !st.Ok() {
 			return uint32(done), partly(done, st)
 		}
-		f.wrote(dst.n)
 		err := f.dropSetIDFor(&in.InHeader, dst.fd)
 		n := 0
 		if err == nil {
@@ -215,6 +216,7 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 				return err
 			})
 		}
+		f.wrote(dst)
 		a.end()
 		if n > 0 && !f.inTime(&a, &in.InHeader, int64(in.OffOut)+int64(done), n) {
 			return 0, fuse.EIO

@@ -33,6 +33,7 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 // find looks a name up on the storage, and counts a lookup of the node. dir is
 // pinned and has its anchor.
 func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
+	_ = f.lookAt(dir)
 	var st unix.Stat_t
 	err := f.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
@@ -41,7 +42,7 @@ func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, uni
 	n := f.tree.seen(dir, name, &st)
 	used := n != nil && f.storage.Remote && f.staleAnchor(n)
 	if n != nil && !used {
-		return n, st, nil
+		return n, st, f.lookFound(n, &st)
 	}
 	if used {
 		f.tree.forget(n.id, 1)
@@ -54,7 +55,32 @@ func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, uni
 		closeFD(fd)
 		return nil, st, err
 	}
-	return f.enterNode(dir, name, fd, &st, used), st, nil
+	n = f.enterNode(dir, name, fd, &st, used)
+	return n, st, f.lookFound(n, &st)
+}
+
+// lookFound brings what a lookup has found out about n up to date. It may find
+// that the client knows a name of which there is no file any more; then the
+// lookup does not count.
+func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
+	if !f.outdated(&n.seen.attr) {
+		return nil
+	}
+	f.tree.pin(n)
+	defer f.tree.unpin(n)
+	fd := f.tree.anchorOf(n)
+	if fd < 0 {
+		return nil // the request that follows sets it again, and looks
+	}
+	if f.lookAt(n) != nil {
+		f.tree.forget(n.id, 1)
+		return unix.ENOENT
+	}
+	var now unix.Stat_t
+	if unix.Fstat(fd, &now) == nil {
+		*st = now
+	}
+	return nil
 }
 
 // enterNode is tree.add for a file that may be in another file system than dir.
@@ -100,7 +126,11 @@ func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *no
 			out.SetEntryTimeout(ttl)
 		}
 	}
-	out.SetAttrTimeout(f.attrTTLOf(n))
+	// attrTold is set before gen is looked at, and refresh does it the other
+	// way round: one of the two finds out.
+	if ttl := f.attrTTLOf(n); f.refreshGen.Load() == gen {
+		out.SetAttrTimeout(ttl)
+	}
 	f.tellAttr(n, &out.Attr, st)
 }
 
@@ -129,7 +159,7 @@ func (f *fileSystem) attrTTLOf(n *node) time.Duration {
 	if f.attrTTL <= 0 || n.unsettled.Load() > 0 {
 		return 0
 	}
-	n.attrUntil.Store(f.now() + (f.attrTTL + tickSlack).Milliseconds())
+	n.attrTold.Store(true)
 	return f.attrTTL
 }
 

@@ -56,6 +56,9 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	if err == nil {
 		err = f.openBacking(h, &in.InHeader)
 	}
+	if err == nil {
+		err = f.lookOpened(h, &st)
+	}
 	if err != nil {
 		f.abandon(h)
 		return status(err)
@@ -65,7 +68,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 			f.abandon(h)
 			return st
 		}
-	} else if h.holds.Load() && (joins || n.unchanged(&st)) {
+	} else if h.holds.Load() && (joins || f.unchanged(n, &st)) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
 	} else {
 		f.opensAs(n, &st)
@@ -199,6 +202,7 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 		var at unix.Stat_t
 		e := f.anchorAgain(in, l.dir)
 		if e == nil {
+			f.lookForNames(l.dir)
 			e = unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		switch {
@@ -245,7 +249,8 @@ func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.
 			return status(err)
 		}
 	}
-	f.wrote(h.n)
 	// By path: O_TRUNC does not need a descriptor that can write.
-	return status(f.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) }))
+	err := f.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
+	f.wrote(h)
+	return status(err)
 }

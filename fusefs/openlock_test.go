@@ -384,6 +384,35 @@ func TestAnIdleOpenLockGivesWay(t *testing.T) {
 	}
 }
 
+// I/O that takes the lock again is I/O on a regular file: signals that have a
+// handler do not interrupt it, and the others end the process.
+func TestSignalsDoNotInterruptIO(t *testing.T) {
+	t.Setenv("DMXFS_TEST_CATCH", "1")
+	m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true, Yield: time.Millisecond} })
+	writeFile(t, m.backing("f"), "content")
+	for _, call := range []string{"read %d 0 100", "write %d 0 CONTENT", "fsync %d"} {
+		p := startProgram(t, m.dir, nil)
+		fd := p.open("f", "rw")
+		drop := m.remote("f", locks.Open, locks.Write)
+		p.tell(call, fd)
+		p.sleeping()
+		must(t, p.cmd.Process.Signal(syscall.SIGUSR1))
+		must(t, p.cmd.Process.Signal(syscall.SIGWINCH))
+		p.sleeping()
+		drop()
+		if got := p.answer(); !strings.HasPrefix(got, "ok") {
+			t.Errorf("%s: %s", call, got)
+		}
+		drop = m.remote("f", locks.Open, locks.Write)
+		p.tell(call, fd)
+		p.sleeping()
+		must(t, p.cmd.Process.Signal(syscall.SIGUSR1))
+		p.kill() // returns when it is dead
+		drop()
+		m.awaitOpenLocks("f", 0)
+	}
+}
+
 func TestStrictRulesDoNotGiveWay(t *testing.T) {
 	m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true} })
 	writeFile(t, m.backing("f"), "")

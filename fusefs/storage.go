@@ -22,6 +22,9 @@ type Storage struct {
 	// being told when another host changes them. Locks have to hand over the
 	// data: write it out, and look again.
 	ClientCache bool
+	// Userspace: the client is a FUSE daemon. What statx(2) is told to force
+	// ends at its caches.
+	Userspace bool
 	// Remote: a server decides who may do what, and may give an inode number
 	// to another file while this host still has a descriptor of the old one.
 	Remote bool
@@ -113,6 +116,7 @@ func storageOf(m mountInfo, magic int64) Storage {
 	if !ok {
 		s = unknownStorage
 	}
+	s.Userspace = s.ClientCache && (name == "" || strings.HasPrefix(name, "fuse"))
 	if s.Type = name; name == "" {
 		s.Type = fmt.Sprintf("%#x", magic)
 	}

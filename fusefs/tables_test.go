@@ -154,11 +154,11 @@ func TestStorageTable(t *testing.T) {
 		{"36 35 0:50 / /n rw - nfs srv:/x rw,vers=3", unix.NFS_SUPER_MAGIC,
 			Storage{Type: "nfs", StableInodes: true, ClientCache: true, Remote: true}},
 		{"36 35 0:50 / /n rw - fuse.sshfs u@h: rw", unix.FUSE_SUPER_MAGIC,
-			Storage{Type: "fuse.sshfs", ClientCache: true, Remote: true, ListingAge: 20 * time.Second}},
+			Storage{Type: "fuse.sshfs", ClientCache: true, Userspace: true, Remote: true, ListingAge: 20 * time.Second}},
 		{"36 35 0:50 / /n rw - fuse.glusterfs h:v rw", unix.FUSE_SUPER_MAGIC,
-			Storage{Type: "fuse.glusterfs", StableInodes: true, ClientCache: true, Remote: true}},
+			Storage{Type: "fuse.glusterfs", StableInodes: true, ClientCache: true, Userspace: true, Remote: true}},
 		{"36 35 0:50 / /n rw - fuse.s3fs b rw", unix.FUSE_SUPER_MAGIC,
-			Storage{Type: "fuse.s3fs", ClientCache: true, Remote: true, ListingAge: time.Minute}},
+			Storage{Type: "fuse.s3fs", ClientCache: true, Userspace: true, Remote: true, ListingAge: time.Minute}},
 		{"36 35 0:50 / /n rw - ceph a:/ rw", 0x00c36400,
 			Storage{Type: "ceph", StableInodes: true, Remote: true}},
 		{"36 35 0:50 / /n rw - newfs a rw", 0x1234,
@@ -305,5 +305,25 @@ func BenchmarkFindProcess(b *testing.B) {
 	pid := uint32(os.Getpid())
 	for b.Loop() {
 		ps.find(pid)
+	}
+}
+
+func TestFatalSignals(t *testing.T) {
+	for _, c := range []struct {
+		name, status string
+		want         bool
+	}{
+		{"none", "SigPnd:\t0000000000000000\nShdPnd:\t0000000000000000\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\nSigCgt:\t0000000000000000\n", false},
+		{"killed", "SigPnd:\t0000000000000100\nSigBlk:\tfffffffe7ffbfeff\n", true},
+		{"INT by default", "ShdPnd:\t0000000000000002\nSigCgt:\t0000000000000000\n", true},
+		{"INT with a handler", "ShdPnd:\t0000000000000002\nSigCgt:\t0000000000000002\n", false},
+		{"TERM ignored", "ShdPnd:\t0000000000004000\nSigIgn:\t0000000000004000\n", false},
+		{"TERM blocked", "SigPnd:\t0000000000004000\nSigBlk:\t0000000000004000\n", false},
+		{"URG by default", "SigPnd:\t0000000000400000\n", false},
+		{"a stop", "SigPnd:\t0000000000080000\n", false},
+	} {
+		if got := fatalPending([]byte("Name:\tSigPnd\n" + c.status)); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
 	}
 }

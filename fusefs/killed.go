@@ -1,0 +1,84 @@
+package fusefs
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// read(2), write(2) and the like are not interrupted on a regular file of a
+// local disk, and programs do not expect it: many take an EINTR for a broken
+// file, and the kernel does not restart them. So where I/O has to wait for
+// another node it goes on waiting over signals that do not end the process.
+// The kernel tells of the first signal only; after it the state of the thread
+// is looked at.
+
+// killedEvery is how often that is done.
+const killedEvery = 50 * time.Millisecond
+
+// killed is a channel that is closed when the thread tid, whose request cancel
+// belongs to, is about to die. stop ends the watch and must be called.
+func (f *fileSystem) killed(cancel <-chan struct{}, tid uint32) (killed <-chan struct{}, stop func()) {
+	if cancel == nil {
+		return nil, func() {}
+	}
+	dies, over := make(chan struct{}), make(chan struct{})
+	f.background(func() {
+		select {
+		case <-cancel:
+		case <-over:
+			return
+		}
+		tick := time.NewTicker(killedEvery)
+		defer tick.Stop()
+		for !f.procs.dying(tid) {
+			select {
+			case <-tick.C:
+			case <-over:
+				return
+			}
+		}
+		close(dies)
+	})
+	return dies, func() { close(over) }
+}
+
+// dying reports whether a signal is pending that ends the thread. It is what
+// it says as well if the thread cannot be looked at.
+func (ps *processes) dying(tid uint32) bool {
+	fd, err := unix.Openat(ps.proc, strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return true
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 8192)
+	n, err := unix.Read(fd, b)
+	if err != nil {
+		return true
+	}
+	return fatalPending(b[:n])
+}
+
+// harmless are the signals that do not end a process that has no handler for
+// them (signal(7)): CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG, WINCH.
+const harmless = 1<<16 | 1<<17 | 1<<18 | 1<<19 | 1<<20 | 1<<21 | 1<<22 | 1<<27
+
+// fatalPending looks for such a signal in /proc/PID/status (proc_pid_status(5)).
+func fatalPending(status []byte) bool {
+	masks := map[string]uint64{}
+	for line := range bytes.Lines(status) {
+		name, value, ok := strings.Cut(string(line), ":")
+		if !ok || !strings.HasPrefix(name, "Sig") && name != "ShdPnd" {
+			continue
+		}
+		if v, err := strconv.ParseUint(strings.TrimSpace(value), 16, 64); err == nil {
+			masks[name] = v
+		}
+	}
+	const sigkill = 1 << (9 - 1)
+	pending := masks["SigPnd"] | masks["ShdPnd"]
+	return pending&sigkill != 0 || pending&^(masks["SigBlk"]|masks["SigIgn"]|masks["SigCgt"]|harmless) != 0
+}

@@ -1,0 +1,161 @@
+package fusefs
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// What other nodes have written is on the storage when a lock is granted. But
+// the client of the storage on this host may not look: it keeps data and
+// attributes, of open files and of others, for a time or until the next
+// open(2). These functions make it look, in the ways that clients know:
+//
+//   - a descriptor that is opened anew makes close-to-open clients fetch the
+//     attributes, and drop their pages if those have changed;
+//   - statx(2) with AT_STATX_FORCE_SYNC makes the clients in the kernel (NFS,
+//     CIFS) fetch them, and the kernel ask a client that is a FUSE daemon;
+//   - posix_fadvise(2) drops the pages of clients to which the file looks
+//     unchanged: sshfs has times in whole seconds.
+
+// seenAt is when a node was looked at last: the count of explicit refreshes
+// (fileSystem.explicitGen) at that time, plus one; 0: it has to be looked at.
+type seenAt struct{ attr, data atomic.Uint64 }
+
+// distrust makes the next use of n look.
+func (n *node) distrust() {
+	n.seen.attr.Store(0)
+	n.seen.data.Store(0)
+}
+
+// outdated reports whether other nodes may have changed what was looked at:
+// the lock of the file was elsewhere, or any explicit lock, which may be what
+// protects the file.
+func (f *fileSystem) outdated(seen *atomic.Uint64) bool {
+	return f.storage.ClientCache && seen.Load() != f.explicitGen.Load()+1
+}
+
+// lookAgain makes the client of the storage look at a file that is open. One
+// that is not is looked at when it is used next.
+func (f *fileSystem) lookAgain(n *node) error {
+	if !f.storage.ClientCache {
+		return nil
+	}
+	n.distrust()
+	hs := n.openHandles()
+	if len(hs) == 0 || f.tree.anchorOf(n) < 0 {
+		return nil
+	}
+	gen := f.explicitGen.Load() + 1
+	for _, h := range hs {
+		if err := f.reopen(h); err != nil {
+			return err
+		}
+	}
+	if err := f.fetchAttr(n.fd); err != nil {
+		return err
+	}
+	n.seen.attr.Store(gen)
+	n.seen.data.Store(gen)
+	return nil
+}
+
+// reopen gives h a new descriptor of the same file. If that is gone from the
+// storage h keeps the old one.
+func (f *fileSystem) reopen(h *handle) error {
+	h.mu.RLock()
+	opened := h.fd >= 0 && !h.released
+	h.mu.RUnlock()
+	if !opened {
+		return nil // its open looks
+	}
+	fd, err := f.openNode(h.n, h.flags)
+	if err == unix.ENOENT || err == unix.ESTALE {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	old := fd
+	if !h.released {
+		err = h.sync() // what is written is known to the old one
+		old, h.fd = h.fd, fd
+	}
+	h.mu.Unlock()
+	dropBelow(old)
+	closeFD(old)
+	return err
+}
+
+// dropBelow makes the client drop the pages of a file.
+func dropBelow(fd int) { _ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) }
+
+// fetchAttr makes the client fetch the attributes of a file or directory.
+func (f *fileSystem) fetchAttr(fd int) error {
+	var stx unix.Statx_t
+	err := retryEINTR(func() error {
+		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stx)
+	})
+	if err == unix.ENOSYS || err == unix.EINVAL || err == unix.ENOENT || err == unix.ESTALE {
+		return nil // cannot be forced; or the file is gone, which is seen later
+	}
+	return err
+}
+
+// lookOpened makes the client look at the file of h, which was just opened, and
+// describes it in st.
+func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
+	if !f.storage.ClientCache {
+		return nil
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	n, fd := h.n, h.fd
+	gen := f.explicitGen.Load() + 1
+	if n.seen.data.Load() != gen {
+		dropBelow(fd)
+	}
+	// open(2) has made the clients in the kernel fetch the attributes.
+	if f.storage.Userspace || n.seen.attr.Load() != gen {
+		if err := f.fetchAttr(fd); err != nil {
+			return err
+		}
+	}
+	n.seen.attr.Store(gen)
+	n.seen.data.Store(gen)
+	return unix.Fstat(fd, st)
+}
+
+// lookAt makes the client look at a file or directory that somebody asks
+// about, if that may be outdated. n is pinned and has its anchor. The error is
+// ENOENT or ESTALE if the file is gone, and nil otherwise.
+func (f *fileSystem) lookAt(n *node) error {
+	if !f.outdated(&n.seen.attr) {
+		return nil
+	}
+	gen := f.explicitGen.Load() + 1
+	if f.storage.Userspace && n.isRegular() {
+		fd, err := f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK)
+		switch err {
+		case nil:
+			dropBelow(fd)
+			n.seen.data.Store(gen)
+			closeFD(fd)
+		case unix.ENOENT, unix.ESTALE:
+			return err
+		}
+	}
+	_ = f.fetchAttr(n.fd) // who asks meets the same error
+	n.seen.attr.Store(gen)
+	return nil
+}
+
+// lookForNames makes the client look which names are in a directory, before
+// one of them is opened. (The kernel keeps the names of FUSE daemons for as
+// long as those have said, and nothing can be done about it.)
+func (f *fileSystem) lookForNames(dir *node) {
+	if f.storage.ClientCache && !f.storage.Userspace {
+		_ = f.fetchAttr(dir.fd)
+	}
+}
