@@ -63,6 +63,7 @@ type testCluster struct {
 // testMount is one daemon, in the role of a host.
 type testMount struct {
 	c          *testCluster
+	src        string // where this host has the shared directory
 	dir, state string
 	args       []string
 	ns, addr   string // network namespace of the daemon and its address; empty: those of the test
@@ -91,7 +92,7 @@ func newCluster(t testing.TB, n int, args ...string) *testCluster {
 func (c *testCluster) add(args ...string) *testMount {
 	c.t.Helper()
 	name := string(rune('a' + len(c.mounts)))
-	m := &testMount{c: c, dir: filepath.Join(c.dir, name), state: filepath.Join(c.dir, "state-"+name), args: args}
+	m := &testMount{c: c, src: c.src, dir: filepath.Join(c.dir, name), state: filepath.Join(c.dir, "state-"+name), args: args}
 	if err := os.Mkdir(m.dir, 0o755); err != nil {
 		c.t.Fatal(err)
 	}
@@ -142,7 +143,7 @@ func (m *testMount) tryMount() error {
 	if !slices.Contains(m.args, "--listen") {
 		args = append(args, "--listen", "/ip4/127.0.0.1/tcp/0")
 	}
-	cmd := m.c.cmd(append(args, m.c.src, m.dir)...)
+	cmd := m.c.cmd(append(args, m.src, m.dir)...)
 	if m.ns != "" {
 		cmd.Args = append([]string{"nsenter", "--net=/run/netns/" + m.ns, "/proc/self/exe"}, cmd.Args[1:]...)
 		self, err := os.Executable()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
@@ -35,6 +36,9 @@ type Config struct {
 	// FileID says what makes two hosts' paths the same file: auto, inode or
 	// path.
 	FileID string
+	// ListingAge is how old a listing of a directory of the storage may be
+	// that was opened anew; negative: by the type of the storage.
+	ListingAge time.Duration
 	// MountOptions are those of the -o options that FUSE and mount(8) know.
 	MountOptions []string
 
@@ -62,6 +66,14 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
+	c.ListingAge = -1
+	f.Func("listing-age", "how `old` a listing of the shared directory may be, such as 20s: nodes wait so long before they join or go on without another one (default by the type of the storage)", func(v string) (err error) {
+		c.ListingAge, err = time.ParseDuration(v)
+		if err == nil && c.ListingAge < 0 {
+			err = errors.New("must not be negative")
+		}
+		return err
+	})
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
 	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
@@ -87,6 +99,8 @@ type fileConfig struct {
 	Fence     *string   `toml:"fence-command"`
 	LogLevel  *string   `toml:"log-level"`
 	LogFormat *string   `toml:"log-format"`
+
+	ListingAge *string `toml:"listing-age"`
 }
 
 // readFile sets what the TOML file at path says and no flag has set.
@@ -139,7 +153,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		return set(name, fmt.Sprint(*v))
 	}
 	return errors.Join(flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // tomlProblem says in one line what is wrong with a TOML file, and where.

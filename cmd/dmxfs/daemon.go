@@ -70,6 +70,9 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
 		return d, err
 	}
+	if cfg.ListingAge >= 0 {
+		d.storage.ListingAge = cfg.ListingAge
+	}
 	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}

@@ -66,33 +66,7 @@ func TestNodesFindEachOtherAndLeave(t *testing.T) {
 // lock, whichever file is locked, and however the files are opened.
 func TestCounters(t *testing.T) {
 	c := newCluster(t, 2)
-	const procs, times = 4, 250
-	for _, kind := range []string{"flock", "fcntl", "ofd"} {
-		for _, how := range []string{"kept", "anew"} {
-			for _, where := range []string{"self", "lockfile"} {
-				t.Run(kind+" "+how+" "+where, func(t *testing.T) {
-					write(t, c.mounts[0].path("data"), "0")
-					var ps []*proc
-					for _, m := range c.mounts {
-						for range procs {
-							ps = append(ps, m.helper("counter", kind, how, where, fmt.Sprint(times)))
-						}
-					}
-					for _, p := range ps {
-						if out, code := p.wait(); code != 0 {
-							t.Errorf("exit code %d: %s", code, out)
-						}
-					}
-					want := fmt.Sprint(len(ps) * times)
-					for _, m := range c.mounts {
-						if got := read(t, m.path("data")); got != want {
-							t.Errorf("%s says %s, want %s", m.dir, got, want)
-						}
-					}
-				})
-			}
-		}
-	}
+	runCounters(t, c, 4, 250)
 }
 
 func TestTryFailsAtOnce(t *testing.T) {
@@ -295,7 +269,11 @@ func TestSignalsEndWaits(t *testing.T) {
 
 func TestSQLite(t *testing.T) {
 	needTool(t, "sqlite3")
-	c := newCluster(t, 2)
+	runSQLite(t, newCluster(t, 2))
+}
+
+// runSQLite lets two programs on each of two mounts insert 100 rows each.
+func runSQLite(t *testing.T, c *testCluster) {
 	if out, code := c.mounts[0].sh("sqlite3 t.db 'create table t(x)'"); code != 0 {
 		t.Fatalf("%d %s", code, out)
 	}

@@ -20,6 +20,8 @@ func helperMain(name string, args []string) {
 	switch name {
 	case "append":
 		err = appendLines(args)
+	case "cachefs":
+		err = serveCache(args)
 	case "counter":
 		err = counter(args)
 	case "actor":
@@ -33,6 +35,12 @@ func helperMain(name string, args []string) {
 		err = serveLoopback(args)
 	case "time":
 		err = timeOp(args)
+	case "readers":
+		err = readers(args)
+	case "replace":
+		err = replaceRounds(args)
+	case "rounds":
+		err = rounds(args)
 	case "take":
 		err = take(args[0], args[1], false)
 	case "try":

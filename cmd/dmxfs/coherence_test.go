@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// The locks hand over the data also when what lies below has caches of its
+// own: here every host has its own client of the storage. The tests of this
+// file are those of peers that fail them, or lose updates.
+
+func TestCountersOverSeparateClients(t *testing.T) {
+	for _, kind := range clientKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2)
+			runCounters(t, c, 2, 100)
+		})
+	}
+}
+
+// runCounters lets procs programs on each mount count, times each, in every
+// variant.
+func runCounters(t *testing.T, c *testCluster, procs, times int) {
+	for _, kind := range []string{"flock", "fcntl", "ofd"} {
+		for _, how := range []string{"kept", "anew"} {
+			for _, where := range []string{"self", "lockfile"} {
+				t.Run(kind+" "+how+" "+where, func(t *testing.T) {
+					write(t, c.mounts[0].path("data"), "0")
+					var ps []*proc
+					for _, m := range c.mounts {
+						for range procs {
+							ps = append(ps, m.helper("counter", kind, how, where, fmt.Sprint(times)))
+						}
+					}
+					for _, p := range ps {
+						if out, code := p.wait(); code != 0 {
+							t.Errorf("exit code %d: %s", code, out)
+						}
+					}
+					want := fmt.Sprint(len(ps) * times)
+					for _, m := range c.mounts {
+						if got := read(t, m.path("data")); got != want {
+							t.Errorf("%s says %s, want %s", m.dir, got, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// Every change under a lock is seen by the other host under its next lock: in
+// the data, in the size and the other attributes, and in what is mapped.
+func TestChangesAreSeenOverSeparateClients(t *testing.T) {
+	for _, kind := range clientKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2)
+			a, b := c.mounts[0], c.mounts[1]
+			for _, lock := range []string{"flock self kept", "flock lockfile kept", "flock self anew", "flock lockfile anew",
+				"fcntl self kept", "fcntl lockfile kept", "fcntl lockfile anew", "ofd self kept", "ofd lockfile anew", "open self anew"} {
+				t.Run(lock, func(t *testing.T) {
+					write(t, a.path("data"), "")
+					args := append(strings.Fields(lock), "100", a.dir, b.dir)
+					if out, code := a.helper("rounds", args...).wait(); code != 0 {
+						t.Errorf("exit code %d: %s", code, out)
+					}
+				})
+			}
+			t.Run("rename", func(t *testing.T) {
+				if out, code := a.helper("replace", "flock", "100", a.dir, b.dir).wait(); code != 0 {
+					t.Errorf("exit code %d: %s", code, out)
+				}
+			})
+		})
+	}
+}
+
+func TestSQLiteOverSeparateClients(t *testing.T) {
+	needTool(t, "sqlite3")
+	for _, kind := range clientKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			runSQLite(t, newClientCluster(t, kind, 2))
+		})
+	}
+}
+
+// While nobody else writes, nothing is read again from the storage: counted by
+// its client, for locks of every kind, also when the other host reads.
+func TestNothingIsReadAgainWithoutAWriter(t *testing.T) {
+	c := newClientCluster(t, clientKinds[0], 2)
+	a, b := c.mounts[0], c.mounts[1]
+	write(t, a.path("data"), strings.Repeat("0123456789", 2000))
+	for _, lock := range []string{"flock self kept", "flock lockfile kept", "fcntl self kept", "ofd self kept", "open self anew"} {
+		t.Run(lock, func(t *testing.T) {
+			readers := func() {
+				for _, m := range []*testMount{a, b} {
+					if out, code := m.helper("readers", append(strings.Fields(lock), "50", m.dir)...).wait(); code != 0 {
+						t.Fatalf("exit code %d: %s", code, out)
+					}
+				}
+			}
+			readers()
+			before := [2]int{a.clientCounter(cacheReads), b.clientCounter(cacheReads)}
+			readers()
+			after := [2]int{a.clientCounter(cacheReads), b.clientCounter(cacheReads)}
+			// A program that begins may open the file without a lock that
+			// could tell that it is unchanged: then it is read once.
+			for i := range after {
+				if n := after[i] - before[i]; n > 1 {
+					t.Errorf("host %d: %d requests for data reached the storage's client in 50 rounds", i, n)
+				}
+			}
+		})
+	}
+}
