@@ -44,6 +44,7 @@ type fileSystem struct {
 	unprotectedMu sync.Mutex
 	unprotected   map[*node]struct{}
 	explicit      atomic.Int64  // number of lock records
+	turns         atomic.Uint64 // number of explicit locks that were granted
 	ruleGen       atomic.Uint64 // changes when the rules do
 
 	entries    entries

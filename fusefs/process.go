@@ -179,6 +179,16 @@ func (ps *processes) resolve(tid uint32) *process {
 	return t.p
 }
 
+// parent is the process that p was made by, or that has taken its place; nil
+// where that is not known.
+func (ps *processes) parent(p *process) *process {
+	id, err := ps.statusField(strconv.Itoa(p.pid), "PPid:")
+	if err != nil || id == 0 {
+		return nil
+	}
+	return ps.find(id)
+}
+
 // leaderOf is the process ID of a thread.
 func (ps *processes) leaderOf(tid uint32, number string) (uint32, error) {
 	// pidfd_open(2) without flags takes only leaders, and most are.
@@ -186,6 +196,11 @@ func (ps *processes) leaderOf(tid uint32, number string) (uint32, error) {
 		unix.Close(fd)
 		return tid, nil
 	}
+	return ps.statusField(number, "Tgid:")
+}
+
+// statusField is a number in /proc/NUMBER/status.
+func (ps *processes) statusField(number, field string) (uint32, error) {
 	fd, err := unix.Openat(ps.proc, number+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
@@ -197,12 +212,12 @@ func (ps *processes) leaderOf(tid uint32, number string) (uint32, error) {
 		return 0, err
 	}
 	for line := range bytes.Lines(status[:n]) {
-		if v, ok := bytes.CutPrefix(line, []byte("Tgid:")); ok {
+		if v, ok := bytes.CutPrefix(line, []byte(field)); ok {
 			id, err := strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 32)
 			return uint32(id), err
 		}
 	}
-	return 0, fmt.Errorf("/proc/%s/status has no Tgid", number)
+	return 0, fmt.Errorf("/proc/%s/status has no %s", number, field)
 }
 
 // sweep drops the threads that are no more. If too many are left it drops

@@ -20,6 +20,7 @@ type lockRecord struct {
 	ranges locks.Ranges
 	tenure locks.Tenure // of the oldest of them
 	token  locks.Token  // of the latest
+	turn   uint64       // when that was granted, as a count of all such
 }
 
 // remember records a grant. A POSIX lock brings its count in posixUse with it.
@@ -42,7 +43,7 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 		n.posixUse.Add(-1)
 	}
 	oldH, oldP := r.h, r.p
-	r.h, r.p, r.token = h, p, g.Token
+	r.h, r.p, r.token, r.turn = h, p, g.Token, f.turns.Add(1)
 	r.ranges = r.ranges.Add(req.Range)
 	n.recount(h)
 	if oldH != h {
@@ -135,18 +136,18 @@ func (p *process) recount() {
 	p.held.Store(held)
 }
 
-// tokenOf is the fencing token of the latest lock that p, or else anybody on
-// this node, has on n; ok is false when there is none.
+// tokenOf is the fencing token of the latest explicit lock that p has on n:
+// that it has asked for, or that came through a file which it has opened.
+// Otherwise it is that of the nearest of its ancestors, from which p may have
+// inherited the open file (flock(1) locks for the command that it runs); and
+// otherwise that of the latest open lock of this node. ok is false when there
+// is none.
 func (f *fileSystem) tokenOf(n *node, p *process) (token locks.Token, ok bool) {
-	n.lockMu.Lock()
-	for _, r := range n.records {
-		if r.p == p && p != nil && (!ok || r.token > token) {
-			token, ok = r.token, true
+	for q, depth := p, 0; q != nil && depth < maxAncestors && n.hasRecords(); depth++ {
+		if token, ok = n.explicitToken(q); ok {
+			return token, true
 		}
-	}
-	n.lockMu.Unlock()
-	if ok {
-		return token, true
+		q = f.procs.parent(q)
 	}
 	for _, h := range n.openHandles() {
 		h.mu.RLock()
@@ -154,6 +155,29 @@ func (f *fileSystem) tokenOf(n *node, p *process) (token locks.Token, ok bool) {
 			token, ok = h.open.token, true
 		}
 		h.mu.RUnlock()
+	}
+	return token, ok
+}
+
+// maxAncestors bounds the walk in tokenOf: processes come and go meanwhile.
+const maxAncestors = 64
+
+func (n *node) hasRecords() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	return len(n.records) > 0
+}
+
+// explicitToken goes by the order of the grants here: tokens of two classes
+// have none.
+func (n *node) explicitToken(p *process) (token locks.Token, ok bool) {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	turn := uint64(0)
+	for _, r := range n.records {
+		if (r.p == p || r.h.proc == p) && r.turn > turn {
+			token, turn, ok = r.token, r.turn, true
+		}
 	}
 	return token, ok
 }

@@ -11,8 +11,8 @@ const (
 	aclAccess  = "system.posix_acl_access"
 	aclDefault = "system.posix_acl_default"
 	// tokenAttr is not on the storage. It is the fencing token, in decimal,
-	// of the latest lock on the file that the asking process holds, or else
-	// any process of this node; there is no such attribute without a lock.
+	// of a lock on the file, see tokenOf; there is no such attribute without
+	// a lock. It is in no list of attributes, so that nobody copies it.
 	tokenAttr = "user.dmxfs.token"
 )
 

@@ -26,6 +26,8 @@ func helperMain(name string, args []string) {
 		err = counter(args)
 	case "actor":
 		err = actorMain(args)
+	case "token":
+		err = printToken(args[0])
 	case "hold":
 		err = take(args[0], args[1], false)
 		if err == nil {
@@ -88,6 +90,20 @@ func take(kind, name string, try bool) error {
 		cmd = unix.F_OFD_SETLK
 	}
 	return retry(func() error { return unix.FcntlFlock(uintptr(fd), cmd, &unix.Flock_t{Type: unix.F_WRLCK}) })
+}
+
+// printToken prints the fencing token of an inherited descriptor.
+func printToken(fd string) error {
+	n, err := strconv.Atoi(fd)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 32)
+	if n, err = unix.Fgetxattr(n, tokenName, b); err != nil {
+		return fmt.Errorf("fgetxattr: %w", err)
+	}
+	fmt.Printf("%s", b[:n])
+	return nil
 }
 
 // lockCall locks (or unlocks) all of fd by one of three kinds of call.
