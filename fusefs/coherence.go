@@ -126,7 +126,6 @@ func (f *fileSystem) refresh(k locks.Key) error {
 	if k.Class != locks.Open {
 		f.explicitGen.Add(1)
 	}
-	f.refreshGen.Add(1) // what is being answered now may be old
 	own, others := f.concerned(k)
 	defer f.unpinAll(own, others)
 	var failed error
@@ -136,6 +135,14 @@ func (f *fileSystem) refresh(k locks.Key) error {
 			if err := f.lookAgain(n); err != nil && failed == nil {
 				failed = fmt.Errorf("look again at %q: %w", f.tree.pathTo(n), err)
 			}
+		}
+	}
+	// An answer to the kernel that was prepared before this is not to be kept:
+	// either its maker sees the change, or what follows sees that there is
+	// something to drop.
+	f.refreshGen.Add(1)
+	for _, ns := range [...][]*node{own, others} {
+		for _, n := range ns {
 			// Pages of a file that nobody has open are dropped by the next
 			// open, because its version is not known.
 			if n.cached.Load() && len(n.openHandles()) > 0 {
@@ -145,7 +152,6 @@ func (f *fileSystem) refresh(k locks.Key) error {
 			}
 		}
 	}
-	f.refreshGen.Add(1)
 	f.expireEntries()
 	return failed
 }

@@ -115,8 +115,8 @@ func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (fd int, 
 }
 
 // fillEntry answers with an entry. gen is refreshGen before the storage was
-// asked: if other nodes may have changed names since, the kernel must not keep
-// what it is told.
+// asked: if other nodes may have changed names or files since, the kernel must
+// not keep what it is told.
 func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
 	out.NodeId, out.Generation = n.id, 1
 	if ttl := f.entryTTL; ttl > 0 {
@@ -153,7 +153,8 @@ func (f *fileSystem) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
 }
 
 // attrTTLOf is how long the kernel may keep the attributes of n that it is
-// told now. While a handle of n waits for its open lock, or has let another
+// told now. It is called before the storage is asked, or what was found out
+// before is compared with refreshGen. While a handle of n waits for its open lock, or has let another
 // node have it, every read(2) must come here before it looks at the size.
 func (f *fileSystem) attrTTLOf(n *node) time.Duration {
 	if f.attrTTL <= 0 || n.unsettled.Load() > 0 {

@@ -327,3 +327,34 @@ func TestFatalSignals(t *testing.T) {
 		}
 	}
 }
+
+// What was found out about a file before another node wrote it, and is told to
+// the kernel after the lock has come here, is not kept there.
+func TestALookupThatARefreshOvertakes(t *testing.T) {
+	f := handlersOnly(t)
+	f.attrTTL, f.entryTTL = time.Hour, time.Hour
+	writeFile(t, f.opts.Root.Name()+"/f", "9")
+	for _, overtaken := range []bool{false, true} {
+		in := header(rootID)
+		dir, errno := f.node(&in)
+		if !errno.Ok() {
+			t.Fatal(errno)
+		}
+		gen := f.refreshGen.Load()
+		n, st, err := f.find(&in, dir, "f")
+		must(t, err)
+		file, _ := f.tree.identify(n)
+		if overtaken {
+			must(t, f.refresh(locks.Key{File: file, Class: locks.Flock}))
+		}
+		var out fuse.EntryOut
+		f.fillEntry(&out, dir, "f", n, &st, gen)
+		f.tree.unpin(dir)
+		if kept := out.AttrTimeout() > 0; kept == overtaken {
+			t.Errorf("overtaken %v: the kernel may keep the attributes for %v", overtaken, out.AttrTimeout())
+		}
+		if kept := out.EntryTimeout() > 0; kept == overtaken {
+			t.Errorf("overtaken %v: the kernel may keep the name for %v", overtaken, out.EntryTimeout())
+		}
+	}
+}
