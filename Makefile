@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check bench install
+.PHONY: build test check bench chaos install
 
 build: ## the program, into ./dmxfs
 	go build -o dmxfs ./cmd/dmxfs
@@ -13,6 +13,9 @@ check: ## what must pass before a change counts
 
 bench: ## ratios to a bare go-fuse loopback, in one run
 	go test -run '^$$' -bench BesideLoopback -benchtime 30x ./cmd/dmxfs
+
+chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for longer), under programs on five hosts
+	go test -run 'TestChaos$$' -timeout 3h -v ./cmd/dmxfs -chaos.time $(or $(CHAOS),20m) -chaos.keep chaos-failed
 
 install: ## the program and the helper of mount(8), for fstab
 	go build -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,7 +76,23 @@ func (d *daemon) status() statusJSON {
 		problem("journal: %v", err)
 	}
 	j.Healthy = healthy(s, j.Problems)
+	j.Goroutines, j.OpenFiles, j.MemoryBytes = resources()
 	return j
+}
+
+// resources is what this process uses.
+func resources() (goroutines, files int, memory int64) {
+	if list, err := os.ReadDir("/proc/self/fd"); err == nil {
+		files = len(list)
+	}
+	// Resident pages, as proc_pid_statm(5) has them.
+	if b, err := os.ReadFile("/proc/self/statm"); err == nil {
+		var size, resident int64
+		if n, _ := fmt.Sscan(string(b), &size, &resident); n == 2 {
+			memory = resident * int64(os.Getpagesize())
+		}
+	}
+	return runtime.NumGoroutine(), files, memory
 }
 
 // stateName is the state of a node in one word.

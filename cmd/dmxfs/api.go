@@ -18,9 +18,14 @@ type statusJSON struct {
 	Waiting int    `json:"waiting"`
 	UptimeS int64  `json:"uptime_s"`
 
-	Self     string   `json:"self"`
-	StateDir string   `json:"state_dir"`
-	FileID   string   `json:"file_id"`
+	Self     string `json:"self"`
+	StateDir string `json:"state_dir"`
+	FileID   string `json:"file_id"`
+	// What the daemon uses: goroutines, open files, memory that is in use.
+	Goroutines  int   `json:"goroutines"`
+	OpenFiles   int   `json:"open_files"`
+	MemoryBytes int64 `json:"memory_bytes"`
+
 	Healthy  bool     `json:"healthy"` // locks can be had, and nothing is wrong
 	Problems []string `json:"problems"`
 }

@@ -184,6 +184,17 @@ func parent(pid int) int {
 	return n
 }
 
+// children are the processes that a process has started.
+func children(pid int) (pids []int) {
+	all, _ := os.ReadDir("/proc")
+	for _, e := range all {
+		if p, err := strconv.Atoi(e.Name()); err == nil && pid > 1 && parent(p) == pid {
+			pids = append(pids, p)
+		}
+	}
+	return pids
+}
+
 // procStat is the state and the parent of a process.
 func procStat(pid int) [2]string {
 	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -366,8 +377,10 @@ func (m *testMount) helper(name string, args ...string) *proc {
 	return p
 }
 
-func (p *proc) run(m *testMount) {
-	p.cmd.Dir = m.dir
+func (p *proc) run(m *testMount) { p.runIn(m.dir) }
+
+func (p *proc) runIn(dir string) {
+	p.cmd.Dir = dir
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {

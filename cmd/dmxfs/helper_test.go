@@ -22,6 +22,8 @@ func helperMain(name string, args []string) {
 		err = appendLines(args)
 	case "cachefs":
 		err = serveCache(args)
+	case "chaos":
+		err = chaosWorker(args)
 	case "counter":
 		err = counter(args)
 	case "actor":
