@@ -32,6 +32,12 @@ func With(o Options) locks.Algorithm {
 
 type core struct {
 	site *exclusive.Site
+	// high is the paper's HSeqNumSeen: the largest stamp heard of here. Stamps
+	// follow it and not the clock, which each grant and each message raises:
+	// then a request goes behind others that are far away on the ring, and the
+	// lock takes up to twice the time from one node to the next. It begins at
+	// the clock, which is never behind it.
+	high uint64
 	// my is the open request, or the one by which the lock is here.
 	my exclusive.Request
 	in bool
@@ -48,10 +54,14 @@ type inquiry struct {
 	ask uint64
 }
 
-func newCore(s *exclusive.Site) exclusive.Core { return &core{site: s} }
+func newCore(s *exclusive.Site) exclusive.Core { return &core{site: s, high: s.Clock()} }
 
-// Request is Rule 1: a token of this node goes round.
+// Request is Rule 1: a token of this node goes round. The stamp is the next
+// after high, or sn where that is earlier: a request that asks again in a new
+// epoch keeps what it had.
 func (c *core) Request(sn, ask uint64) {
+	sn = min(sn, c.high+1)
+	c.high = max(c.high, sn)
 	c.my = exclusive.Request{SN: sn, Node: c.site.Self()}
 	if c.site.N() == 1 {
 		c.enter()
@@ -121,6 +131,7 @@ func (c *core) Receive(_ int, msg locks.Message) error {
 		if err := c.site.CheckRequest(msg.Request); err != nil {
 			return err
 		}
+		c.see(msg.Request)
 		if msg.Node != c.site.Self() && !(c.before(msg.Request) && c.asked(msg.inquiry)) {
 			c.next(msg)
 		}
@@ -137,11 +148,16 @@ func (c *core) Receive(_ int, msg locks.Message) error {
 	return nil
 }
 
+// see hears of a request: by its token or by a question that overtook it. Those
+// of this node that come later are behind it.
+func (c *core) see(r exclusive.Request) { c.high = max(c.high, r.SN) }
+
 // before reports whether this node's request goes before r.
 func (c *core) before(r exclusive.Request) bool { return c.in || !c.my.None() && c.my.Precedes(r) }
 
 // onToken is Rule 2, and the first half of Rule 3.
 func (c *core) onToken(msg *token) {
+	c.see(msg.Request)
 	switch {
 	case msg.Node == c.site.Self():
 		if msg.Request == c.my && !c.in {
@@ -177,7 +193,7 @@ func (c *core) asked(q inquiry) (answered bool) {
 // Restore begins an epoch. Tokens of the one before are gone, also those that
 // were held here: their owners send them again.
 func (c *core) Restore(holder int, sn uint64) {
-	*c = core{site: c.site}
+	*c = core{site: c.site, high: c.site.Clock()}
 	if holder == c.site.Self() {
 		c.my, c.in = exclusive.Request{SN: sn, Node: holder}, true
 	}
