@@ -72,6 +72,9 @@ func (s *Site) Self() int { return s.self }
 // N is the number of members.
 func (s *Site) N() int { return len(s.view.Members) }
 
+// Member is the ID of the member with that index.
+func (s *Site) Member(i int) locks.NodeID { return s.view.Members[i] }
+
 // Clock is Lamport's clock of this node; see the package comment.
 func (s *Site) Clock() uint64 { return uint64(s.clock) }
 

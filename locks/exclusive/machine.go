@@ -60,6 +60,10 @@ func New(c locks.Config, opt Options, make func(*Site) Core) locks.Machine {
 	return m
 }
 
+// CoreOf is the core of a machine that [New] made. It is for tests of the
+// algorithms.
+func CoreOf(m locks.Machine) Core { return m.(*machine).core }
+
 // install begins the epoch of v.
 func (m *machine) install(v *locks.View) {
 	m.site.view, m.site.self = v, v.Index(v.Self)

@@ -23,14 +23,14 @@ func Conformance(t *testing.T, alg locks.Algorithm, opt Options) {
 
 // CheckConfig explores one configuration: its first states only, or many with
 // -locktest.long.
-func CheckConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) {
+func CheckConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) Result {
 	t.Helper()
 	switch {
 	case *flagLong:
 		c.Limit = 200_000
 	case testing.Short():
 		c.Limit = 200
-	default:
+	case c.Limit == 0:
 		c.Limit = 1000
 	}
 	r, err := Explore(alg, opt, c)
@@ -38,6 +38,7 @@ func CheckConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) {
 		t.Error(err)
 	}
 	t.Logf("%v: %v", c, r)
+	return r
 }
 
 // standard are small worlds for any algorithm.

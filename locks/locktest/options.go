@@ -39,6 +39,8 @@ type Options struct {
 	// Overtakes: Machine.Overtake moves a ticket in front of all waits. Without
 	// it, it does nothing.
 	Overtakes bool
+	// Remembers: a machine may have to be kept when there is nothing to do.
+	Remembers bool
 	// MaxNodes bounds a simulation; 0 is 9.
 	MaxNodes int
 }
@@ -53,7 +55,7 @@ var (
 	flagSeeds  = flag.Int("locktest.seeds", 200, "how many random runs")
 	flagSeed   = flag.Uint64("locktest.seed", 0, "run this one seed only")
 	flagFrom   = flag.Uint64("locktest.from", 1, "first seed of the random runs")
-	flagLong   = flag.Bool("locktest.long", false, "explore the large configurations too")
+	flagLong   = flag.Bool("locktest.long", false, "explore more, and plant every mutant")
 	flagBlind  = flag.Bool("locktest.blind", false, "check only what users of locks can see, not what machines say of themselves")
 	flagShrink = flag.Bool("locktest.shrink", true, "look for a shorter run that fails as well")
 	flagNodes  = flag.Int("locktest.nodes", 0, "simulate so many nodes in each run")

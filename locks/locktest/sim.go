@@ -92,7 +92,7 @@ func rest(w *world, do func(Op) error) error {
 		return err
 	}
 	for _, n := range w.nodes {
-		if n.machine != nil && !n.dead && !n.machine.Idle() {
+		if n.machine != nil && !n.dead && !w.opt.Remembers && !n.machine.Idle() {
 			return fmt.Errorf("%s has nothing to do and nothing to keep, but cannot be dropped: %v", n.id, n.machine)
 		}
 	}

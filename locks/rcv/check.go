@@ -29,7 +29,7 @@ func (c *core) Check() error {
 		return fmt.Errorf("something is left of a request that is over")
 	case c.site.Used() && len(c.asks) > 0:
 		return fmt.Errorf("V6: the lock is used, but %v has not been told", c.asks[0].Request)
-	case c.sealed != nil && (!c.my.None() || c.probes > 0):
+	case c.sealed != nil && (!c.my.None() || len(c.probes) > 0):
 		return fmt.Errorf("V7: sealed, with a request under way")
 	case c.sealed == nil && (c.deferred != nil || len(c.parked) > 0):
 		return fmt.Errorf("V7: something waits for the end of a seal that is over")
@@ -54,8 +54,8 @@ func (c *core) String() string {
 	for _, q := range c.asks {
 		fmt.Fprintf(&b, " asked %v", q)
 	}
-	if c.probes > 0 {
-		fmt.Fprintf(&b, " probes=%d", c.probes)
+	if len(c.probes) > 0 {
+		fmt.Fprintf(&b, " probes=%v", c.probes)
 	}
 	return fmt.Sprintf("%s; %v%v", &b, c.info, &c.forgetting)
 }

@@ -46,10 +46,11 @@ func (f *forgetting) idleForgetting() bool {
 	return f.closing == nil && f.sealed == nil && f.deferred == nil
 }
 
-// Expire begins to forget. The lock stays here until all have agreed.
+// Expire begins to forget. The lock stays here until all have agreed. A probe
+// knows of a request as well, and can be under way longer than that.
 func (c *core) Expire() {
 	switch {
-	case !c.in || c.closing != nil:
+	case !c.in || c.closing != nil || len(c.probes) > 0 || c.opt.remembers:
 	case c.site.N() == 1:
 		c.forget()
 	default:
@@ -105,7 +106,7 @@ func (c *core) onClose(from int, msg *closeMsg) {
 	switch msg.verb {
 	case verbClose:
 		verb := verbBusy
-		if c.my.None() && c.probes == 0 {
+		if c.my.None() && len(c.probes) == 0 {
 			verb = verbSealed
 			c.sealed = &seal{from, msg.id}
 		}

@@ -51,7 +51,7 @@ type (
 	// held tells the node of a request that the lock is used.
 	held struct{ inquiry }
 	// probed tells the node of a probe that it has ended.
-	probed struct{}
+	probed struct{ inquiry }
 	// closeMsg is what is said about forgetting.
 	closeMsg struct {
 		verb verb
@@ -95,7 +95,7 @@ func (m *question) Append(b []byte) []byte {
 }
 
 func (m *held) Append(b []byte) []byte   { return m.inquiry.append(append(b, kindHeld)) }
-func (m *probed) Append(b []byte) []byte { return append(b, kindProbed) }
+func (m *probed) Append(b []byte) []byte { return m.inquiry.append(append(b, kindProbed)) }
 
 func (m *closeMsg) Append(b []byte) []byte {
 	return wire.Uint(wire.Uint(append(b, kindClose), m.verb), m.id)
@@ -165,14 +165,15 @@ func read(r *wire.Reader) locks.Message {
 			r.Failf("a question without a number")
 		}
 		return m
-	case kindHeld:
-		m := &held{readInquiry(r)}
-		if m.ask == 0 {
+	case kindHeld, kindProbed:
+		q := readInquiry(r)
+		switch {
+		case q.ask == 0:
 			r.Failf("an answer without a number")
+		case k == kindProbed:
+			return &probed{q}
 		}
-		return m
-	case kindProbed:
-		return &probed{}
+		return &held{q}
 	case kindClose:
 		return &closeMsg{verb(r.Max(uint64(verbForget))), r.Uint()}
 	default:
@@ -200,5 +201,5 @@ func (m *inform) String() string   { return fmt.Sprintf("IM %v next=%v %v", m.be
 func (m *enter) String() string    { return fmt.Sprintf("EM %v %v", m.Request, m.info) }
 func (m *question) String() string { return fmt.Sprintf("ASK %v for %v", m.before, m.inquiry) }
 func (m *held) String() string     { return "HELD " + m.inquiry.String() }
-func (m *probed) String() string   { return "PROBED" }
+func (m *probed) String() string   { return "PROBED " + m.inquiry.String() }
 func (m *closeMsg) String() string { return fmt.Sprintf("%v %v", m.verb, locks.Token(m.id)) }

@@ -1,6 +1,8 @@
 package rcv
 
 import (
+	"slices"
+
 	"dmxfs/locks"
 	"dmxfs/locks/exclusive"
 )
@@ -17,6 +19,10 @@ type Options struct {
 	// Uniform: a request goes next to any node that it has not visited. Else
 	// it prefers those whose vote is not known, which takes fewer messages.
 	Uniform bool
+
+	// remembers: nothing is ever forgotten. It is for tests with messages that
+	// come twice, see Algorithm.
+	remembers bool
 }
 
 // With makes a variant of the algorithm, of the same name and messages.
@@ -47,8 +53,8 @@ type core struct {
 	// asks are the requests behind my whose nodes want to be told when the
 	// lock is used here.
 	asks []inquiry
-	// probes is how many PROBEs of this node are under way.
-	probes int
+	// probes are the numbers of the PROBEs of this node that are under way.
+	probes []uint64
 	forgetting
 }
 
@@ -105,7 +111,7 @@ func (c *core) Ask(ask uint64) {
 				rest = append(rest, n)
 			}
 		}
-		c.probes++
+		c.probes = append(c.probes, ask)
 		c.roam(&roaming{inquiry: q, unvisited: rest, probe: true})
 	}
 }
@@ -159,7 +165,7 @@ func (c *core) roam(m *roaming) {
 		c.forward(m)
 	case m.probe:
 		c.question(m.inquiry)
-		c.reply(m.Node)
+		c.reply(m.inquiry)
 	default:
 		c.notify(m.inquiry)
 	}
@@ -277,12 +283,16 @@ func (c *core) inform(before, next exclusive.Request) {
 }
 
 // reply ends a probe.
-func (c *core) reply(node int) {
-	if node == c.self() {
-		c.probes--
+func (c *core) reply(q inquiry) {
+	if q.Node == c.self() {
+		c.probed(q.ask)
 		return
 	}
-	c.site.Send(node, &probed{})
+	c.site.Send(q.Node, &probed{q})
+}
+
+func (c *core) probed(ask uint64) {
+	c.probes = slices.DeleteFunc(c.probes, func(n uint64) bool { return n == ask })
 }
 
 // Restore begins an epoch: its order begins with who holds the lock, at every
@@ -302,5 +312,5 @@ func (c *core) Restore(holder int, sn uint64) {
 
 // Idle reports whether all members have agreed to forget, or never knew.
 func (c *core) Idle() bool {
-	return c.my.None() && c.probes == 0 && c.idleForgetting() && c.info.fresh()
+	return c.my.None() && len(c.probes) == 0 && c.idleForgetting() && c.info.fresh()
 }

@@ -48,7 +48,7 @@ func (c *core) handle(from int, msg locks.Message) {
 			c.site.Deny(msg.ask)
 		}
 	case *probed:
-		c.probes--
+		c.probed(msg.ask)
 	case *closeMsg:
 		c.onClose(from, msg)
 	}
@@ -83,7 +83,9 @@ func (c *core) form(msg locks.Message) error {
 		}
 	case *held:
 		to = msg.Node
-	case *probed, *closeMsg:
+	case *probed:
+		to = msg.Node
+	case *closeMsg:
 	default:
 		return fmt.Errorf("a message of another algorithm")
 	}
@@ -128,10 +130,6 @@ func (c *core) check(from int, msg locks.Message) error {
 			return fmt.Errorf("it gives the lock to %v, which has no place", c.my)
 		}
 		return c.checkInfo(&msg.info)
-	case *probed:
-		if c.probes == 0 {
-			return fmt.Errorf("no probe is under way")
-		}
 	case *closeMsg:
 		return c.checkClose(from, msg)
 	}

@@ -1,13 +1,50 @@
 package rcv
 
 import (
+	"fmt"
 	"testing"
 
+	"dmxfs/locks/exclusive"
 	"dmxfs/locks/locktest"
 )
 
 // options tell the harness what this algorithm bears and promises.
-var options = locktest.Options{Reorders: true, AsksHolders: true}
+var options = locktest.Options{Pair: pair, Reorders: true, AsksHolders: true}
 
-func TestSimulate(t *testing.T)    { locktest.Simulate(t, Algorithm, options) }
+// pair checks V1: where two nodes know of a place in the order, they know of
+// the same request. A node that is sealed may be behind the others by all that
+// has been forgotten.
+func pair(a, b locktest.Side, _ bool) error {
+	x, y := coreOf(a), coreOf(b)
+	if x == nil || y == nil || x.sealed != nil || y.sealed != nil {
+		return nil
+	}
+	if err := x.info.agrees(&y.info); err != nil {
+		return fmt.Errorf("V1: %w", err)
+	}
+	return nil
+}
+
+func coreOf(s locktest.Side) *core {
+	if s.Machine == nil {
+		return nil
+	}
+	return exclusive.CoreOf(s.Machine).(*core)
+}
+
+func TestSimulate(t *testing.T) { locktest.Simulate(t, Algorithm, options) }
+
+// Within what is not forgotten messages may come twice, and the variants of the
+// paper keep all promises, too.
+func TestSimulateVariants(t *testing.T) {
+	for _, o := range []Options{{remembers: true}, {remembers: true, Uniform: true}, {Eager: true}, {Eager: true, Uniform: true}} {
+		opt := options
+		opt.Remembers, opt.Duplicates = true, true
+		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) { locktest.Simulate(t, With(o), opt) })
+	}
+	t.Run("uniform", func(t *testing.T) { locktest.Simulate(t, With(Options{Uniform: true}), options) })
+}
+
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
+
+func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }

@@ -1,13 +1,37 @@
 package ring
 
 import (
+	"fmt"
 	"testing"
 
+	"dmxfs/locks/exclusive"
 	"dmxfs/locks/locktest"
 )
 
 // options tell the harness what this algorithm bears and promises.
-var options = locktest.Options{Reorders: true, Duplicates: true, AsksHolders: true}
+var options = locktest.Options{Pair: pair, Reorders: true, Duplicates: true, AsksHolders: true}
 
-func TestSimulate(t *testing.T)    { locktest.Simulate(t, Algorithm, options) }
+// pair checks R4, the paper's property 4.1: who has the lock goes before all
+// that wait for it.
+func pair(a, b locktest.Side, _ bool) error {
+	x, y := coreOf(a), coreOf(b)
+	if x != nil && y != nil && x.in && !y.my.None() && !x.my.Precedes(y.my) {
+		return fmt.Errorf("R4: %v has the lock before %v", x.my, y.my)
+	}
+	return nil
+}
+
+func coreOf(s locktest.Side) *core {
+	if s.Machine == nil {
+		return nil
+	}
+	return exclusive.CoreOf(s.Machine).(*core)
+}
+
+func TestSimulate(t *testing.T) { locktest.Simulate(t, Algorithm, options) }
+
+func TestSimulateEager(t *testing.T) { locktest.Simulate(t, With(Options{Eager: true}), options) }
+
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
+
+func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
