@@ -60,7 +60,8 @@ type Turn struct {
 	Done []Outcome
 	// Handover: a message in Send lets a peer see or change what local
 	// programs may have written under this key. It must be on the shared
-	// storage before the first message of this turn leaves.
+	// storage before the first message of this turn leaves; if there is none,
+	// before the next one of the key does.
 	Handover bool
 	// Stale: a peer gave up in this turn, or lost by a new epoch, a permission
 	// to write of which this node would not have heard. What this node has

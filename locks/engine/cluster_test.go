@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"dmxfs/locks"
+	"dmxfs/locks/ring"
 	"dmxfs/locks/rw"
 )
 
@@ -23,6 +25,10 @@ type net struct {
 	delay time.Duration // guarded by mu, as is sent
 	epoch locks.Epoch
 	sent  int
+	// exclusive, if not empty, is the first name of paths that ring serves;
+	// rules are new since the last view.
+	exclusive atomic.Pointer[string]
+	newRules  bool
 }
 
 // node is one engine with what is around it.
@@ -67,8 +73,8 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 	n := &node{net: c, id: id, stop: stop, queue: map[locks.NodeID]chan delivery{}}
 	n.Engine = New(Options{
 		Transport: n, Files: n, Recorder: n, Log: slog.New(slog.NewTextHandler(testWriter{c.t}, nil)),
-		Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm},
-		Rule:       func(string) string { return "rw" },
+		Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm, "ring": &ring.Algorithm},
+		Rule:       c.rule,
 		Live:       func(time.Duration) bool { return !n.dead.Load() },
 		Guard:      time.Millisecond,
 		Jitter:     func() float64 { return 0.5 },
@@ -93,7 +99,11 @@ func (c *net) view(ids ...locks.NodeID) {
 	states := map[locks.NodeID][]byte{}
 	for _, id := range ids {
 		c.nodes[id].Freeze()
+		if c.newRules {
+			c.nodes[id].NewRules()
+		}
 	}
+	c.newRules = false
 	for _, id := range ids {
 		states[id] = c.nodes[id].State()
 	}
@@ -250,6 +260,21 @@ func (n *node) try(r *locks.Request) (locks.Grant, error) {
 	p := n.start(&c)
 	<-p.done
 	return p.grant, p.err
+}
+
+// rule is Options.Rule.
+func (c *net) rule(path string) string {
+	first, _, _ := strings.Cut(path, "/")
+	if x := c.exclusive.Load(); x != nil && first == *x {
+		return "ring"
+	}
+	return "rw"
+}
+
+// rules makes ring serve paths that begin with first, from the next view on.
+func (c *net) rules(first string) {
+	c.exclusive.Store(&first)
+	c.newRules = true
 }
 
 func (c *net) check() {

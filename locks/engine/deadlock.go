@@ -80,7 +80,7 @@ func (e *Engine) expand(t *ticket, p probe, hold locks.TicketID) {
 		node: e.view.Index(e.view.Self), wait: t.ID, hold: hold, since: t.req.asked.UnixNano(),
 		key: t.entry.key, mode: t.req.Mode, rng: t.req.Range,
 	})
-	_, remote := t.entry.machine.Blockers(t.ID)
+	_, remote := e.blockers(t.entry, t.ID)
 	e.follow(p, t)
 	for _, n := range remote {
 		e.o.Transport.Send(e.view.Epoch, n, probeFrame(p))

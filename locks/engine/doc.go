@@ -15,6 +15,7 @@
 // The membership driver calls, in this order and never at the same time:
 //
 //	Freeze    no grant and no message from now on; it returns at once
+//	NewRules  only when Options.Rule answers otherwise from now on
 //	State     what this node must tell the others, after a write-out
 //	Install   the new view; frames of its epoch are kept from now on
 //	Sync      what a member told, once for each member, this one included
@@ -34,6 +35,9 @@
 //  5. Every call of Lock ends: granted, denied, interrupted, lost, or because
 //     the node leaves. An interrupted call leaves nothing behind that could be
 //     granted later; only its stamp is remembered for a second.
+//  6. Within an epoch the machines of a key are of one algorithm on all members.
+//     What was granted by another one, before the rules changed, stays held, and
+//     while it does nothing else of the key is granted: see change.go.
 //
 // # Order of locks
 //

@@ -24,7 +24,8 @@ type Options struct {
 	// Algorithms by name.
 	Algorithms map[string]*locks.Algorithm
 	// Rule names the algorithm of a path. It is called under the engine's
-	// mutex and returns at once.
+	// mutex and returns at once. Its answers are the same on all members of
+	// an epoch, and change only as NewRules says.
 	Rule func(path string) string
 	// Live reports whether this node's tenure lasts longer than guard. It
 	// reads a clock at every call.
@@ -82,6 +83,11 @@ type Engine struct {
 	// changed is closed, and replaced, when the phase or the tenure changes.
 	changed chan struct{}
 	sync    *syncing
+	// newRules: Rule has changed since the last epoch was restored. pinned
+	// are the algorithms of keys of which members told that they hold
+	// something. See change.go.
+	newRules bool
+	pinned   map[locks.Key]string
 	// breaking: what is released just now is taken away by an admin.
 	breaking bool
 	// stated: in this pause between two epochs the machines have been asked
@@ -109,6 +115,7 @@ func New(o Options) *Engine {
 	e := &Engine{
 		o:       o,
 		entries: map[locks.Key]*entry{},
+		pinned:  map[locks.Key]string{},
 		clean:   newRecent(maxClean),
 		idle:    list.New(),
 		waiters: map[*ticket]struct{}{},
@@ -203,7 +210,7 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) {
 	} else {
 		t = new(locks.Turn)
 	}
-	t.Reset(e.phase == active && e.o.Live(0))
+	t.Reset(e.phase == active && len(en.barrier) == 0 && e.o.Live(0))
 	f(t)
 	if t.Stale {
 		en.stale++

@@ -34,7 +34,10 @@ type entry struct {
 	// flushing: a goroutine works on the outbox.
 	flushing bool
 
-	waiting  int           // tickets
+	waiting int // tickets
+	// barrier are the members that hold something from before the algorithm
+	// of the key changed, see change.go; nobody is granted anything meanwhile.
+	barrier  map[locks.NodeID]bool
 	messages int           // sent and received, ever
 	idle     *list.Element // its place in Engine.idle while it has no ticket
 	since    time.Time     // of the last use
@@ -87,6 +90,9 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 	en := e.entries[k]
 	if en == nil {
 		if algorithm == "" {
+			algorithm = e.pinned[k]
+		}
+		if algorithm == "" {
 			algorithm = e.o.Rule(path)
 		}
 		alg := e.o.Algorithms[algorithm]
@@ -137,7 +143,7 @@ func (e *Engine) settle(en *entry) {
 
 // drop forgets an idle entry, if its machine can be made anew without harm.
 func (e *Engine) drop(en *entry) bool {
-	if len(en.tickets) > 0 || len(en.outbox) > 0 || en.dirty || !en.machine.Idle() {
+	if len(en.tickets) > 0 || len(en.outbox) > 0 || en.dirty || len(en.barrier) > 0 || !en.machine.Idle() {
 		return false
 	}
 	e.floor = max(e.floor, en.machine.Token())
@@ -151,10 +157,14 @@ func (e *Engine) drop(en *entry) bool {
 	return true
 }
 
+// writes reports whether a program may write under a lock of mode m: also
+// under one for reading, if that keeps out everybody else.
+func (en *entry) writes(m locks.Mode) bool { return m == locks.Write || !en.alg.Shared }
+
 // holdsWrite reports whether a program of this node may write under the key.
 func (en *entry) holdsWrite() bool {
 	for _, t := range en.tickets {
-		if t.held && t.Mode == locks.Write {
+		if t.held && en.writes(t.Mode) {
 			return true
 		}
 	}

@@ -120,28 +120,25 @@ func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error 
 
 // restore begins the epoch of e.view with what all its members told.
 func (e *Engine) restore() error {
-	states := map[locks.Key]map[locks.NodeID][]byte{}
-	for n, told := range e.sync.told {
-		for _, ks := range told {
-			if states[ks.key] == nil {
-				states[ks.key] = map[locks.NodeID][]byte{}
-			}
-			states[ks.key][n] = ks.state
-			if en := e.entry(ks.key, "", ks.algorithm); en.alg.Name != ks.algorithm {
-				return fmt.Errorf("%s says that %v is served by %s, here it is by %s", n, ks.key, ks.algorithm, en.alg.Name)
-			}
-		}
+	verdicts := e.judge(e.sync.told)
+	if err := e.adopt(verdicts); err != nil {
+		return err
 	}
-	e.phase, e.sync, e.stated = active, nil, false
+	e.phase, e.sync, e.stated, e.newRules = active, nil, false, false
 	e.clean.clear()
 	for _, en := range e.sorted() {
 		en.stale++
+		var states map[locks.NodeID][]byte
+		if v := verdicts[en.key]; v != nil {
+			states = v.states
+		}
 		var err error
-		e.step(en, func(turn *locks.Turn) { err = en.machine.Restore(e.view, states[en.key], turn) })
+		e.step(en, func(turn *locks.Turn) { err = en.machine.Restore(e.view, states, turn) })
 		if err != nil {
 			e.phase = frozen
 			return fmt.Errorf("restore %v: %w", en.key, err)
 		}
+		e.lift(en)   // it may have been given up since it was told of
 		e.settle(en) // what kept it from being dropped may be gone
 	}
 	frames := e.early[e.view.Epoch]
@@ -202,6 +199,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 		}
 	}
 	clear(e.entries)
+	clear(e.pinned)
 	e.idle.Init()
 	e.clean.clear()
 	e.places.clear()

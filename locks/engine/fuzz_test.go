@@ -25,6 +25,10 @@ func (f frame) encode() []byte {
 		return probeFrame(probe{f.id, f.path})
 	case frameCircle, frameConfirm:
 		return circleFrame(f.kind, f.id, f.path)
+	case frameLifted:
+		return liftedFrame(f.key)
+	case frameOther:
+		return otherFrame(f.key, f.algorithm)
 	case frameConfirmed:
 		return confirmedFrame(f.id, f.ok)
 	}
@@ -79,6 +83,8 @@ func FuzzFrame(f *testing.F) {
 		{kind: frameCircle, path: path},
 		{kind: frameConfirm, id: 3, path: path},
 		{kind: frameConfirmed, id: 3, ok: true},
+		{kind: frameLifted, key: fuzzKey},
+		{kind: frameOther, key: fuzzKey, algorithm: "rcv"},
 	} {
 		f.Add(x.encode())
 	}
@@ -105,7 +111,9 @@ func FuzzFrame(f *testing.F) {
 // FuzzState: no state of a member panics.
 func FuzzState(f *testing.F) {
 	f.Add([]byte{0})
-	f.Add([]byte{1, 3, 2, 'i', '7', 2, 'r', 'w', 3, 1, 0, 1})
+	f.Add([]byte{1, 3, 2, 'i', '7', 0, 2, 'r', 'w', 0, 0, 3, 1, 0, 1})
+	f.Add([]byte{1, 3, 2, 'i', '7', 1, 'f', 2, 'r', 'w', 1, 0, 0})
+	f.Add([]byte{1, 3, 2, 'i', '7', 1, 'f', 2, 'r', 'w', 0, 1, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e := loneEngine(t)
 		e.Freeze()

@@ -97,7 +97,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 		t.held = true
 	}
 	if len(old) > 0 {
-		e.step(en, func(turn *locks.Turn) { en.machine.Replace(old, parts, turn) })
+		e.replace(en, old, parts)
 	}
 }
 

@@ -20,24 +20,31 @@ type letter struct {
 // happen first.
 // REQUIRES: e.mu held.
 func (e *Engine) post(en *entry, t *locks.Turn) {
-	if len(t.Send) == 0 || e.phase != active {
+	flush := t.Handover && en.dirty
+	if len(t.Send) == 0 && !flush || e.phase != active {
 		// Between two epochs a machine may speak, but nobody would listen:
 		// Restore makes it say again what still matters.
 		return
 	}
 	en.messages += len(t.Send)
-	flush := t.Handover && en.dirty
 	if !flush && len(en.outbox) == 0 {
 		for _, m := range t.Send {
 			e.o.Transport.Send(e.view.Epoch, m.To, machineFrame(en, m.Msg))
 		}
 		return
 	}
-	p := parcel{flush: flush}
+	frames := make([]letter, 0, len(t.Send))
 	for _, m := range t.Send {
-		p.frames = append(p.frames, letter{m.To, machineFrame(en, m.Msg)})
+		frames = append(frames, letter{m.To, machineFrame(en, m.Msg)})
 	}
-	en.outbox = append(en.outbox, p)
+	e.queue(en, flush, frames)
+}
+
+// queue sends frames in the active epoch, after what is queued already and, if
+// flush, after a write-out.
+// REQUIRES: e.mu held.
+func (e *Engine) queue(en *entry, flush bool, frames []letter) {
+	en.outbox = append(en.outbox, parcel{flush, frames})
 	if flush {
 		// What is written from now on is under a later grant, or under one of
 		// another range that is held still.

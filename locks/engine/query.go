@@ -118,7 +118,7 @@ func (e *Engine) ownLock(r *locks.Request) *locks.Conflict {
 func (e *Engine) ask(q *query) {
 	var who []locks.NodeID
 	if en := e.entries[q.key]; en != nil {
-		who = en.machine.Suspects(q.mode, q.rng)
+		who = e.suspects(en, q.mode, q.rng)
 	} else {
 		// Nobody here has ever asked: anybody may have a silent lock.
 		for _, m := range e.view.Members {
@@ -169,8 +169,9 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 // r, those of except left out, in no order.
 func (en *entry) standing(mode locks.Mode, r locks.Range, except *locks.OwnerID) []*ticket {
 	var out []*ticket
+	all := !en.alg.Shared || len(en.barrier) > 0
 	stands := func(t *ticket) bool {
-		if !en.alg.Shared {
+		if all {
 			return true
 		}
 		return t.Range.Overlaps(r) && (t.Mode == locks.Write || mode == locks.Write)
@@ -185,7 +186,7 @@ func (en *entry) standing(mode locks.Mode, r locks.Range, except *locks.OwnerID)
 			continue
 		}
 		lo, hi := o.window(r)
-		if !en.alg.Shared {
+		if all {
 			lo, hi = 0, len(o.held)
 		}
 		for _, t := range o.held[lo:hi] {
@@ -198,7 +199,7 @@ func (en *entry) standing(mode locks.Mode, r locks.Range, except *locks.OwnerID)
 }
 
 // conflicts is standing as other nodes and programs are told of it, the lowest
-// first.
+// first. A lock of an exclusive algorithm is told of as what it amounts to.
 func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID) []locks.Conflict {
 	en := e.entries[k]
 	if en == nil {
@@ -206,7 +207,11 @@ func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *
 	}
 	var out []locks.Conflict
 	for _, t := range en.standing(mode, r, except) {
-		out = append(out, locks.Conflict{Mode: t.Mode, Range: en.extent(t), PID: t.req.Program.PID})
+		c := locks.Conflict{Mode: t.Mode, Range: en.extent(t), PID: t.req.Program.PID}
+		if !en.alg.Shared {
+			c.Mode, c.Range = locks.Write, locks.Whole
+		}
+		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b locks.Conflict) int {
 		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.PID, b.PID))

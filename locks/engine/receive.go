@@ -1,6 +1,10 @@
 package engine
 
-import "dmxfs/locks"
+import (
+	"fmt"
+
+	"dmxfs/locks"
+)
 
 // maxEarly bounds the frames that are kept for epochs to come. A member sends
 // at most what its own tickets and the answers to ours need, so this is far
@@ -36,8 +40,10 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 	case frameMachine:
 		en := e.entry(f.key, "", f.algorithm)
 		if en.alg.Name != f.algorithm {
-			e.o.Log.Error("a member serves a file by another algorithm: its message is dropped",
-				"peer", from, "key", f.key.String(), "theirs", f.algorithm, "ours", en.alg.Name)
+			// A hard link that was made elsewhere, under another rule.
+			e.o.Log.Error("a member serves a file by another algorithm: its message is refused",
+				"peer", from, "key", f.key.String(), "path", en.path, "theirs", f.algorithm, "ours", en.alg.Name)
+			e.o.Transport.Send(e.view.Epoch, from, otherFrame(f.key, en.alg.Name))
 			return
 		}
 		en.messages++
@@ -59,7 +65,27 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 		e.receiveProbe(probe{f.id, f.path})
 	case frameCircle, frameConfirm:
 		e.receiveCircle(f.kind, from, f.id, f.path)
+	case frameLifted:
+		e.receiveLifted(from, f.key)
+	case frameOther:
+		e.receiveOther(from, f.key, f.algorithm)
 	case frameConfirmed:
 		e.receiveConfirmed(from, f.id, f.ok)
+	}
+}
+
+// receiveOther: a member serves k by another algorithm, so that what waits here
+// would wait for ever. Two names of one file have different rules.
+func (e *Engine) receiveOther(from locks.NodeID, k locks.Key, theirs string) {
+	en := e.entries[k]
+	if en == nil || en.alg.Name == theirs {
+		return
+	}
+	err := fmt.Errorf("%w: %s uses the file by a name whose rule says %s, here it says %s: names of one file must have one rule",
+		locks.ErrUnavailable, from, theirs, en.alg.Name)
+	for _, t := range e.waitingTickets() {
+		if _, waits := e.waiters[t]; waits && t.entry == en {
+			e.withdraw(t, err, err.Error())
+		}
 	}
 }

@@ -32,15 +32,13 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return g, nil
 	}
-	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: r.Mode, Range: r.Range}, Handle: r.Handle},
-		entry: en, req: req,
+	if t, err := e.alongside(en, req); t != nil {
+		return e.deliver(en, t)
+	} else if err != nil {
+		e.mu.Unlock()
+		return locks.Grant{}, err
 	}
-	req.pieces = 1
-	en.tickets[t.ID] = t
-	e.waiters[t] = struct{}{}
-	en.waiting++
-	e.settle(en)
+	t := e.newTicket(en, req)
 	stamp := e.places.take(r, req.asked)
 	e.step(en, func(turn *locks.Turn) {
 		en.machine.Acquire(locks.Ticket{ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: stamp}, turn)
@@ -63,6 +61,20 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		return locks.Grant{}, t.err
 	}
 	return e.deliver(en, t)
+}
+
+// newTicket adds a waiting ticket for all of req.
+func (e *Engine) newTicket(en *entry, req *request) *ticket {
+	t := &ticket{
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
+		entry: en, req: req,
+	}
+	req.pieces = 1
+	en.tickets[t.ID] = t
+	e.waiters[t] = struct{}{}
+	en.waiting++
+	e.settle(en)
+	return t
 }
 
 // member waits until this node can grant anything at all. A try does not wait.
@@ -150,7 +162,7 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
 	if d.Granted {
 		t.held, t.token, t.tenure, t.req.granted = true, d.Token, e.Tenure(), now
-		if t.Mode == locks.Write {
+		if en.writes(t.Mode) {
 			en.dirty = true
 		}
 		wait.token = d.Token
@@ -180,13 +192,25 @@ func (e *Engine) endWait(t *ticket) {
 	t.entry.waiting--
 }
 
-// Wanted reports whether another member waits for a lock of k that a lock of
-// this node keeps from it.
+// Wanted reports whether another member, or another owner on this one, waits
+// for a lock of k that a lock of this node keeps from it.
 func (e *Engine) Wanted(k locks.Key) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	en := e.entries[k]
-	return en != nil && en.machine.Wanted()
+	if en == nil {
+		return false
+	}
+	// What others want while a barrier is up is not known here.
+	if e.beside(en) || en.machine.Wanted() {
+		return true
+	}
+	for _, t := range en.tickets {
+		if !t.held && len(en.standing(t.Mode, t.Range, &t.req.Owner)) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // withdraw ends the waiting of t with err.
@@ -247,7 +271,7 @@ func (e *Engine) releaseOpen(en *entry, t *ticket, reason string) {
 	delete(en.tickets, t.ID)
 	t.req.pieces--
 	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
-	e.step(en, func(turn *locks.Turn) { en.machine.Replace([]locks.TicketID{t.ID}, nil, turn) })
+	e.replace(en, []locks.TicketID{t.ID}, nil)
 	e.settle(en)
 }
 

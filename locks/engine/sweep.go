@@ -77,6 +77,10 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 			next = min(next, left)
 			continue
 		}
+		if t.req.Try && len(t.entry.barrier) > 0 {
+			e.withdraw(t, errBarrier, errBarrier.Error())
+			continue
+		}
 		if t.told && t.req.Try && (e.phase != active || !e.o.Live(0)) {
 			e.withdraw(t, errUnsure, "no answer: "+e.waitsFor(t))
 			continue
@@ -112,7 +116,7 @@ func (e *Engine) overtake(t *ticket) {
 	if e.phase != active || !e.o.Live(0) {
 		return // it could not enter now, also in front of all
 	}
-	local, remote := t.entry.machine.Blockers(t.ID)
+	local, remote := e.blockers(t.entry, t.ID)
 	if len(local) > 0 {
 		return
 	}

@@ -17,6 +17,9 @@ const (
 	frameCircle               // 0, path: one was found, the victim is the receiver's
 	frameConfirm              // id, path: is it still there?
 	frameConfirmed            // id, yes or no
+	frameLifted               // key: nothing is held any more from before its algorithm changed
+	frameOther                // key, algorithm: it is served by this one here
+	frameKinds     = iota
 )
 
 func appendKey(b []byte, k locks.Key) []byte {
@@ -60,7 +63,7 @@ const maxConflicts = 16
 // decodeFrame reads a frame that was sent in an epoch of that many members.
 func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame, error) {
 	r := wire.NewReader(b)
-	f := frame{kind: byte(r.Max(frameConfirmed))}
+	f := frame{kind: byte(r.Max(frameKinds))}
 	switch f.kind {
 	case frameMachine:
 		f.key = readKey(r)
@@ -93,6 +96,10 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame
 		f.path = readPath(r, members)
 	case frameConfirmed:
 		f.id, f.ok = r.Uint(), r.Bool()
+	case frameLifted:
+		f.key = readKey(r)
+	case frameOther:
+		f.key, f.algorithm = readKey(r), r.String()
 	default:
 		if r.Err() == nil {
 			r.Failf("unknown kind of frame")
@@ -154,34 +161,48 @@ func holdersFrame(id uint64, cs []locks.Conflict) []byte {
 	return b
 }
 
+func liftedFrame(k locks.Key) []byte { return appendKey([]byte{frameLifted}, k) }
+
+func otherFrame(k locks.Key, algorithm string) []byte {
+	return wire.String(appendKey([]byte{frameOther}, k), algorithm)
+}
+
 // keyState is what one member says of one key.
 type keyState struct {
 	key       locks.Key
+	path      string // empty if it is not known there
 	algorithm string
+	held      bool // something is held, which its machine knows of
+	lifting   bool // something is held from before the algorithm changed
 	state     []byte
 }
 
-// encodeState is the State of every machine that has one.
+// encodeState is the State of every machine that has one, and what else the
+// others must know of, see change.go.
 // REQUIRES: e.mu held.
 func (e *Engine) encodeState() []byte {
 	var b []byte
 	n := uint(0)
 	for _, en := range e.sorted() {
-		if s := en.machine.State(); s != nil {
-			n++
-			b = wire.String(wire.String(appendKey(b, en.key), en.alg.Name), s)
+		s, tells := en.machine.State(), e.tells(en)
+		if s == nil && !tells {
+			continue
 		}
+		n++
+		b = wire.String(wire.String(appendKey(b, en.key), en.path), en.alg.Name)
+		b = wire.Bool(wire.Bool(b, tells && !e.beside(en)), tells && e.beside(en))
+		b = wire.String(b, s)
 	}
 	return append(wire.Uint(nil, n), b...)
 }
 
 func decodeState(b []byte, algs map[string]*locks.Algorithm) ([]keyState, error) {
 	r := wire.NewReader(b)
-	n := r.Len(5)
+	n := r.Len(8)
 	out := make([]keyState, 0, n)
 	seen := map[locks.Key]bool{}
 	for range n {
-		ks := keyState{key: readKey(r), algorithm: r.String(), state: r.Bytes()}
+		ks := keyState{key: readKey(r), path: r.String(), algorithm: r.String(), held: r.Bool(), lifting: r.Bool(), state: r.Bytes()}
 		switch {
 		case r.Err() != nil:
 			return nil, r.Err()

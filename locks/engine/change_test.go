@@ -1,0 +1,449 @@
+package engine
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dmxfs/locks"
+)
+
+var (
+	part  = func(a, b uint64) locks.Range { return locks.Range{Start: a, End: b} }
+	three = []locks.NodeID{"n0", "n1", "n2"}
+)
+
+// at is q by another path.
+func at(path string, q *locks.Request) *locks.Request {
+	c := *q
+	c.Path = path
+	return &c
+}
+
+// algorithms are those of the steps of a kind that a node has recorded.
+func (n *node) algorithms(s Step) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []string
+	for _, ev := range n.events {
+		if ev.Step == s {
+			out = append(out, ev.Algorithm)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func mustWait(t *testing.T, p *pending) {
+	t.Helper()
+	time.Sleep(5 * time.Second)
+	if p.is() {
+		t.Fatalf("it did not wait: %+v %v", p.grant, p.err)
+	}
+}
+
+func mustFail(t *testing.T, p *pending, want error) {
+	t.Helper()
+	time.Sleep(time.Second)
+	if !p.is() || !errors.Is(p.err, want) {
+		t.Fatalf("%v, want %v", p.err, want)
+	}
+}
+
+// With an exclusive algorithm a lock for reading a few bytes keeps out every
+// other owner, and F_GETLK tells of it as what it is.
+func TestExclusiveAlgorithmIgnoresModeAndRange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		c.rules("x")
+		c.view(three...)
+		r := at("x/f", req(locks.Posix, 1, locks.Read, part(0, 10)))
+		mustGrant(t, c.nodes["n0"].start(r))
+		other := at("x/f", req(locks.Posix, 2, locks.Read, part(100, 110)))
+		if _, err := c.nodes["n0"].try(other); !errors.Is(err, locks.ErrWouldBlock) {
+			t.Errorf("the same node: %v", err)
+		}
+		wait := c.nodes["n1"].start(other)
+		mustWait(t, wait)
+		got, err := c.nodes["n2"].Test(nil, at("x/f", req(locks.Posix, 3, locks.Read, part(50, 60))))
+		if err != nil || got == nil || got.Mode != locks.Write || got.Range != locks.Whole || got.PID != 1001 || got.Node != "n0" {
+			t.Errorf("F_GETLK: %+v %v", got, err)
+		}
+		if got, err := c.nodes["n0"].Test(nil, at("x/f", r)); err != nil || got != nil {
+			t.Errorf("F_GETLK of the holder: %+v %v", got, err)
+		}
+		// The holder may have more, and keeps it to the last byte.
+		mustGrant(t, c.nodes["n0"].start(at("x/f", req(locks.Posix, 1, locks.Write, part(20, 30)))))
+		c.nodes["n0"].Unlock(r.Key, 1, part(0, 29))
+		mustWait(t, wait)
+		c.nodes["n0"].Unlock(r.Key, 1, part(29, 30))
+		mustGrant(t, wait)
+		if a := c.nodes["n1"].algorithms(Granted); a != "ring" {
+			t.Errorf("granted by %s", a)
+		}
+		// Who reads exclusively may have written: it is written out before
+		// the next one reads.
+		c.nodes["n1"].UnlockOwner(r.Key, 2)
+		mustGrant(t, c.nodes["n2"].start(other))
+		if f, _ := c.nodes["n1"].counts(); f == 0 {
+			t.Error("no write-out by a holder for reading")
+		}
+		// The rule is of the path: another file has rw.
+		file := func(q *locks.Request) *locks.Request { q.Key.File = "g"; return at("g", q) }
+		mustGrant(t, c.nodes["n0"].start(file(req(locks.Posix, 1, locks.Read, part(0, 10)))))
+		mustGrant(t, c.nodes["n1"].start(file(req(locks.Posix, 2, locks.Read, part(0, 10)))))
+	})
+}
+
+func TestHeldThroughAChangeOfTheAlgorithm(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprint("back ", back), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newNet(t, 3)
+				was, is := "rw", "ring"
+				if back {
+					c.rules("f")
+					c.view(three...)
+					was, is = is, was
+				}
+				k := locks.Key{File: "f", Class: locks.Flock}
+				w := req(locks.Flock, 1, locks.Write, locks.Whole)
+				mustGrant(t, c.nodes["n0"].start(w))
+				wait := c.nodes["n1"].start(w)
+				mustWait(t, wait)
+				c.rules(map[bool]string{false: "f", true: "other"}[back])
+				c.view(three...)
+				late := c.nodes["n2"].start(w)
+				mustWait(t, wait)
+				mustWait(t, late)
+				if got, err := c.nodes["n2"].Test(nil, w); err != nil || got == nil || got.Node != "n0" {
+					t.Errorf("F_GETLK: %+v %v", got, err)
+				}
+				for _, l := range c.nodes["n1"].Locks() {
+					if l.State == Waits && (l.Algorithm != is || len(l.Remote) == 0 || l.Remote[0] != "n0") {
+						t.Errorf("the waiter: %+v", l)
+					}
+				}
+				if !c.nodes["n0"].Wanted(k) {
+					t.Error("nobody seems to want what is held from before the change")
+				}
+				c.nodes["n0"].Unlock(k, 1, locks.Whole)
+				for range 2 { // in the order that the algorithm has
+					time.Sleep(5 * time.Second)
+					for id, p := range map[locks.NodeID]*pending{"n1": wait, "n2": late} {
+						if p.is() {
+							c.nodes[id].Unlock(k, 1, locks.Whole)
+						}
+					}
+				}
+				mustGrant(t, wait)
+				mustGrant(t, late)
+				if wait.grant.Token == late.grant.Token {
+					t.Error("two grants have one token")
+				}
+				if a, b := c.nodes["n0"].algorithms(Granted), c.nodes["n1"].algorithms(Granted); a != was || b != is {
+					t.Errorf("granted by %s and then by %s", a, b)
+				}
+				c.check()
+			})
+		})
+	}
+}
+
+// Two readers hold what an exclusive algorithm would not grant them together.
+// They keep it; nobody new gets in before both have gone.
+func TestReadersThroughAChangeToExclusive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		k := locks.Key{File: "f", Class: locks.Posix}
+		r := req(locks.Posix, 1, locks.Read, part(0, 10))
+		mustGrant(t, c.nodes["n0"].start(r))
+		mustGrant(t, c.nodes["n1"].start(r))
+		c.rules("f")
+		c.view(three...)
+		q := req(locks.Posix, 7, locks.Read, part(500, 501))
+		wait := c.nodes["n2"].start(q)
+		local := c.nodes["n0"].start(req(locks.Posix, 8, locks.Read, part(500, 501)))
+		mustWait(t, wait)
+		mustWait(t, local)
+		// What they have they may lock again, and give up in pieces. More
+		// would be a deadlock.
+		mustGrant(t, c.nodes["n0"].start(req(locks.Posix, 1, locks.Read, part(2, 4))))
+		c.nodes["n0"].Unlock(k, 1, part(2, 3))
+		mustFail(t, c.nodes["n0"].start(req(locks.Posix, 1, locks.Write, part(0, 10))), locks.ErrDeadlock)
+		if _, err := c.nodes["n1"].try(req(locks.Posix, 1, locks.Write, part(0, 10))); !errors.Is(err, locks.ErrWouldBlock) {
+			t.Errorf("a try: %v", err)
+		}
+		// A new epoch with the same rules changes nothing of that.
+		c.view(three...)
+		mustWait(t, wait)
+		c.nodes["n1"].UnlockOwner(k, 1)
+		mustWait(t, wait)
+		// The last one may have more at once.
+		mustGrant(t, c.nodes["n0"].start(req(locks.Posix, 1, locks.Write, part(0, 20))))
+		mustWait(t, wait)
+		flushed, _ := c.nodes["n0"].counts()
+		c.nodes["n0"].UnlockOwner(k, 1)
+		time.Sleep(time.Second)
+		if f, _ := c.nodes["n0"].counts(); f == flushed {
+			t.Error("no write-out before the others go on")
+		}
+		if !local.is() {
+			mustGrant(t, wait)
+			c.nodes["n2"].UnlockOwner(k, 7)
+			mustGrant(t, local)
+		} else {
+			mustGrant(t, local)
+			mustWait(t, wait)
+			c.nodes["n0"].UnlockOwner(k, 8)
+			mustGrant(t, wait)
+		}
+		c.check()
+	})
+}
+
+// A holder that dies is in nobody's way; and one that gives up between State
+// and the new epoch was told of, but holds nothing any more.
+func TestBarrierEndsWithItsHolders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		k := locks.Key{File: "f", Class: locks.Flock}
+		r := req(locks.Flock, 1, locks.Read, locks.Whole)
+		mustGrant(t, c.nodes["n0"].start(r))
+		mustGrant(t, c.nodes["n1"].start(r))
+		c.rules("f")
+		c.view(three...)
+		wait := c.nodes["n2"].start(r)
+		mustWait(t, wait)
+		c.view("n0", "n2") // n1 is gone
+		mustWait(t, wait)
+		states := map[locks.NodeID][]byte{}
+		ids := []locks.NodeID{"n0", "n2"}
+		for _, id := range ids {
+			c.nodes[id].Freeze()
+		}
+		c.epoch++
+		for _, id := range ids {
+			c.nodes[id].Install(&locks.View{Epoch: c.epoch, Self: id, Members: ids})
+			states[id] = c.nodes[id].State()
+		}
+		c.nodes["n0"].Unlock(k, 1, locks.Whole)
+		for _, id := range ids {
+			for _, from := range ids {
+				if err := c.nodes[id].Sync(from, c.epoch, states[from]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		mustGrant(t, wait)
+	})
+}
+
+// Open files from before a change whose process opens the file once more.
+func TestOpenAgainThroughAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		open := func(owner, handle, pid int, m locks.Mode) *locks.Request {
+			q := req(locks.Open, owner, m, locks.Whole)
+			q.Handle, q.Program.PID = locks.HandleID(handle), pid
+			return q
+		}
+		n := c.nodes["n0"]
+		k := locks.Key{File: "f", Class: locks.Open}
+		mustGrant(t, n.start(open(1, 10, 100, locks.Read))) // owner 1: all processes of the node
+		c.rules("f")
+		c.view("n0", "n1")
+		mustGrant(t, n.start(open(77, 11, 100, locks.Write))) // now of the process
+		other := n.start(open(78, 12, 101, locks.Read))
+		mustWait(t, other)
+		if !n.Wanted(k) {
+			t.Error("nobody seems to wait")
+		}
+		n.UnlockHandle(k, 10, "closed")
+		mustWait(t, other)
+		n.UnlockHandle(k, 11, "closed")
+		mustGrant(t, other)
+		// Between processes of one node it is known who waits.
+		if n.Wanted(k) {
+			t.Error("somebody seems to wait")
+		}
+		third := n.start(open(79, 13, 102, locks.Read))
+		mustWait(t, third)
+		if !n.Wanted(k) {
+			t.Error("nobody seems to wait for a process of the same node")
+		}
+		n.UnlockHandle(k, 12, "closed")
+		mustGrant(t, third)
+	})
+}
+
+// A file that is held by a path from before its directory was renamed: the
+// rule of that path is not the one of its new name. Until all agree, it keeps
+// the algorithm of those who hold it.
+func TestChangeOfRulesWithAnOldPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		k := locks.Key{File: "f", Class: locks.Flock}
+		r := req(locks.Flock, 1, locks.Read, locks.Whole)
+		mustGrant(t, c.nodes["n0"].start(at("old/f", r)))
+		c.rules("new")
+		c.view(three...)
+		time.Sleep(10 * time.Second) // nodes forget what they do not use
+		w := c.nodes["n1"].start(at("new/f", req(locks.Flock, 2, locks.Write, locks.Whole)))
+		mustWait(t, w)
+		c.nodes["n0"].Unlock(k, 1, locks.Whole)
+		mustGrant(t, w)
+		c.nodes["n1"].Unlock(k, 2, locks.Whole)
+		c.view(three...) // nobody holds it: from now on its rule is that of the name
+		mustGrant(t, c.nodes["n2"].start(at("new/f", r)))
+		if a := c.nodes["n1"].algorithms(Granted) + " " + c.nodes["n2"].algorithms(Granted); a != "rw ring" {
+			t.Errorf("granted by %s", a)
+		}
+	})
+}
+
+// Two names of one file with different rules, which only a hard link that was
+// made elsewhere can have: the wait ends with an error that says so.
+func TestNamesWithDifferentRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		c.rules("x")
+		c.view("n0", "n1")
+		w := req(locks.Flock, 1, locks.Write, locks.Whole)
+		mustGrant(t, c.nodes["n0"].start(at("x/f", w)))
+		p := c.nodes["n1"].start(at("y/f", w))
+		mustFail(t, p, locks.ErrUnavailable)
+		if !strings.Contains(p.err.Error(), "names of one file must have one rule") {
+			t.Error(p.err)
+		}
+	})
+}
+
+var changeSeeds = flag.Int("engine.change", 100, "number of random runs of TestChangesLikeOneHost")
+
+// TestChangesLikeOneHost makes random tries on three nodes, with changes of
+// the rules between them, and compares every answer with what one host would
+// say: an exclusive file is free if no other owner holds anything of it; and
+// so is one whose algorithm has changed since it was last free.
+func TestChangesLikeOneHost(t *testing.T) {
+	first, last := uint64(1), uint64(*changeSeeds)
+	if *seed != 0 {
+		first, last = *seed, *seed
+	}
+	for s := first; s <= last; s++ {
+		synctest.Test(t, func(t *testing.T) { changesLikeOneHost(t, s) })
+		if t.Failed() {
+			t.Fatalf("to run this again: go test ./locks/engine -run %s -engine.seed %d", t.Name(), s)
+		}
+	}
+}
+
+func changesLikeOneHost(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 11))
+	c := newNet(t, 3)
+	var host linux
+	exclusive, barrier := false, false
+	var trace []string
+	say := func(format string, args ...any) { trace = append(trace, fmt.Sprintf(format, args...)) }
+	k := locks.Key{File: "f", Class: locks.Posix}
+	// anybody reports whether somebody but who holds anything.
+	anybody := func(who string) bool {
+		for _, b := range host.bytes {
+			for o := range b {
+				if o != who {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	has := func(who string, m locks.Mode, r locks.Range) bool {
+		for i := range host.bytes {
+			if x, ok := host.bytes[i][who]; r.Overlaps(host.at(i)) && (!ok || x.mode < m) {
+				return false
+			}
+		}
+		return true
+	}
+	for range 60 {
+		id := three[rnd.IntN(3)]
+		n, owner, m := c.nodes[id], 1+rnd.IntN(2), locks.Mode(1+rnd.IntN(2))
+		start := uint64(rnd.IntN(15))
+		r := part(start, start+1+uint64(rnd.IntN(16-int(start))))
+		who := fmt.Sprintf("%s/%d", id, owner)
+		q := req(locks.Posix, owner, m, r)
+		switch op := rnd.IntN(20); {
+		case op < 9:
+			_, err := n.try(q)
+			conflict := host.conflict(who, m, r)
+			if exclusive || barrier {
+				conflict = anybody(who)
+			}
+			want := !conflict || has(who, m, r)
+			say("%s try o%d %v %v: %v", id, owner, m, r, err)
+			if (err == nil) != want || err != nil && !errors.Is(err, locks.ErrWouldBlock) {
+				t.Errorf("%s\ngot %v, want granted %v", strings.Join(trace, "\n"), err, want)
+				return
+			}
+			if want {
+				host.set(who, m, r, q.Handle)
+			}
+		case op < 12:
+			got, err := n.Test(nil, q)
+			want := host.conflict(who, m, r)
+			if exclusive || barrier {
+				want = anybody(who)
+			}
+			say("%s test o%d %v %v: %+v", id, owner, m, r, got)
+			if err != nil || (got != nil) != want {
+				t.Errorf("%s\ngot %+v %v, want conflict %v", strings.Join(trace, "\n"), got, err, want)
+				return
+			}
+		case op < 14:
+			n.Unlock(k, q.Owner, r)
+			host.set(who, 0, r, 0)
+			say("%s unlock o%d %v", id, owner, r)
+		case op < 17:
+			n.UnlockOwner(k, q.Owner)
+			host.set(who, 0, locks.Whole, 0)
+			say("%s unlock o%d", id, owner)
+		case op < 18:
+			say("pause")
+			time.Sleep(3 * time.Second)
+		default:
+			if rnd.IntN(3) > 0 {
+				exclusive = !exclusive
+				c.rules(map[bool]string{true: "f", false: "g"}[exclusive])
+				barrier = anybody("")
+			}
+			say("new epoch, exclusive %v", exclusive)
+			c.view(three...)
+		}
+		if !anybody("") {
+			barrier = false
+		}
+		time.Sleep(20 * time.Millisecond) // a barrier ends when all have been told
+		synctest.Wait()
+		c.check()
+		if t.Failed() {
+			t.Log(strings.Join(trace, "\n"))
+			return
+		}
+	}
+	for _, id := range three {
+		c.nodes[id].UnlockOwner(k, 1)
+		c.nodes[id].UnlockOwner(k, 2)
+	}
+	time.Sleep(10 * time.Second)
+	for _, n := range c.nodes {
+		n.Engine.mu.Lock()
+		for _, en := range n.entries {
+			t.Errorf("%s keeps %s %v, dirty %v, barrier %v, idle %v\n%s", n.id, en.alg.Name, en.machine, en.dirty, en.barrier, en.idle != nil, strings.Join(trace, "\n"))
+		}
+		n.Engine.mu.Unlock()
+	}
+}
