@@ -15,7 +15,7 @@ import (
 //
 //	ErrWouldBlock   EAGAIN     as O_NONBLOCK, LOCK_NB and F_SETLK document
 //	ErrInterrupted  EINTR      only if the kernel withdrew the request
-//	ErrTimeout      ETIMEDOUT
+//	ErrTimeout      ETIMEDOUT  not EAGAIN: nobody asked for a try
 //	ErrDeadlock     EDEADLK    as fcntl(2); for every class of lock here
 //	ErrUnavailable  ENOLCK     as fcntl(2) and flock(2); for open(2), too
 //	ErrLost         EIO

@@ -127,6 +127,7 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 		return nil, false
 	}
 	r.Key.File, r.Path = f.tree.identify(h.n)
+	r.Patience = f.ruleFor(h.n, r.Path).patience()
 	return r, true
 }
 

@@ -52,6 +52,18 @@ type Rule struct {
 	// Yield is how long an open lock may be idle before it gives way to a
 	// node that waits for it; 0: it never does.
 	Yield time.Duration
+	// Wait bounds every wait for a lock of the file: by open(2), by flock(2)
+	// and fcntl(2), and by I/O that takes an open lock again; then it fails
+	// with ETIMEDOUT. 0: without limit.
+	Wait time.Duration
+}
+
+// patience is Wait as locks.Request has it.
+func (r *Rule) patience() int64 {
+	if r.Wait <= 0 {
+		return 0
+	}
+	return max(1, r.Wait.Milliseconds())
 }
 
 // DefaultRule is the rule of files for which nothing else was configured.

@@ -40,8 +40,11 @@ type Request struct {
 	Mode   Mode
 	Range  Range
 	// Try: answer ErrWouldBlock instead of waiting.
-	Try     bool
-	Program Program
+	Try bool
+	// Patience is how long it may wait, in milliseconds; then it ends with
+	// ErrTimeout. 0: without limit.
+	Patience int64
+	Program  Program
 }
 
 // Grant is what a program was given.

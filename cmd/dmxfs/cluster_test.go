@@ -381,7 +381,9 @@ func (p *proc) run(m *testMount) { p.runIn(m.dir) }
 
 func (p *proc) runIn(dir string) {
 	p.cmd.Dir = dir
-	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
+	if p.cmd.Stderr = &p.out; p.cmd.Stdout == nil {
+		p.cmd.Stdout = &p.out
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		p.t.Fatal(err)

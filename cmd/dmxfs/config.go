@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
@@ -36,9 +35,6 @@ type Config struct {
 	// FileID says what makes two hosts' paths the same file: auto, inode or
 	// path.
 	FileID string
-	// ListingAge is how old a listing of a directory of the storage may be
-	// that was opened anew; negative: by the type of the storage.
-	ListingAge time.Duration
 	// MountOptions are those of the -o options that FUSE and mount(8) know.
 	MountOptions []string
 
@@ -51,6 +47,8 @@ type Config struct {
 
 	LogLevel  string
 	LogFormat string
+
+	Times
 
 	// Replace: a dead mount is at the mount point. Set by the watcher.
 	Replace bool
@@ -66,14 +64,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
-	c.ListingAge = -1
-	f.Func("listing-age", "how `old` a listing of the shared directory may be, such as 20s: nodes wait so long before they join or go on without another one (default by the type of the storage)", func(v string) (err error) {
-		c.ListingAge, err = time.ParseDuration(v)
-		if err == nil && c.ListingAge < 0 {
-			err = errors.New("must not be negative")
-		}
-		return err
-	})
+	c.Times.flags(f)
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
 	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
@@ -101,6 +92,9 @@ type fileConfig struct {
 	LogFormat *string   `toml:"log-format"`
 
 	ListingAge *string `toml:"listing-age"`
+	Yield      *string `toml:"yield"`
+	Wait       *string `toml:"wait"`
+	LogWaits   *string `toml:"log-waits"`
 }
 
 // readFile sets what the TOML file at path says and no flag has set.
@@ -153,7 +147,8 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		return set(name, fmt.Sprint(*v))
 	}
 	return errors.Join(flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge), one("yield", fc.Yield),
+		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // tomlProblem says in one line what is wrong with a TOML file, and where.

@@ -225,6 +225,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	serveCtx, serveStop := context.WithCancel(ctx)
 	defer serveStop()
 	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
+	g.Go(func() error { d.logLongWaits(serveCtx, d.cfg.LogWaits); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
 	ready()
@@ -448,7 +449,7 @@ func (d *daemon) mount() error {
 	}
 	server, err := fusefs.New(fusefs.Options{
 		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: ids,
-		Rule:         func(string) fusefs.Rule { return fusefs.DefaultRule },
+		Rule:         func(string) fusefs.Rule { return fusefs.Rule{Open: true, Yield: d.cfg.Yield, Wait: d.cfg.Wait} },
 		LateWrite:    d.lateWrite,
 		WriteThrough: true,
 		Log:          d.log,

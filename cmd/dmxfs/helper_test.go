@@ -39,6 +39,8 @@ func helperMain(name string, args []string) {
 		err = serveLoopback(args)
 	case "time":
 		err = timeOp(args)
+	case "keep-open":
+		err = keepOpen(args)
 	case "readers":
 		err = readers(args)
 	case "replace":

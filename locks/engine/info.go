@@ -133,6 +133,23 @@ func (e *Engine) Locks() []LockInfo {
 	return out
 }
 
+// LongWaits lists the requests that have waited for longer than d.
+func (e *Engine) LongWaits(d time.Duration) []LockInfo {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []LockInfo
+	now := time.Now()
+	for t := range e.waiters {
+		if now.Sub(t.req.asked) > d {
+			out = append(out, LockInfo{
+				Key: t.entry.key, Path: t.req.Path, Mode: t.Mode, Range: t.Range, State: Waits,
+				Request: t.req.id, Owner: t.req.Owner, Program: t.req.Program, Since: t.req.asked, Algorithm: t.entry.alg.Name,
+			})
+		}
+	}
+	return out
+}
+
 // Count is how many locks are held and how many requests wait.
 func (e *Engine) Count() (held, waiting int) {
 	e.mu.Lock()

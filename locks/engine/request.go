@@ -16,8 +16,14 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	if err := e.o.Recorder.Healthy(); err != nil {
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
+	var limit <-chan time.Time
+	if r.Patience > 0 {
+		timer := time.NewTimer(time.Duration(r.Patience) * time.Millisecond)
+		defer timer.Stop()
+		limit = timer.C
+	}
 	e.mu.Lock()
-	if err := e.member(cancel, r.Try); err != nil {
+	if err := e.member(cancel, limit, r.Try); err != nil {
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
@@ -46,12 +52,18 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	if _, waits := e.waiters[t]; waits {
 		e.park(t)
 		e.mu.Unlock()
+		timeout := false
 		select {
 		case <-t.done:
 		case <-cancel:
+		case <-limit:
+			timeout = true
 		}
 		e.mu.Lock()
-		if _, waits := e.waiters[t]; waits {
+		if _, waits := e.waiters[t]; waits && timeout {
+			why := e.waitsFor(t)
+			e.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
+		} else if waits {
 			e.places.put(r, en.machine.Stamp(t.ID), time.Now())
 			e.withdraw(t, locks.ErrInterrupted, "interrupted")
 		}
@@ -79,7 +91,7 @@ func (e *Engine) newTicket(en *entry, req *request) *ticket {
 
 // member waits until this node can grant anything at all. A try does not wait.
 // REQUIRES: e.mu held; it is held again when member returns.
-func (e *Engine) member(cancel <-chan struct{}, try bool) error {
+func (e *Engine) member(cancel <-chan struct{}, limit <-chan time.Time, try bool) error {
 	for {
 		switch {
 		case e.closed:
@@ -96,6 +108,9 @@ func (e *Engine) member(cancel <-chan struct{}, try bool) error {
 		case <-cancel:
 			e.mu.Lock()
 			return locks.ErrInterrupted
+		case <-limit:
+			e.mu.Lock()
+			return fmt.Errorf("%w: this node is not a member of the cluster at the moment", locks.ErrTimeout)
 		}
 		e.mu.Lock()
 	}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Times are the settings that are durations.
+type Times struct {
+	// ListingAge is how old a listing of a directory of the storage may be
+	// that was opened anew; negative: by the type of the storage.
+	ListingAge time.Duration
+	// Yield is how long an open lock may be idle before it gives way; 0: it
+	// never does.
+	Yield time.Duration
+	// Wait bounds the wait for a lock; 0: nothing does.
+	Wait time.Duration
+	// LogWaits is how long a wait is that is worth a line in the log; 0: none is.
+	LogWaits time.Duration
+}
+
+func (t *Times) flags(f *pflag.FlagSet) {
+	*t = Times{ListingAge: -1, Yield: 10 * time.Second, LogWaits: 10 * time.Second}
+	f.Var(&limit{&t.Yield, "never"}, "yield", "how long a file that is kept open may be idle before it lets another host have it, such as 30s, or never; the next read or write takes it again (a look is taken once a second)")
+	f.Var(&limit{&t.Wait, "none"}, "wait", "how long an open, a lock call, or a read or write that takes the file again, may wait for another host, or none for no limit; then it fails with ETIMEDOUT")
+	f.Var(&limit{&t.LogWaits, "never"}, "log-waits", "log a wait for a lock that takes longer than this, and who holds it; or never")
+	f.Var(&limit{&t.ListingAge, ""}, "listing-age", "how old a listing of the shared directory may be, such as 20s: nodes wait so long before they join, or go on without another one (default by the type of the storage)")
+}
+
+// limit is a duration with a word for none, which is 0 then. Without a word
+// 0 is a value like others, and a negative one the default.
+type limit struct {
+	d    *time.Duration
+	none string
+}
+
+func (l *limit) Set(s string) error {
+	if l.none != "" && s == l.none {
+		*l.d = 0
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	switch {
+	case err != nil && l.none != "":
+		return fmt.Errorf("%q is no time such as 10s or 5m, nor %q", s, l.none)
+	case err != nil:
+		return fmt.Errorf("%q is no time such as 10s or 5m", s)
+	case d < 0:
+		return errors.New("must not be negative")
+	case d == 0 && l.none != "":
+		return fmt.Errorf("must be more than 0, or %q", l.none)
+	}
+	*l.d = d
+	return nil
+}
+
+func (l *limit) String() string {
+	switch {
+	case l.d == nil || *l.d < 0:
+		return ""
+	case *l.d == 0 && l.none != "":
+		return l.none
+	}
+	return l.d.String()
+}
+
+func (l *limit) Type() string { return "duration" }

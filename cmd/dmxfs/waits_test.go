@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// keepOpen keeps a file open for reading and writing and does what standard
+// input says, a line for each answer: keep-open FILE.
+//
+//	add N      adds one to the number in the file, N times
+//	poke TEXT  writes through a mapping
+//	peek N     reads N bytes through the mapping
+func keepOpen(args []string) error {
+	fd := -1
+	err := retry(func() (err error) {
+		fd, err = unix.Open(args[0], unix.O_RDWR|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	m, err := unix.Mmap(fd, 0, mapSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		what, arg, _ := strings.Cut(in.Text(), " ")
+		answer := "ok"
+		n, _ := strconv.Atoi(arg)
+		switch what {
+		case "add":
+			for range n {
+				if err := increment(fd); err != nil {
+					answer = err.Error()
+					break
+				}
+			}
+		case "poke":
+			copy(m, arg)
+		case "peek":
+			answer = string(m[:n])
+		}
+		fmt.Println(answer)
+	}
+	return nil
+}
+
+// keeper is a program on a mount that keeps a file open.
+type keeper struct {
+	t   testing.TB
+	p   *proc
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+func (m *testMount) keep(file string) *keeper {
+	t := m.c.t
+	t.Helper()
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proc{t: t, cmd: exec.Command("/proc/self/exe", file), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), helperEnv+"=keep-open")
+	p.cmd.Stdin, p.cmd.Stdout = inR, outW
+	p.run(m)
+	inR.Close()
+	outW.Close()
+	t.Cleanup(func() { inW.Close(); outR.Close() })
+	return &keeper{t, p, inW, bufio.NewReader(outR)}
+}
+
+func (k *keeper) tell(format string, args ...any) {
+	k.t.Helper()
+	if _, err := fmt.Fprintf(k.in, format+"\n", args...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *keeper) answer() string {
+	k.t.Helper()
+	s, err := k.out.ReadString('\n')
+	if err != nil {
+		k.t.Fatalf("the program has ended: %v", err)
+	}
+	return strings.TrimSpace(s)
+}
+
+func (k *keeper) want(want, format string, args ...any) {
+	k.t.Helper()
+	k.tell(format, args...)
+	if got := k.answer(); got != want {
+		k.t.Errorf(format+": %s, want %s", append(args, got, want)...)
+	}
+}
+
+// Two hosts keep one file open and use it in turns. What one of them does at a
+// stretch is not overlapped by the other, which sees all of it.
+func TestHostsTakeTurnsWithAFileThatTheyKeepOpen(t *testing.T) {
+	c := newCluster(t, 2, "--yield", "300ms")
+	a, b := c.mounts[0], c.mounts[1]
+	write(t, a.path("data"), "100")
+	ka, kb := a.keep("data"), b.keep("data")
+	total := 100
+	for range 3 {
+		for _, k := range []*keeper{ka, kb} {
+			k.want("ok", "add 20")
+			total += 20
+		}
+	}
+	for range 2 { // both at once
+		ka.tell("add 30")
+		kb.tell("add 30")
+		for _, k := range []*keeper{ka, kb} {
+			if got := k.answer(); got != "ok" {
+				t.Error(got)
+			}
+		}
+		total += 60
+	}
+	for _, k := range []*keeper{ka, kb} {
+		k.want(fmt.Sprint(total), "peek 3")
+	}
+	// What is written through a mapping goes with the lock, too, and comes
+	// with it.
+	ka.want("ok", "poke AAA")
+	kb.want("AAA", "peek 3")
+	kb.want("ok", "poke BBB")
+	ka.want("BBB", "peek 3")
+	if out, code := b.sh("cat data"); code != 0 || out != "BBB" {
+		t.Errorf("cat: %d %q", code, out)
+	}
+}
+
+// With never, an idle file stays with its host; and the time limit ends the
+// waits of others.
+func TestTheTimeLimitOfWaits(t *testing.T) {
+	c := newCluster(t, 2, "--yield", "never", "--wait", "1500ms")
+	a, b := c.mounts[0], c.mounts[1]
+	write(t, a.path("open"), "100")
+	kept := a.keep("open")
+	kept.want("ok", "add 1")
+	for _, kind := range []string{"flock", "fcntl", "ofd"} {
+		a.helper("hold", kind, kind)
+		a.held(kind, 1)
+		if out, code := b.helper("take", kind, kind).wait(); code != 1 || !strings.Contains(out, "connection timed out") {
+			t.Errorf("%s: %d %s", kind, code, out)
+		}
+	}
+	if _, err := os.ReadFile(b.path("open")); !isErrno(err, unix.ETIMEDOUT) {
+		t.Errorf("open: %v", err)
+	}
+	if err := os.Truncate(b.path("open"), 1); !isErrno(err, unix.ETIMEDOUT) {
+		t.Errorf("truncate: %v", err)
+	}
+	for _, flags := range []int{unix.O_RDONLY, unix.O_RDWR, unix.O_WRONLY | unix.O_CREAT} {
+		fd, err := unix.Open(b.path("open"), flags|unix.O_NONBLOCK, 0o644)
+		if err != unix.EAGAIN {
+			t.Errorf("open with O_NONBLOCK and %#x: %v", flags, err)
+			unix.Close(fd)
+		}
+	}
+	rows := b.journal("--event", "withdrawn")
+	if len(rows) == 0 || !strings.Contains(rows[0].Reason, "waited as long as it may") {
+		t.Errorf("the journal says: %+v", rows)
+	}
+	// The holder goes on as before.
+	kept.want("ok", "add 1")
+	kept.want("102", "peek 3")
+}
+
+func isErrno(err error, want unix.Errno) bool {
+	if p, ok := err.(*os.PathError); ok {
+		err = p.Err
+	}
+	return err == want
+}
+
+// I/O that cannot have the file back in time fails, and the next one asks again.
+func TestTheTimeLimitOfIO(t *testing.T) {
+	c := newCluster(t, 2, "--yield", "300ms")
+	a := c.mounts[0]
+	b := c.add("--yield", "300ms", "--wait", "1s")
+	b.mount()
+	c.awaitMembers(3)
+	write(t, a.path("data"), "100")
+	kb := b.keep("data")
+	kb.want("ok", "add 1")
+	busy := a.keep("data")
+	busy.tell("add 1000000000") // never idle
+	await(t, "the other host has the file", func() bool { return a.holdsOpen("data") })
+	kb.tell("add 1")
+	if got := kb.answer(); !strings.Contains(got, "connection timed out") {
+		t.Errorf("read: %s", got)
+	}
+	busy.p.signal(unix.SIGKILL)
+	busy.p.ends("the busy program")
+	kb.want("ok", "add 1")
+}
+
+// holdsOpen reports whether a program of this mount's host holds an open lock.
+func (m *testMount) holdsOpen(file string) bool {
+	self := m.peers().Self
+	for _, l := range m.locks() {
+		if l.Path == file && l.Class == "open" && l.State == "held" && l.Node == self {
+			return true
+		}
+	}
+	return false
+}
+
+func TestLongWaitsAreLogged(t *testing.T) {
+	c := newCluster(t, 2, "--log-waits", "200ms")
+	a, b := c.mounts[0], c.mounts[1]
+	hold := a.helper("hold", "flock", "f")
+	a.held("f", 1)
+	wait := b.helper("take", "flock", "f")
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"a program waits long for a lock", "path=f", "class=flock", fmt.Sprintf("pid=%d", wait.cmd.Process.Pid),
+		fmt.Sprintf("holders=\"process %d (", hold.cmd.Process.Pid), "on host " + host,
+	}
+	found := func() (n int, line string) {
+		log, _ := os.ReadFile(filepath.Join(b.state, "dmxfs.log"))
+		for l := range strings.Lines(string(log)) {
+			if strings.Contains(l, want[0]) {
+				n, line = n+1, l
+			}
+		}
+		return n, line
+	}
+	await(t, "the wait is logged, and again after twice the time", func() bool { n, _ := found(); return n >= 2 })
+	_, line := found()
+	for _, w := range want {
+		if !strings.Contains(line, w) {
+			t.Errorf("no %q in %s", w, line)
+		}
+	}
+	hold.signal(unix.SIGKILL)
+	if out, code := wait.wait(); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+	if log, _ := os.ReadFile(filepath.Join(a.state, "dmxfs.log")); strings.Contains(string(log), want[0]) {
+		t.Errorf("the host of the holder logs a wait, too")
+	}
+}
