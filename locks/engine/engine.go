@@ -58,6 +58,7 @@ type Engine struct {
 	o Options
 
 	tenure atomic.Uint64
+	left   atomic.Bool // see Leave; set under mu
 
 	mu      sync.Mutex
 	phase   phase
@@ -245,21 +246,23 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // Leave ends granting for good: the node is about to leave the view, or the
-// process to end. Calls that wait end with ErrUnavailable. What is still held
-// is free as soon as the others go on without this node.
+// process to end. Calls that wait end with ErrUnavailable, and unlocking does
+// nothing any more. The machines go on to answer for what is held: it is free
+// when the others go on without this node, and no sooner, since what programs
+// have begun may still be on its way.
 func (e *Engine) Leave() {
 	e.close()
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.left.Swap(true) {
+		return
+	}
 	for _, en := range e.sorted() {
 		for _, t := range en.sortedTickets() {
 			t.req.pieces--
 			e.record(Released, en, t.req, event{rng: t.Range, token: t.token, final: t.req.pieces == 0, reason: leaving})
 		}
-		en.outbox = nil
 	}
-	clear(e.entries)
-	e.idle.Init()
 }
 
 // Ping returns when a turn could be made now: the engine is not stuck.
@@ -278,7 +281,9 @@ func (e *Engine) close() {
 	}
 	e.closed = true
 	for _, t := range e.waitingTickets() {
-		e.withdraw(t, errClosed, leaving)
+		if _, waits := e.waiters[t]; waits { // else one before it made way for it
+			e.withdraw(t, errClosed, leaving)
+		}
 	}
 	for _, q := range e.queries {
 		q.fail(errClosed)

@@ -307,6 +307,31 @@ func TestEveryRangeIsWrittenOut(t *testing.T) {
 	})
 }
 
+// A new epoch takes all permissions that no lock uses: what was written under
+// them goes out before, also if another range of the file is held for writing.
+func TestEveryRangeIsWrittenOutBeforeAnEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		first, second := locks.Range{Start: 0, End: 10}, locks.Range{Start: 10, End: 20}
+		mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, first)))
+		mustGrant(t, a.start(req(locks.Posix, 2, locks.Write, second)))
+		k := locks.Key{File: "f", Class: locks.Posix}
+		a.Unlock(k, 1, first)
+		c.view("n0", "n1")
+		if flushes, _ := a.counts(); flushes != 1 {
+			t.Errorf("%d write-outs before the new epoch", flushes)
+		}
+		mustGrant(t, b.start(req(locks.Posix, 1, locks.Write, first)))
+		// What was written under the other one since goes out with it.
+		a.Unlock(k, 2, second)
+		mustGrant(t, b.start(req(locks.Posix, 2, locks.Write, second)))
+		if flushes, _ := a.counts(); flushes != 2 {
+			t.Errorf("%d write-outs in all", flushes)
+		}
+	})
+}
+
 func TestRefreshThatFailsGivesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)
@@ -595,5 +620,77 @@ func TestQueueCannotMakeADeadlock(t *testing.T) {
 		}
 		mustGrant(t, w1)
 		mustGrant(t, w2)
+	})
+}
+
+// The end of one wait can let another one in, also at the end of all: a reader
+// behind a writer.
+func TestLeaveWithWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a := c.nodes["n0"]
+		mustGrant(t, a.start(req(locks.Posix, 1, locks.Read, locks.Whole)))
+		writer := a.start(req(locks.Posix, 2, locks.Write, locks.Whole))
+		synctest.Wait()
+		reader := a.start(req(locks.Posix, 3, locks.Read, locks.Whole))
+		if writer.is() || reader.is() {
+			t.Fatal("they do not wait")
+		}
+		a.Leave()
+		if !writer.is() || !errors.Is(writer.err, locks.ErrUnavailable) || !reader.is() {
+			t.Errorf("after Leave: %v, %v", writer.err, reader.err)
+		}
+	})
+}
+
+// What a node holds when it leaves is free when it has left, not when it begins
+// to: its programs may have writes on their way. And tokens go on to rise.
+func TestHeldUntilItHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		w := req(locks.Posix, 1, locks.Write, locks.Whole)
+		last := mustGrant(t, a.start(w))
+		a.Leave()
+		a.Unlock(w.Key, 1, locks.Whole)
+		a.UnlockHandle(w.Key, w.Handle, "closed")
+		p := b.start(w)
+		time.Sleep(5 * time.Second)
+		c.view("n0", "n1", "n2") // of something else
+		time.Sleep(5 * time.Second)
+		if p.is() {
+			t.Fatalf("granted with token %v while n0 is a member: %v", p.grant.Token, p.err)
+		}
+		c.view("n1", "n2")
+		if g := mustGrant(t, p); g.Token <= last.Token {
+			t.Errorf("token %v after %v", g.Token, last.Token)
+		}
+		if s := a.steps(); s != "requested granted released." {
+			t.Errorf("the journal has %q", s)
+		}
+		if lost := a.Engine.Expelled("late"); len(lost) > 0 || a.steps() != "requested granted released." {
+			t.Errorf("what was given up is lost, too: %v, %q", lost, a.steps())
+		}
+	})
+}
+
+// The same when the file is closed through which they wait.
+func TestCloseWithWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a := c.nodes["n0"]
+		mustGrant(t, a.start(req(locks.Posix, 1, locks.Read, locks.Whole)))
+		w, r := req(locks.Posix, 2, locks.Write, locks.Whole), req(locks.Posix, 3, locks.Read, locks.Whole)
+		r.Handle = w.Handle
+		writer := a.start(w)
+		synctest.Wait()
+		reader := a.start(r)
+		if writer.is() || reader.is() {
+			t.Fatal("they do not wait")
+		}
+		a.UnlockHandle(w.Key, w.Handle, "closed")
+		if !writer.is() || !reader.is() {
+			t.Error("a wait goes on")
+		}
 	})
 }

@@ -47,23 +47,17 @@ func (e *Engine) Freeze() {
 func (e *Engine) State() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for {
-		var todo []locks.Key
-		for _, en := range e.sorted() {
-			// What is held for writing can still be written, and is handed
-			// over later.
-			if en.dirty && !en.holdsWrite() {
-				en.dirty = false
-				todo = append(todo, en.key)
-			}
+	var todo []locks.Key
+	for _, en := range e.sorted() {
+		if en.dirty {
+			// Of a file that is held for writing, ranges that are not held go
+			// to others with this epoch. What is written from now on is
+			// handed over later.
+			en.dirty = en.holdsWrite()
+			todo = append(todo, en.key)
 		}
-		if len(todo) == 0 && e.flushing == 0 {
-			break
-		}
-		if len(todo) == 0 {
-			e.flushed.Wait()
-			continue
-		}
+	}
+	if len(todo) > 0 {
 		e.flushing++
 		e.mu.Unlock()
 		for _, k := range todo {
@@ -72,6 +66,9 @@ func (e *Engine) State() []byte {
 		e.mu.Lock()
 		e.flushing--
 		e.flushed.Broadcast()
+	}
+	for e.flushing > 0 {
+		e.flushed.Wait()
 	}
 	e.stated = true
 	return e.encodeState()
@@ -186,6 +183,9 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	for _, en := range e.sorted() {
 		en.outbox = nil
 		for _, t := range en.sortedTickets() {
+			if e.left.Load() {
+				continue // it is in the journal as released
+			}
 			lost = append(lost, LostLock{en.key, en.path, t.Mode, t.Range, t.held, t.req.Program})
 			t.req.pieces--
 			e.record(Lost, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})

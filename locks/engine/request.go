@@ -254,7 +254,7 @@ func (e *Engine) deliver(en *entry, t *ticket) (locks.Grant, error) {
 		e.mu.Lock()
 		if err != nil {
 			// What would be read may be old: better no lock than a wrong one.
-			if e.entries[en.key] == en {
+			if e.entries[en.key] == en && !e.left.Load() {
 				e.releaseRequest(en, t, "released: what is cached of the file could not be renewed: "+err.Error())
 			}
 			e.mu.Unlock()
@@ -305,7 +305,7 @@ func (e *Engine) UnlockOwner(k locks.Key, o locks.OwnerID) {
 func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if en := e.entries[k]; en != nil {
+	if en := e.entries[k]; en != nil && !e.left.Load() {
 		if o := en.owners[id]; o != nil {
 			e.release(en, o, r, 0, reason)
 		}
@@ -319,12 +319,12 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	en := e.entries[k]
-	if en == nil {
+	if en == nil || e.left.Load() {
 		return
 	}
 	if en.waiting > 0 {
 		for _, t := range e.waitingTickets() {
-			if t.entry == en && t.Handle == h {
+			if _, waits := e.waiters[t]; waits && t.entry == en && t.Handle == h {
 				e.withdraw(t, locks.ErrInterrupted, "closed while waiting")
 			}
 		}
