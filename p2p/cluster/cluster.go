@@ -87,7 +87,6 @@ type Node struct {
 	o      Options
 	engine Engine
 	inputs chan item
-	calls  chan func() // to be run by Run
 
 	liveUntil atomic.Int64 // CLOCK_BOOTTIME in ms
 
@@ -119,9 +118,11 @@ type Node struct {
 }
 
 // item is an input, with the state that came with it if it is a SyncArrived.
+// Without an input it is something else to do in the goroutine of Run.
 type item struct {
 	in    member.Input
 	state []byte
+	do    func()
 }
 
 // state is what the engine says of itself at one epoch.
@@ -138,7 +139,6 @@ func New(o Options) *Node {
 	return &Node{
 		o:        o,
 		inputs:   make(chan item, 1024),
-		calls:    make(chan func()),
 		engineDo: newQueue(),
 		clerk:    newQueue(),
 		done:     make(chan struct{}),
@@ -186,24 +186,42 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	defer ticker.Stop()
 	n.step(item{in: member.Start{Saved: n.o.Saved}})
 	for n.end == nil {
+		// A tick that is due goes first, however many messages wait.
+		select {
+		case <-ticker.C:
+			if err := n.tick(); err != nil {
+				return err
+			}
+			continue
+		default:
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-ticker.C:
-			n.step(item{in: member.Tick{}})
-			if n.dog.watch(n.engineDo, n.o.Params.Tick, n.engine.Ping) {
-				return ErrStuck
-			}
-			if n.wantAt += n.o.Params.Tick; n.wantAt >= wantEvery.Milliseconds() {
-				n.want()
+			if err := n.tick(); err != nil {
+				return err
 			}
 		case it := <-n.inputs:
-			n.step(it)
-		case f := <-n.calls:
-			f()
+			if it.do != nil {
+				it.do()
+			} else {
+				n.step(it)
+			}
 		}
 	}
 	return &Ended{*n.end}
+}
+
+func (n *Node) tick() error {
+	n.step(item{in: member.Tick{}})
+	if n.dog.watch(n.engineDo, n.o.Params.Tick, n.engine.Ping) {
+		return ErrStuck
+	}
+	if n.wantAt += n.o.Params.Tick; n.wantAt >= wantEvery.Milliseconds() {
+		n.want()
+	}
+	return nil
 }
 
 // step gives the machine one input and does what follows. Nothing in it
@@ -308,15 +326,19 @@ func (n *Node) give(it item) {
 	}
 }
 
-// freeze stops the engine, and begins the epoch of f.View if there is one:
-// then the engine collects states from now on. The machine goes on when the
-// engine has obeyed.
+// freeze stops the engine, and begins the epoch of f.View: the engine collects
+// states from now on. The machine goes on when the engine has obeyed.
 func (n *Node) freeze(f *member.Freeze) {
 	seq, v := f.Seq, f.View
 	if v == nil {
+		// Before it leaves: what was written here goes out before the others
+		// may go on without this node.
 		n.engineDo.put(func() {
 			n.engine.Freeze()
-			n.give(item{in: member.Frozen{Seq: seq}})
+			go func() {
+				n.engine.State()
+				n.give(item{in: member.Frozen{Seq: seq}})
+			}()
 		})
 		return
 	}
@@ -333,7 +355,7 @@ func (n *Node) freeze(f *member.Freeze) {
 		n.give(item{in: member.Frozen{Seq: seq}})
 		go func() {
 			b := n.engine.State()
-			n.call(func() { n.ownReady(v.Epoch, b) })
+			n.give(item{do: func() { n.ownReady(v.Epoch, b) }})
 		}()
 	})
 }
@@ -344,13 +366,5 @@ func (n *Node) save(s *member.Saved) {
 	if err := n.o.Save(*s); err != nil {
 		n.o.Log.Warn("the state directory cannot be written: tried again in some seconds", "err", err)
 		n.unsaved = s
-	}
-}
-
-// call runs f in the goroutine of Run, if it still runs.
-func (n *Node) call(f func()) {
-	select {
-	case n.calls <- f:
-	case <-n.ctx.Done():
 	}
 }

@@ -32,7 +32,7 @@ func (n *Node) State(ctx context.Context, from locks.NodeID, e locks.Epoch, stat
 		return
 	}
 	select {
-	case n.inputs <- item{member.SyncArrived{From: node, Epoch: e}, state}:
+	case n.inputs <- item{in: member.SyncArrived{From: node, Epoch: e}, state: state}:
 	case <-ctx.Done():
 	case <-n.done:
 	}
@@ -76,9 +76,10 @@ func (n *Node) SetAddrs(ctx context.Context, addrs []string) error {
 // patience.
 func (n *Node) wish(ctx context.Context, patience time.Duration, make_ func(member.Wish) member.Input) error {
 	ch := make(chan error, 1)
+	deadline := n.o.Now() + patience.Milliseconds()
 	n.mu.Lock()
 	n.nextID++
-	w := member.Wish{ID: n.nextID, Deadline: n.o.Now() + patience.Milliseconds()}
+	w := member.Wish{ID: n.nextID, Deadline: deadline}
 	n.wishes[w.ID] = ch
 	n.mu.Unlock()
 	if err := n.input(ctx, make_(w)); err != nil {

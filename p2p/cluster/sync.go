@@ -52,6 +52,6 @@ func (n *Node) sendState(to member.Node) {
 		if err := n.o.Transport.SendSync(ctx, to.ID(), e, b); err != nil {
 			n.o.Log.Debug("state not sent, will be tried again", "to", to.String(), "epoch", e, "err", err)
 		}
-		n.call(func() { delete(sending, to) })
+		n.give(item{do: func() { delete(sending, to) }})
 	})
 }
