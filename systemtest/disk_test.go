@@ -214,12 +214,36 @@ func (d *data) versions(k locks.Key) []int {
 
 // write is one that was admitted and is on its way, or in its host's memory.
 type write struct {
+	p       *proc
+	node    member.Node
+	tenure  locks.Tenure
 	key     locks.Key
 	cells   []int
 	version []int // of each cell, that it makes
 	token   locks.Token
 	began   time.Duration
 	landed  bool
+}
+
+// newest is the version of a cell that whoever has the lock must see: what is on
+// the storage, or was written since by one who has not lost its lock. It is not
+// sure while something is under way from one who has.
+func (d *data) newest(k locks.Key, c int) (version int, sure bool) {
+	f := d.file(k)
+	version, sure = f[c].version, !f[c].late
+	for _, h := range d.w.hosts {
+		for _, x := range h.dirty.writes {
+			i := slices.Index(x.cells, c)
+			switch {
+			case x.key != k || i < 0:
+			case x.p.alive() && x.p.engine.Tenure() == x.tenure && !d.w.check.dropped[x.node]:
+				version = max(version, x.version[i])
+			default:
+				sure = false
+			}
+		}
+	}
+	return version, sure
 }
 
 // land is the moment when a write reaches the storage.

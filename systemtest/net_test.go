@@ -133,6 +133,10 @@ type session struct {
 	epoch  locks.Epoch
 	frames [][]byte
 	last   time.Duration // when the last one arrives
+	// Frames that have arrived while the session is blocked, and whether
+	// somebody looks when it is not any more.
+	arrived int
+	blocked bool
 }
 
 func (t *transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.NodeID) error {
@@ -245,35 +249,51 @@ func (t *transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
 	w.put(l.name[lockMessage], at-w.now(), func() { w.advance(s) })
 }
 
-// advance delivers the next frame of a session, or waits until that is
+// advance delivers the next frame of a session, or has it wait until that is
 // possible, or until the epoch ends.
 func (w *world) advance(s *session) {
+	w.mu.Lock()
+	s.arrived++
+	blocked := s.blocked
+	w.mu.Unlock()
+	if !blocked {
+		w.deliverFrames(s)
+	}
+}
+
+func (w *world) deliverFrames(s *session) {
 	o := w.target(s.peer)
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	s.blocked = false
 	l := w.link(s.from.name, s.peer)
-	over := s.from.epoch != s.epoch || s.from.members == nil || !s.from.isAlive || o != nil && o.epoch > s.epoch
-	wait := o == nil || l.cut > 0 || o.epoch < s.epoch || o.isStopped()
-	if over && w.opt.bug == "frames of old epochs are taken" && o != nil && o.epoch > s.epoch && len(s.frames) > 0 && l.cut == 0 && slices.Contains(o.members, s.fromID) {
-		over, wait = false, false
-	}
-	if over || len(s.frames) == 0 {
+	for s.arrived > 0 && len(s.frames) > 0 {
+		over := s.from.epoch != s.epoch || s.from.members == nil || !s.from.isAlive || o != nil && o.epoch > s.epoch
+		wait := o == nil || l.cut > 0 || o.epoch < s.epoch || o.isStopped
+		if over && w.opt.bug == "frames of old epochs are taken" && o != nil && o.epoch > s.epoch && l.cut == 0 && slices.Contains(o.members, s.fromID) {
+			over, wait = false, false
+		}
+		if over {
+			s.frames = nil
+			return
+		}
+		if wait {
+			s.blocked = true
+			w.put(l.name[lockMessage], 20*ms, func() { w.deliverFrames(s) })
+			return
+		}
+		frame := s.frames[0]
+		s.frames = s.frames[1:]
+		s.arrived--
+		if !slices.Contains(o.members, s.fromID) || o.self != s.toID {
+			continue
+		}
+		e := s.epoch
+		if w.opt.bug == "frames of old epochs are taken" {
+			e = o.epoch
+		}
 		w.mu.Unlock()
-		return
-	}
-	if wait {
-		w.put(l.name[lockMessage], 20*ms, func() { w.advance(s) })
-		w.mu.Unlock()
-		return
-	}
-	var frame []byte
-	frame, s.frames = s.frames[0], s.frames[1:]
-	ok := slices.Contains(o.members, s.fromID) && o.self == s.toID
-	e := s.epoch
-	if w.opt.bug == "frames of old epochs are taken" {
-		e = o.epoch
-	}
-	w.mu.Unlock()
-	if ok {
 		o.engine.Receive(s.fromID, e, frame)
+		w.mu.Lock()
 	}
 }

@@ -35,6 +35,7 @@ func (w *world) newHost() *host {
 	if d := w.opt.drift; d > 0 {
 		h.ppm = w.rng.Int64N(2*d+1) - d
 	}
+	w.hosts = append(w.hosts, h)
 	return h
 }
 
@@ -45,6 +46,7 @@ func (w *world) reboot(h *host) *host {
 	defer w.mu.Unlock()
 	n := &host{ppm: h.ppm, boot: fmt.Sprintf("boot%d", w.boots), lock: member.LockFile{Dev: 1, Ino: uint64(w.boots)}, saved: h.saved, dirty: newDirtyPages(w)}
 	n.offset.Store(h.offset.Load())
+	w.hosts = append(w.hosts, n)
 	return n
 }
 
@@ -69,8 +71,9 @@ type proc struct {
 
 	// Guarded by world.mu.
 	isAlive      bool
+	isStopped    bool
 	stoppedUntil time.Duration
-	gate         chan struct{} // closed when it goes on
+	gate         chan struct{} // the driver waits for it to be closed; nil while it runs
 	dead         chan struct{} // closed when it is killed
 	epoch        locks.Epoch   // of the transport
 	self         locks.NodeID
@@ -109,10 +112,7 @@ func (w *world) startOn(name string, h *host) *proc {
 	if err != nil {
 		panic(err)
 	}
-	log := slog.New(slog.DiscardHandler)
-	if w.opt.tracing {
-		log = slog.New(slog.NewTextHandler(traceWriter{w, name}, nil))
-	}
+	log := slog.New((*logHandler)(p))
 	p.node = cluster.New(cluster.Options{
 		Self: name, Cluster: strings.Repeat("c", 32), Machine: m, Params: w.opt.params, Saved: saved,
 		Transport: (*transport)(p), Storage: (*storage)(p),
@@ -164,14 +164,25 @@ func (w *world) startOn(name string, h *host) *proc {
 	return p
 }
 
-type traceWriter struct {
-	w    *world
-	name string
-}
+// logHandler is the log of a node. An error in it is one of the program: here
+// nothing goes wrong that it would not be made for.
+type logHandler proc
 
-func (t traceWriter) Write(b []byte) (int, error) {
-	t.w.logf("%s log: %s", t.name, b)
-	return len(b), nil
+func (h *logHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *logHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *logHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.String()
+		return true
+	})
+	h.w.logf("%s log: %v %s", h.name, r.Level, text)
+	if r.Level >= slog.LevelError && (*proc)(h).alive() {
+		h.w.check.failf("%s logs an error: %s", h.name, text)
+	}
+	return nil
 }
 
 func (p *proc) alive() bool {
@@ -215,13 +226,10 @@ func (p *proc) granting() bool {
 	return p.alive() && !p.stopped() && p.status().Granting && p.live(0)
 }
 
-// isStopped is stopped. REQUIRES: w.mu held.
-func (p *proc) isStopped() bool { return p.gate != nil }
-
 func (p *proc) stopped() bool {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
-	return p.isStopped()
+	return p.isStopped
 }
 
 // deliver has the process do something now, or when it goes on.
@@ -243,6 +251,7 @@ func (p *proc) stop(d time.Duration) {
 		w.mu.Unlock()
 		return
 	}
+	p.isStopped = true
 	if p.gate == nil {
 		p.gate = make(chan struct{})
 	}
@@ -255,18 +264,33 @@ func (p *proc) stop(d time.Duration) {
 func (p *proc) goOn() {
 	w := p.w
 	w.mu.Lock()
-	if !p.isAlive || p.gate == nil || p.stoppedUntil > w.now() {
+	if !p.isAlive || !p.isStopped || p.stoppedUntil > w.now() {
 		w.mu.Unlock()
 		return
 	}
-	close(p.gate)
-	p.gate = nil
+	p.isStopped = false
 	w.mu.Unlock()
 	w.logf("%s goes on", p.name)
+	open := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !p.isStopped && p.gate != nil {
+			close(p.gate)
+			p.gate = nil
+		}
+	}
+	// Which of its threads runs first nobody knows.
+	driverFirst := w.chance(0.5)
+	if driverFirst {
+		open()
+	}
 	inbox := p.inbox
 	p.inbox = nil
 	for _, do := range inbox {
 		w.after(0, func() { p.deliver(do) })
+	}
+	if !driverFirst {
+		w.after(w.between(0, 20*ms), open)
 	}
 }
 
@@ -466,8 +490,13 @@ func (b *boundEngine) Expelled(why string) {
 	b.w.check.expelled(p, held, lost)
 }
 
-func (b *boundEngine) Resume() { b.engine.Resume() }
-func (b *boundEngine) Ping()   { b.engine.Ping() }
+func (b *boundEngine) Resume() {
+	if b.w.opt.bug != "what waits is not resumed" {
+		b.engine.Resume()
+	}
+}
+
+func (b *boundEngine) Ping() { b.engine.Ping() }
 
 // recorder is the journal.
 type recorder proc

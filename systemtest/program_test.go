@@ -232,15 +232,9 @@ func (g *program) read(then func(versions []int)) {
 			w.data.reads++
 			// What takes longer may see what comes after its lock.
 			if w.now()-began <= time.Duration(w.opt.params.Guard+w.opt.params.Delta)*ms {
-				f := w.data.file(k)
 				for _, c := range g.touched() {
-					now := f[c].version
-					for _, x := range p.host.dirty.writes {
-						if x.key == k && slices.Contains(x.cells, c) {
-							now = max(now, x.version[slices.Index(x.cells, c)])
-						}
-					}
-					if versions[c] != now && !f[c].late {
+					now, sure := w.data.newest(k, c)
+					if versions[c] != now && sure {
 						w.check.failf("pid %d reads version %d of cell %d of %v under token %v, where %d was written", g.pid, versions[c], c, k, g.grant.Token, now)
 					}
 				}
@@ -296,7 +290,7 @@ func (g *program) write(versions []int, then func()) {
 	p, w := g.proc, g.proc.w
 	g.doing = "write"
 	g.admit(func() {
-		x := &write{key: g.req.Key, cells: g.touched(), token: g.grant.Token, began: w.now()}
+		x := &write{p: p, node: p.status().Self, tenure: g.grant.Tenure, key: g.req.Key, cells: g.touched(), token: g.grant.Token, began: w.now()}
 		for _, c := range x.cells {
 			x.version = append(x.version, versions[c]+1)
 		}

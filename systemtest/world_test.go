@@ -39,6 +39,7 @@ type world struct {
 	began time.Time
 
 	procs  []*proc
+	hosts  []*host
 	byName map[string][]*proc
 	store  *registertest.Store
 	data   *data
@@ -180,6 +181,10 @@ func (w *world) runUntil(d time.Duration, done func() bool) bool {
 	end := w.now() + d
 	for {
 		w.quiet()
+		select { // what a node wanted until now is seen below
+		case <-w.wake:
+		default:
+		}
 		w.check.moment()
 		if w.check.failed() {
 			return false
