@@ -164,13 +164,12 @@ func (e *Engine) convert(en *entry, alg *locks.Algorithm) {
 	en.machine = alg.New(locks.Config{Key: en.key, View: e.view, Token: floor, Seed: e.id()})
 	en.machine.State() // as the contract of State wants it
 	for _, t := range en.sortedTickets() {
-		if t.held {
-			continue
+		if !t.held && t.asks {
+			t.stamp = locks.Stamp{}
+			e.acquire(t)
 		}
-		e.step(en, func(turn *locks.Turn) {
-			en.machine.Acquire(locks.Ticket{ID: t.ID, Owner: t.req.Owner, Mode: t.Mode, Range: t.Range, Try: t.req.Try}, turn)
-		})
 	}
+	e.openGate(en)
 }
 
 // forget drops an entry without tickets.
@@ -287,8 +286,12 @@ func (e *Engine) alongside(en *entry, req *request) (*ticket, error) {
 }
 
 // blockers is Machine.Blockers, and what is held from before a change.
-func (e *Engine) blockers(en *entry, id locks.TicketID) (local []locks.TicketID, remote []locks.NodeID) {
-	local, remote = en.machine.Blockers(id)
+func (e *Engine) blockers(t *ticket) (local []locks.TicketID, remote []locks.NodeID) {
+	if !t.asks {
+		return nil, nil
+	}
+	en := t.entry
+	local, remote = en.machine.Blockers(t.ID)
 	for _, n := range slices.Sorted(maps.Keys(en.barrier)) {
 		switch {
 		case n == e.view.Self:

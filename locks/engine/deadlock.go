@@ -63,7 +63,7 @@ type seenProbe struct {
 
 // chase begins a chase for t.
 func (e *Engine) chase(t *ticket) {
-	if e.phase != active || t.req.Try {
+	if e.phase != active || t.req.Try || !t.asks {
 		return
 	}
 	e.lastRound++
@@ -80,7 +80,7 @@ func (e *Engine) expand(t *ticket, p probe, hold locks.TicketID) {
 		node: e.view.Index(e.view.Self), wait: t.ID, hold: hold, since: t.req.asked.UnixNano(),
 		key: t.entry.key, mode: t.req.Mode, rng: t.req.Range,
 	})
-	_, remote := e.blockers(t.entry, t.ID)
+	_, remote := e.blockers(t)
 	e.follow(p, t)
 	for _, n := range remote {
 		e.o.Transport.Send(e.view.Epoch, n, probeFrame(p))

@@ -220,6 +220,7 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) {
 	for _, d := range t.Done {
 		e.decided(en, d)
 	}
+	e.openGate(en)
 	e.turns = append(e.turns, t)
 }
 

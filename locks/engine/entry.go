@@ -34,10 +34,19 @@ type entry struct {
 	// flushing: a goroutine works on the outbox.
 	flushing bool
 
-	waiting int // tickets
 	// barrier are the members that hold something from before the algorithm
 	// of the key changed, see change.go; nobody is granted anything meanwhile.
-	barrier  map[locks.NodeID]bool
+	barrier map[locks.NodeID]bool
+
+	// gate holds the opens that do not join yet; joined counts those that have
+	// joined while another node waits. passed is how often tickets went before
+	// their turn lately, at last at passedAt. See gate.go.
+	gate     []*ticket
+	joined   int
+	passed   int
+	passedAt time.Time
+
+	waiting  int           // tickets
 	messages int           // sent and received, ever
 	idle     *list.Element // its place in Engine.idle while it has no ticket
 	since    time.Time     // of the last use
@@ -59,6 +68,11 @@ type ticket struct {
 	token locks.Token
 	// tenure of the grant.
 	tenure locks.Tenure
+	// since is when it was asked for first, if it was interrupted meanwhile,
+	// and stamp the place that it had then. asks: the machine knows it.
+	since time.Time
+	stamp locks.Stamp
+	asks  bool
 	// done is closed when the waiting is over; err is why, if without a
 	// grant. It is nil when nobody waits.
 	done chan struct{}

@@ -43,7 +43,10 @@ func describe(p locks.Program) string {
 // waitsFor says in words why t waits.
 func (e *Engine) waitsFor(t *ticket) string {
 	var why []string
-	local, remote := e.blockers(t.entry, t.ID)
+	if !t.asks {
+		return "waits to join the open lock of this node, which another node waits for"
+	}
+	local, remote := e.blockers(t)
 	for _, id := range local {
 		if b := t.entry.tickets[id]; b != nil {
 			why = append(why, describe(b.req.Program)+" here")
@@ -114,7 +117,7 @@ func (e *Engine) Locks() []LockInfo {
 			i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
 			if !t.held {
 				i.State, i.Since = Waits, t.req.asked
-				local, remote := e.blockers(en, t.ID)
+				local, remote := e.blockers(t)
 				for _, id := range local {
 					if b := en.tickets[id]; b != nil {
 						i.Local = append(i.Local, b.req.Program)

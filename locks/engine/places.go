@@ -20,52 +20,63 @@ func placeOf(r *locks.Request) place {
 	return place{r.Key, r.Owner, r.Program.PID, r.Mode, r.Range}
 }
 
-// places remembers the stamps of requests that were interrupted. It holds up
-// nobody: others are granted meanwhile what they can be. But one that comes
-// again stands before all that came after it.
+// places remembers where requests that were interrupted stood, and since when.
+// It holds up nobody: others are granted meanwhile what they can be. But one
+// that comes again stands before all that came after it. Threads of a process
+// may wait for the same; which of them comes again first does not matter.
 type places struct {
-	m map[place]kept
+	m map[place][]kept
 }
 
 type kept struct {
-	stamp locks.Stamp
+	stamp locks.Stamp // zero: it had none yet, see gate
+	since time.Time
 	until time.Time
 }
 
-func (p *places) put(r *locks.Request, s locks.Stamp, now time.Time) {
-	if r.Try || s.IsZero() {
+func (p *places) put(r *locks.Request, s locks.Stamp, since, now time.Time) {
+	if r.Try {
 		return
 	}
 	if p.m == nil {
-		p.m = map[place]kept{}
+		p.m = map[place][]kept{}
 	}
-	p.m[placeOf(r)] = kept{s, now.Add(placeFor)}
+	p.m[placeOf(r)] = append(p.m[placeOf(r)], kept{s, since, now.Add(placeFor)})
 }
 
-func (p *places) take(r *locks.Request, now time.Time) locks.Stamp {
+// take is the place of r; without one it is a new request, of now.
+func (p *places) take(r *locks.Request, now time.Time) (s locks.Stamp, since time.Time) {
 	if len(p.m) == 0 || r.Try {
-		return locks.Stamp{}
+		return locks.Stamp{}, now
 	}
-	k, ok := p.m[placeOf(r)]
-	if !ok {
-		return locks.Stamp{}
+	for ks := p.m[placeOf(r)]; len(ks) > 0; {
+		k := ks[0]
+		if ks = ks[1:]; len(ks) == 0 {
+			delete(p.m, placeOf(r))
+		} else {
+			p.m[placeOf(r)] = ks
+		}
+		if !now.After(k.until) {
+			return k.stamp, k.since
+		}
 	}
-	delete(p.m, placeOf(r))
-	if now.After(k.until) {
-		return locks.Stamp{}
-	}
-	return k.stamp
+	return locks.Stamp{}, now
 }
 
 // expire forgets what is too old, and returns when to look again; 0 if there
 // is nothing left.
 func (p *places) expire(now time.Time) time.Duration {
 	next := time.Duration(0)
-	for k, v := range p.m {
-		left := v.until.Sub(now)
-		if left <= 0 {
+	for k, ks := range p.m {
+		for len(ks) > 0 && !now.Before(ks[0].until) { // the oldest is the first
+			ks = ks[1:]
+		}
+		if len(ks) == 0 {
 			delete(p.m, k)
-		} else if next == 0 || left < next {
+			continue
+		}
+		p.m[k] = ks
+		if left := ks[0].until.Sub(now); next == 0 || left < next {
 			next = left
 		}
 	}

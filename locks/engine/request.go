@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"dmxfs/locks"
@@ -45,10 +46,12 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		return locks.Grant{}, err
 	}
 	t := e.newTicket(en, req)
-	stamp := e.places.take(r, req.asked)
-	e.step(en, func(turn *locks.Turn) {
-		en.machine.Acquire(locks.Ticket{ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: stamp}, turn)
-	})
+	t.stamp, t.since = e.places.take(r, req.asked)
+	if e.gated(t) {
+		en.gate = append(en.gate, t)
+	} else {
+		e.acquire(t)
+	}
 	if _, waits := e.waiters[t]; waits {
 		e.park(t)
 		e.mu.Unlock()
@@ -64,7 +67,7 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 			why := e.waitsFor(t)
 			e.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
 		} else if waits {
-			e.places.put(r, en.machine.Stamp(t.ID), time.Now())
+			e.places.put(r, t.place(), t.since, time.Now())
 			e.withdraw(t, locks.ErrInterrupted, "interrupted")
 		}
 	}
@@ -87,6 +90,17 @@ func (e *Engine) newTicket(en *entry, req *request) *ticket {
 	en.waiting++
 	e.settle(en)
 	return t
+}
+
+// acquire hands t to the machine.
+func (e *Engine) acquire(t *ticket) {
+	t.asks = true
+	r := &t.req.Request
+	e.step(t.entry, func(turn *locks.Turn) {
+		t.entry.machine.Acquire(locks.Ticket{
+			ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: t.stamp,
+		}, turn)
+	})
 }
 
 // member waits until this node can grant anything at all. A try does not wait.
@@ -165,7 +179,10 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 // park prepares t for waiting.
 func (e *Engine) park(t *ticket) {
 	t.done = make(chan struct{})
-	t.due, t.probe = t.req.asked.Add(tellAfter), t.req.asked.Add(firstProbe)
+	t.due, t.probe = t.since.Add(tellAfter), t.since.Add(firstProbe)
+	if t.asks && t.entry.nested(t) {
+		e.overtake(t)
+	}
 	e.wake()
 }
 
@@ -179,6 +196,7 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 		t.held, t.token, t.tenure, t.req.granted = true, d.Token, e.Tenure(), now
 		if en.writes(t.Mode) {
 			en.dirty = true
+			en.passed = 0
 		}
 		wait.token = d.Token
 		e.record(Granted, en, t.req, wait)
@@ -234,7 +252,11 @@ func (e *Engine) withdraw(t *ticket, err error, reason string) {
 	e.endWait(t)
 	delete(en.tickets, t.ID)
 	t.err = err
-	e.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
+	if t.asks {
+		e.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
+	} else {
+		en.gate = slices.DeleteFunc(en.gate, func(g *ticket) bool { return g == t })
+	}
 	e.record(Withdrawn, en, t.req, event{rng: t.req.Range, wait: time.Since(t.req.asked),
 		messages: en.messages - t.req.messages, reason: reason, final: true})
 	e.settle(en)

@@ -88,11 +88,17 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 		if !t.told {
 			t.told = true
 			e.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: e.waitsFor(t)})
-			t.due = t.req.asked.Add(firstOvertake)
+			t.due = t.since.Add(t.entry.patience(now))
 			if t.req.Try {
 				t.due = t.req.asked.Add(tryPatience)
 			}
 			next = min(next, max(t.due.Sub(now), 0))
+			continue
+		}
+		if !t.asks {
+			t.entry.pass(now)
+			e.openGateFor(t)
+			next = 0
 			continue
 		}
 		t.step = min(max(2*t.step, firstOvertake), maxOvertake)
@@ -116,13 +122,14 @@ func (e *Engine) overtake(t *ticket) {
 	if e.phase != active || !e.o.Live(0) {
 		return // it could not enter now, also in front of all
 	}
-	local, remote := e.blockers(t.entry, t.ID)
+	local, remote := e.blockers(t)
 	if len(local) > 0 {
 		return
 	}
 	q := &query{id: e.id(), key: t.entry.key, mode: t.req.Mode, rng: t.req.Range}
 	q.then = func() {
 		if _, waits := e.waiters[t]; waits && len(q.found) == 0 {
+			t.entry.pass(time.Now())
 			e.step(t.entry, func(turn *locks.Turn) { t.entry.machine.Overtake(t.ID, turn) })
 		}
 	}
