@@ -152,7 +152,10 @@ func (x *chaos) fault(i int, m *testMount, r *rand.Rand, end time.Time) {
 	case "unmount":
 		x.unmount(i, m)
 	case "power": // the daemon and its watcher
-		_ = unix.Kill(m.watcher, unix.SIGSTOP) // it starts no other one
+		if m.watcher <= 1 || unix.Kill(m.watcher, unix.SIGSTOP) != nil {
+			return
+		}
+		await(x.t, "the watcher starts no other one", func() bool { return procState(m.watcher) == "T" })
 		for _, pid := range append(children(m.watcher), m.watcher) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}

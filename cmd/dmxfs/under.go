@@ -11,9 +11,13 @@ import (
 
 // isDead reports whether the mount at path is that of a FUSE daemon that has
 // ended.
+//
+// What stat(2) says may come from the kernel's cache for a moment after the
+// daemon has ended.
 func isDead(path string) bool {
-	var st unix.Stat_t
-	return errors.Is(unix.Stat(path, &st), unix.ENOTCONN)
+	var st unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
+	return errors.Is(err, unix.ENOTCONN)
 }
 
 // openUnder opens the directory that the topmost mount at path covers. It is

@@ -47,8 +47,11 @@ does the same, but returns earlier.`,
 			path += "?lazy=1"
 		}
 		resp, err := cl.do(c.Context(), http.MethodPost, path)
-		if errors.Is(err, errNoDaemon) {
-			return removeMount(point, *lazy) // a dead mount: its daemon was killed
+		if errors.Is(err, errNoDaemon) { // a dead mount: its daemon was killed
+			if err := endWatcher(c.Context(), r.State); err != nil {
+				return err
+			}
+			return removeMount(point, *lazy)
 		}
 		if err != nil {
 			return err
@@ -62,8 +65,42 @@ does the same, but returns earlier.`,
 	return c
 }
 
+// endWatcher ends the process that would start a new daemon and mount again, and
+// the daemon that it may just have started.
+func endWatcher(ctx context.Context, state string) error {
+	pid, err := watcherOf(state)
+	if err != nil {
+		return fmt.Errorf("see whether the daemon is about to be started anew: %w", err)
+	}
+	if pid == 0 {
+		return nil
+	}
+	if err := unix.Kill(pid, unix.SIGTERM); err != nil && err != unix.ESRCH {
+		return fmt.Errorf("end the process %d, which starts the daemon anew: %w", pid, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if now, err := watcherOf(state); err != nil || now != pid {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the process %d, which starts the daemon anew, does not end", pid)
+		case <-tick.C:
+		}
+	}
+}
+
 // removeMount takes away a mount that no daemon serves.
 func removeMount(point string, lazy bool) error {
+	if all, err := mounts(); err == nil {
+		if m, ok := mountedAt(all, point); !ok || m.fsType != fsType {
+			return nil // the daemon that was about to serve it has taken it away
+		}
+	}
 	flags := 0
 	if lazy {
 		flags = unix.MNT_DETACH

@@ -50,6 +50,8 @@ type watcher struct {
 	// ready is called when the mount is usable for the first time.
 	ready func()
 
+	lock *os.File // says that this is the watcher; nil before it was usable
+
 	served   bool // it was usable at least once
 	failures int  // starts in a row after which it was not
 }
@@ -78,6 +80,7 @@ func (w *watcher) run(ctx context.Context) error {
 		}
 		pause := backoff(w.failures)
 		w.log.Error("the mount has lost its daemon: it is started anew", "err", err, "pause", pause)
+		w.tellSystemd(fmt.Sprintf("STATUS=the daemon has died, the mount fails until the next one is there: %v", err))
 		select {
 		case <-ctx.Done():
 			return err
@@ -137,8 +140,10 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		if !w.served {
 			w.served = true
 			w.ready()
+			w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + cfg.Mountpoint)
 		} else {
 			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
+			w.tellSystemd("STATUS=serving " + cfg.Mountpoint)
 		}
 	}
 	err = cmd.Wait()
@@ -149,6 +154,13 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		return usable, nil
 	}
 	return usable, withCode(cmd.ProcessState.ExitCode(), &errGone{cmd.ProcessState.String()})
+}
+
+// tellSystemd does nothing where systemd has not started the process.
+func (w *watcher) tellSystemd(state string) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		w.log.Debug("systemd cannot be told", "state", state, "err", err)
+	}
 }
 
 // watch serves a mount by a process that is started anew when it dies.
@@ -162,10 +174,22 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 	if err := makeState(cfg.State, int(root.Fd())); err != nil {
 		return err
 	}
-	w := &watcher{cfg: cfg, log: log, out: out, root: root, ready: func() {
+	w := &watcher{cfg: cfg, log: log, out: out, root: root}
+	w.ready = func() {
+		// Not before: the state directory is the daemon's to make.
+		lock, err := lockWatcher(cfg.State)
+		if err != nil {
+			log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
+		}
+		w.lock = lock
 		ready()
-		_, _ = sd.SdNotify(false, sd.SdNotifyReady) // not under systemd: no matter
-	}}
+	}
+	defer func() {
+		if w.lock != nil {
+			w.lock.Close()
+		}
+	}()
+	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
 	err = w.run(ctx)
 	if err != nil {
 		log.Error("the mount is not served any more", "mount", cfg.Mountpoint, "err", err)

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What systemd sees of a mount in the foreground: it is told when the mount is
+// usable, and that it ends; SIGTERM ends it in good order.
+func TestNotifiesSystemd(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	m := c.add()
+	sock, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(c.dir, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	next := func() string {
+		t.Helper()
+		if err := sock.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 4096)
+		n, err := sock.Read(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	cmd := c.cmd("mount", "--foreground", "--state", m.state, "--listen", "/ip4/127.0.0.1/tcp/0", c.src, m.dir)
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+sock.LocalAddr().String())
+	log, err := os.Create(filepath.Join(c.dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m.watcher = cmd.Process.Pid
+	if got := next(); !strings.HasPrefix(got, "READY=1\nSTATUS=serving ") {
+		t.Errorf("the first message: %q", got)
+	}
+	if out, code := m.sh("flock -n f true"); code != 0 {
+		t.Errorf("when it is ready: %d %s", code, out)
+	}
+	old := m.daemon()
+	m.signal(unix.SIGKILL)
+	if got := next(); !strings.HasPrefix(got, "STATUS=the daemon has died") {
+		t.Errorf("after the daemon was killed: %q", got)
+	}
+	m.awaitNew(old)
+	if got := next(); !strings.HasPrefix(got, "STATUS=serving ") {
+		t.Errorf("when the daemon was started anew: %q", got)
+	}
+	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(); got != "STOPPING=1" {
+		t.Errorf("after SIGTERM: %q", got)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the end: %v\n%s", err, read(t, log.Name()))
+	}
+	if m.mounted() {
+		t.Error("the mount is there still")
+	}
+}
+
+// The unit is one that systemd understands.
+func TestSystemdUnit(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("needs the program systemd-analyze")
+	}
+	b, err := os.ReadFile("../../contrib/systemd/dmxfs@.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(t.TempDir(), "dmxfs@test.service")
+	write(t, unit, strings.ReplaceAll(string(b), "/usr/local/bin/dmxfs", self))
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "dmxfs@test.service:") {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
