@@ -21,9 +21,9 @@ const (
 
 // Limits of what goes over the channels, in bytes.
 const (
-	// MaxMember is the limit of a message of the member channel: a view of
-	// 128 members with their addresses and the policy fits.
-	MaxMember = 256 << 10
+	// MaxMember is the limit of a message of the member channel. The largest
+	// is a view, with a MiB at most, and what it is wrapped in.
+	MaxMember = 1<<20 + 1<<10
 	// MaxFrame is the limit of a frame of the lock channel.
 	MaxFrame = 1 << 20
 	// MaxSync is the limit of the state of one node for one epoch.

@@ -153,7 +153,7 @@ func FuzzSecret(f *testing.F) {
 			return
 		}
 		n := len(bytes.TrimSpace(b))
-		if n < minSecret || n > maxSecret || s.IsZero() || len(s.Fingerprint()) != 16 {
+		if n < minSecret || n > maxSecret || s.IsZero() {
 			t.Errorf("%d bytes were accepted: %s", n, s)
 		}
 		if s2, err := ParseSecret(append([]byte("\n "), append(bytes.Clone(b), " \n"...)...)); err != nil || s2 != s {

@@ -115,7 +115,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a == b || a.Fingerprint() == b.Fingerprint() {
+	if a == b {
 		t.Error("two new secrets are the same")
 	}
 	// Never written: another derivation would split every cluster at its update.
@@ -123,14 +123,11 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fixed.Fingerprint(), "3f92342b662954d0"; got != want {
-		t.Errorf("fingerprint %s, want %s", got, want)
-	}
 	if got, want := fmt.Sprintf("%x", fixed.key()[:4]), "20508333"; got != want {
 		t.Errorf("key %s…, want %s…", got, want)
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
-		if got := fmt.Sprintf(format, fixed); got != "secret "+fixed.Fingerprint() {
+		if got := fmt.Sprintf(format, fixed); got != "secret (not shown)" {
 			t.Errorf("printed by %s: %s", format, got)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
 	"os"
 
@@ -22,8 +21,8 @@ const (
 // Secret is what makes hosts one cluster: whoever knows it may connect.
 // The zero Secret is not usable.
 type Secret struct {
-	psk         [32]byte
-	fingerprint string
+	psk    [32]byte
+	parsed bool
 }
 
 // NewSecret makes the content of a secret file: one line of base64 that holds
@@ -37,9 +36,9 @@ func NewSecret() []byte {
 // ParseSecret reads the content of a secret file. White space around the
 // secret does not count, so that an editor's newline at the end is harmless.
 //
-// A secret must be hard to guess, since its fingerprint is public and lets
-// anybody test a guess: it has at least 32 bytes, and it should come from a
-// random source.
+// A secret must be hard to guess, since what is on the wire, and the fingerprint
+// on the shared directory, let anybody test a guess: it has at least 32 bytes,
+// and it should come from a random source.
 func ParseSecret(content []byte) (Secret, error) {
 	b := bytes.TrimSpace(content)
 	switch {
@@ -54,11 +53,7 @@ func ParseSecret(content []byte) (Secret, error) {
 	if err != nil {
 		return Secret{}, err
 	}
-	fp, err := derive(b, "fingerprint", 8)
-	if err != nil {
-		return Secret{}, err
-	}
-	s := Secret{fingerprint: hex.EncodeToString(fp)}
+	s := Secret{parsed: true}
 	copy(s.psk[:], psk)
 	return s, nil
 }
@@ -86,16 +81,12 @@ func derive(secret []byte, use string, n int) ([]byte, error) {
 	return b, nil
 }
 
-// Fingerprint names the secret without telling anything of it: 16 hexadecimal
-// digits. Two nodes with the same fingerprint have the same secret.
-func (s Secret) Fingerprint() string { return s.fingerprint }
-
 // IsZero reports whether s was never parsed.
-func (s Secret) IsZero() bool { return s.fingerprint == "" }
+func (s Secret) IsZero() bool { return !s.parsed }
 
-// String is the fingerprint, so that a secret that gets into a log by mistake
-// stays one.
-func (s Secret) String() string { return "secret " + s.fingerprint }
+// String tells nothing of the secret, so that one that gets into a log by
+// mistake stays one. Package register has a fingerprint of it.
+func (s Secret) String() string { return "secret (not shown)" }
 
 // GoString hides the key from %#v.
 func (s Secret) GoString() string { return s.String() }
