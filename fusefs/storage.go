@@ -16,6 +16,8 @@ type Storage struct {
 	// Type is its name as in /proc/mounts; "0x" and the magic number of
 	// statfs(2) where that is not known.
 	Type string
+	// Known: what follows is known of this type. If not it is the worst.
+	Known bool
 	// StableInodes: all hosts see the same inode numbers.
 	StableInodes bool
 	// ClientCache: a client on this host keeps data or attributes without
@@ -28,6 +30,9 @@ type Storage struct {
 	// Remote: a server decides who may do what, and may give an inode number
 	// to another file while this host still has a descriptor of the old one.
 	Remote bool
+	// Soft: the client gives up on a server that is slow, and with it what
+	// programs have written.
+	Soft bool
 	// ListingAge is how old a listing of a directory may be that was opened
 	// anew; see package p2p/member, "cache_ms".
 	ListingAge time.Duration
@@ -116,12 +121,16 @@ func storageOf(m mountInfo, magic int64) Storage {
 	if !ok {
 		s = unknownStorage
 	}
+	s.Known = ok
 	s.Userspace = s.ClientCache && (name == "" || strings.HasPrefix(name, "fuse"))
 	if s.Type = name; name == "" {
 		s.Type = fmt.Sprintf("%#x", magic)
 	}
-	if strings.HasPrefix(name, "nfs") && m.options["nocto"] {
-		s.ListingAge = time.Minute
+	if strings.HasPrefix(name, "nfs") {
+		s.Soft = m.has("soft") || m.has("softerr")
+		if m.has("nocto") {
+			s.ListingAge = m.seconds(time.Minute, "acdirmax", "actimeo")
+		}
 	}
 	return s
 }
@@ -130,7 +139,22 @@ func storageOf(m mountInfo, magic int64) Storage {
 type mountInfo struct {
 	dev     uint64
 	kind    string
-	options map[string]bool // of the file system
+	options map[string]string // of the file system; those without a value have an empty one
+}
+
+func (m *mountInfo) has(option string) bool {
+	_, ok := m.options[option]
+	return ok
+}
+
+// seconds is the value of the first of these options that is given, or other.
+func (m *mountInfo) seconds(other time.Duration, options ...string) time.Duration {
+	for _, o := range options {
+		if n, err := strconv.ParseUint(m.options[o], 10, 16); err == nil {
+			return time.Duration(n) * time.Second
+		}
+	}
+	return other
 }
 
 func parseMountInfo(line string) (m mountInfo, ok bool) {
@@ -146,10 +170,11 @@ func parseMountInfo(line string) (m mountInfo, ok bool) {
 		return m, false
 	}
 	m.dev, m.kind = unix.Mkdev(uint32(major), uint32(minor)), t[0]
-	m.options = make(map[string]bool)
+	m.options = make(map[string]string)
 	if len(t) > 2 {
 		for o := range strings.SplitSeq(t[2], ",") {
-			m.options[o] = true
+			name, value, _ := strings.Cut(o, "=")
+			m.options[name] = value
 		}
 	}
 	return m, true

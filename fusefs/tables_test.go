@@ -151,6 +151,10 @@ func TestStorageTable(t *testing.T) {
 			Storage{Type: "ext4", StableInodes: true}},
 		{"36 35 0:50 / /n rw shared:1 - nfs4 srv:/x rw,vers=4.2,nocto", unix.NFS_SUPER_MAGIC,
 			Storage{Type: "nfs4", StableInodes: true, ClientCache: true, Remote: true, ListingAge: time.Minute}},
+		{"36 35 0:50 / /n rw shared:1 - nfs4 srv:/x rw,vers=4.2,soft,nocto,acdirmax=7,timeo=600", unix.NFS_SUPER_MAGIC,
+			Storage{Type: "nfs4", StableInodes: true, ClientCache: true, Remote: true, Soft: true, ListingAge: 7 * time.Second}},
+		{"36 35 0:50 / /n rw - nfs srv:/x rw,softerr,actimeo=0", unix.NFS_SUPER_MAGIC,
+			Storage{Type: "nfs", StableInodes: true, ClientCache: true, Remote: true, Soft: true}},
 		{"36 35 0:50 / /n rw - nfs srv:/x rw,vers=3", unix.NFS_SUPER_MAGIC,
 			Storage{Type: "nfs", StableInodes: true, ClientCache: true, Remote: true}},
 		{"36 35 0:50 / /n rw - fuse.sshfs u@h: rw", unix.FUSE_SUPER_MAGIC,
@@ -164,6 +168,7 @@ func TestStorageTable(t *testing.T) {
 		{"36 35 0:50 / /n rw - newfs a rw", 0x1234,
 			Storage{Type: "newfs", ClientCache: true, Remote: true, ListingAge: time.Minute}},
 	} {
+		c.want.Known = c.want.Type != "newfs" && c.want.Type != "fuse.s3fs"
 		if got := storageOf(line(c.mount), c.magic); got != c.want {
 			t.Errorf("%s: %+v", c.mount, got)
 		}

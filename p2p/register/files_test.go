@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
 
@@ -48,59 +47,6 @@ func TestFingerprint(t *testing.T) {
 	}
 	if a != Fingerprint([]byte("one secret of two")) {
 		t.Error("a fingerprint changes")
-	}
-}
-
-func TestStorageOf(t *testing.T) {
-	for _, c := range []struct {
-		fstype, options string
-		cache           int64
-		warnings        int
-	}{
-		{"ext4", "rw,relatime", 0, 0},
-		{"nfs4", "rw,vers=4.2,hard", 0, 0},
-		{"nfs", "rw,soft", 0, 1},
-		{"nfs4", "rw,nocto", 60_000, 1},
-		{"nfs4", "rw,nocto,acdirmax=5", 5_000, 1},
-		{"nfs4", "rw,nocto,actimeo=600,soft", 600_000, 2},
-		{"fuse.sshfs", "rw", 20_000, 0},
-		{"fuse.rclone", "rw", 60_000, 1},
-		{"cifs", "rw", 60_000, 1},
-		{"ceph", "rw", 0, 0},
-	} {
-		s := storageOf(c.fstype, strings.Split(c.options, ","))
-		if s.Cache != c.cache || len(s.Warnings) != c.warnings || s.Type != c.fstype {
-			t.Errorf("%s %s: %+v, want S %d and %d warnings", c.fstype, c.options, s, c.cache, c.warnings)
-		}
-	}
-}
-
-func TestFindMount(t *testing.T) {
-	const mountinfo = `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
-37 35 0:52 / /mnt/shared rw,nosuid shared:3 propagate_from:2 - nfs4 server:/export rw,vers=4.2,nocto
-38 35 0:53 / /x rw - tmpfs none
-`
-	fstype, options, ok := findMount(strings.NewReader(mountinfo), 37)
-	want := []string{"rw", "nosuid", "rw", "vers=4.2", "nocto"}
-	if !ok || fstype != "nfs4" || !reflect.DeepEqual(options, want) {
-		t.Errorf("%s %v %v, want nfs4 %v", fstype, options, ok, want)
-	}
-	if fstype, _, ok := findMount(strings.NewReader(mountinfo), 38); !ok || fstype != "tmpfs" {
-		t.Errorf("%s %v, want tmpfs", fstype, ok)
-	}
-	if _, _, ok := findMount(strings.NewReader(mountinfo), 3); ok {
-		t.Error("found a mount that is not there")
-	}
-}
-
-func TestInspect(t *testing.T) {
-	f, err := os.Open("/proc")
-	if err != nil {
-		t.Skip(err)
-	}
-	defer f.Close()
-	if s := Inspect(f); s.Type != "proc" || s.Cache != defaultCache {
-		t.Errorf("%+v, want proc, not known better", s)
 	}
 }
 
