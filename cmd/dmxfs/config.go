@@ -92,6 +92,10 @@ type fileConfig struct {
 	LogFormat *string   `toml:"log-format"`
 
 	ListingAge *string `toml:"listing-age"`
+	Heartbeat  *string `toml:"heartbeat"`
+	Tenure     *string `toml:"tenure"`
+	Margin     *string `toml:"tenure-margin"`
+	Fast       *bool   `toml:"fast"`
 	Yield      *string `toml:"yield"`
 	Wait       *string `toml:"wait"`
 	LogWaits   *string `toml:"log-waits"`
@@ -147,7 +151,8 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		return set(name, fmt.Sprint(*v))
 	}
 	return errors.Join(flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge), one("yield", fc.Yield),
+		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge),
+		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
@@ -233,6 +238,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--log-format %q: must be text or json", c.LogFormat))
 	}
 	if _, err := fusefs.ParseMountOptions(c.MountOptions); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := c.params(); err != nil {
 		errs = append(errs, err)
 	}
 	switch c.FileID {

@@ -45,6 +45,7 @@ type daemon struct {
 	transport *p2p.Transport
 	engine    *engine.Engine
 	storage   fusefs.Storage
+	params    member.Params
 	// node and server are made while the parts above already run; nil before.
 	node     atomic.Pointer[cluster.Node]
 	server   atomic.Pointer[fusefs.Server]
@@ -72,6 +73,12 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	}
 	if cfg.ListingAge >= 0 {
 		d.storage.ListingAge = cfg.ListingAge
+	}
+	for _, w := range storageWarnings(d.storage, cfg.ListingAge >= 0) {
+		log.Warn(w, "source", cfg.Source, "type", d.storage.Type)
+	}
+	if d.params, err = cfg.params(); err != nil {
+		return d, withCode(exitUsage, err)
 	}
 	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
@@ -124,7 +131,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		Algorithms: map[string]*locks.Algorithm{rw.Algorithm.Name: &rw.Algorithm},
 		Rule:       func(string) string { return rw.Algorithm.Name },
 		Live:       d.live,
-		Guard:      time.Duration(member.Default().Guard) * time.Millisecond,
+		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
 		Member: d.onMember,
@@ -133,6 +140,23 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		Ask:    d.onAsk,
 	}, log)
 	return d, nil
+}
+
+// storageWarnings is what an admin should know of the storage; told: the age of
+// its listings was given.
+func storageWarnings(s fusefs.Storage, told bool) []string {
+	var list []string
+	if s.Soft {
+		list = append(list, "the storage is mounted soft: writes are lost when the server is slow; mount it hard")
+	}
+	switch age := s.ListingAge; {
+	case told || age == 0:
+	case !s.Known:
+		list = append(list, fmt.Sprintf("the storage is of a type that is not known: its listings are taken to be up to %v old (--listing-age), so a start without any other node takes %v", age, 3*age))
+	default:
+		list = append(list, fmt.Sprintf("listings of this storage may be up to %v old (--listing-age), so a start without any other node takes %v", age, 3*age))
+	}
+	return list
 }
 
 func multiaddrs(list []string) ([]ma.Multiaddr, error) {
@@ -341,9 +365,8 @@ func (d *daemon) join() error {
 	if err != nil {
 		return err
 	}
-	params := member.Default()
 	m, err := member.New(member.Config{
-		Params: params, Cluster: d.clusterID, Self: self,
+		Params: d.params, Cluster: d.clusterID, Self: self,
 		HasFence: d.cfg.FenceCommand != "",
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
@@ -352,7 +375,7 @@ func (d *daemon) join() error {
 		return err
 	}
 	node := cluster.New(cluster.Options{
-		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: params, Saved: d.loadSaved(),
+		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: d.params, Saved: d.loadSaved(),
 		Transport: (*clusterTransport)(d),
 		Storage:   (*storage)(d),
 		Now:       boottime,

@@ -56,6 +56,7 @@ func TestRefusedMounts(t *testing.T) {
 		{"secret for everybody", []string{state, "--secret=" + path("open-secret"), c.src, path("mnt")}, exitUsage, "chmod 600"},
 		{"no secret", []string{state, "--secret=" + path("nothing"), c.src, path("mnt")}, exitUsage, "no such file"},
 		{"wrong secret", []string{state, "--secret=" + path("secret"), c.src, path("mnt")}, exitRefused, "wrong secret"},
+		{"other times", []string{state, "--fast", c.src, path("mnt")}, exitRefused, "the cluster's times are heartbeat 500 ms, hears 1500 ms, tenure 5000 ms, delta 250 ms, look tenure 5000 ms; this node's are heartbeat 200 ms"},
 		{"no multiaddr", []string{state, "--peer=localhost:1", c.src, path("mnt")}, exitUsage, "is not a multiaddr"},
 		{"no multiaddr to listen on", []string{state, "--listen=localhost", c.src, path("mnt")}, exitUsage, "is not a multiaddr"},
 		{"port in use", []string{state, "--listen=/ip4/127.0.0.1/tcp/" + port, c.src, path("mnt")}, exitFailure, "address already in use"},

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"dmxfs/p2p/member"
 )
 
 // Times are the settings that are durations.
@@ -18,6 +20,10 @@ type Times struct {
 	Yield time.Duration
 	// Wait bounds the wait for a lock; 0: nothing does.
 	Wait time.Duration
+	// Heartbeat, Tenure and TenureMargin are tau, L and delta of the
+	// membership; 0: the default. Fast is a choice of them.
+	Heartbeat, Tenure, TenureMargin time.Duration
+	Fast                            bool
 	// LogWaits is how long a wait is that is worth a line in the log; 0: none is.
 	LogWaits time.Duration
 }
@@ -28,6 +34,36 @@ func (t *Times) flags(f *pflag.FlagSet) {
 	f.Var(&limit{&t.Wait, "none"}, "wait", "how long an open, a lock call, or a read or write that takes the file again, may wait for another host, or none for no limit; then it fails with ETIMEDOUT")
 	f.Var(&limit{&t.LogWaits, "never"}, "log-waits", "log a wait for a lock that takes longer than this, and who holds it; or never")
 	f.Var(&limit{&t.ListingAge, ""}, "listing-age", "how old a listing of the shared directory may be, such as 20s: nodes wait so long before they join, or go on without another one (default by the type of the storage)")
+	f.Var(&limit{&t.Tenure, byDefault}, "tenure", "how long a node may go without a sign of life of another one before it grants no locks, and hardly longer before the others go on without it: the same on all nodes of a cluster (default 5s)")
+	f.Var(&limit{&t.Heartbeat, byDefault}, "heartbeat", "how often nodes give each other a sign of life: the same on all nodes of a cluster; at most a fifth of --tenure (default 500ms)")
+	f.Var(&limit{&t.TenureMargin, byDefault}, "tenure-margin", "how much longer than --tenure the others wait, for clocks that do not run alike: the same on all nodes of a cluster (default a twentieth of --tenure, and at least what a drift of 1 % needs)")
+	f.BoolVar(&t.Fast, "fast", false, "--heartbeat 200ms and --tenure 2s: a host that hangs is replaced after 2 to 3 s, but a stall of 2 s costs one its locks; for quiet local networks of up to 40 nodes")
+}
+
+// byDefault is the word for what the membership chooses itself.
+const byDefault = "default"
+
+// params are the times of the membership. All parts take them from here.
+func (t *Times) params() (member.Params, error) {
+	p := member.With(t.Heartbeat.Milliseconds(), t.Tenure.Milliseconds(), t.TenureMargin.Milliseconds())
+	if t.Fast {
+		if t.Heartbeat != 0 || t.Tenure != 0 || t.TenureMargin != 0 {
+			return p, errors.New("--fast chooses --heartbeat, --tenure and --tenure-margin: give one or the others")
+		}
+		p = member.Fast()
+	}
+	for _, x := range []struct {
+		flag string
+		d    time.Duration
+	}{{"heartbeat", t.Heartbeat}, {"tenure", t.Tenure}, {"tenure-margin", t.TenureMargin}} {
+		if x.d%time.Millisecond != 0 {
+			return p, fmt.Errorf("--%s %v: must be whole milliseconds", x.flag, x.d)
+		}
+	}
+	if err := p.Validate(); err != nil {
+		return p, fmt.Errorf("--heartbeat, --tenure and --tenure-margin do not go together: %w", err)
+	}
+	return p, nil
 }
 
 // limit is a duration with a word for none, which is 0 then. Without a word

@@ -55,7 +55,7 @@ const revokedText = "an admin revoked this peer; `dmxfs peers revoke --undo` on 
 const policyText = "the cluster has another policy: start with the same one or with none, or change it on a member"
 
 func timingText(cluster, mine Timing) string {
-	return fmt.Sprintf("the cluster's times are %v; this node's are %v: start it with the same options", cluster, mine)
+	return fmt.Sprintf("the cluster's times are %v; this node's are %v: start it with the same --heartbeat, --tenure and --tenure-margin, or --fast", cluster, mine)
 }
 
 func cacheText(cluster Timing, mine int64) string {

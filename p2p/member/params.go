@@ -101,10 +101,31 @@ func Default() Params {
 // The price: a stall of 1.6 s suspends all members, one of 2.1 s costs a node
 // its locks, and there are two and a half times as many messages.
 func Fast() Params {
+	p := With(200, 2000, 0)
+	p.Slope = 1000
+	return p
+}
+
+// With are the parameters for another heartbeat, tenure and delta, in
+// milliseconds; 0 is the default, which for delta goes with the tenure. What
+// hangs on them follows. Validate tells whether they go together.
+func With(heartbeat, tenure, delta int64) Params {
 	p := Default()
-	p.Heartbeat, p.Hears, p.Tenure, p.Delta = 200, 600, 2000, 100
-	p.Tick, p.Cap = 50, 100
-	p.Slope, p.WaitMax = 1000, 1000
+	if heartbeat != 0 {
+		p.Heartbeat, p.Hears = heartbeat, 3*heartbeat
+		p.Tick = min(p.Tick, max(heartbeat/4, 1))
+		p.Cap = 2 * p.Tick
+	}
+	if tenure != 0 {
+		p.Tenure = tenure
+		p.WaitMax = min(p.WaitMax, tenure/2)
+		p.Slope = min(p.Slope, p.WaitMax*8/5)
+		p.Guard = min(p.Guard, max(tenure/4, 1))
+	}
+	p.Delta = delta
+	if delta == 0 {
+		p.Delta = max(p.Tenure/20, p.margin(p.Tenure))
+	}
 	return p
 }
 

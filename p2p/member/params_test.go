@@ -65,3 +65,29 @@ func TestDeltaBound(t *testing.T) {
 		t.Error("a delta that is too small is allowed")
 	}
 }
+
+// What is chosen on the command line is safe, or refused.
+func TestParamsWith(t *testing.T) {
+	if p := member.With(0, 0, 0); p != member.Default() {
+		t.Errorf("nothing chosen: %+v", p)
+	}
+	if p := member.With(500, 5000, 250); p != member.Default() {
+		t.Errorf("the defaults chosen: %+v", p)
+	}
+	for _, c := range []struct {
+		heartbeat, tenure, delta int64
+		want                     string // empty: valid
+	}{
+		{0, 30_000, 0, ""}, {0, 600_000, 0, ""}, {0, 2500, 0, ""}, {100, 1000, 0, ""}, {8, 40, 0, ""}, {2000, 10_000, 0, ""}, {0, 0, 1000, ""},
+		{0, 2499, 0, "hears + 2 heartbeats"}, {1, 1000, 0, "two ticks"}, {0, 0, 203, "delta (203 ms) must be at least 204 ms"},
+		{-5, 0, 0, "heartbeat is"}, {0, -5, 0, "tenure is"}, {0, 0, -5, "delta is"}, {1 << 40, 0, 0, "heartbeat is"}, {0, 1 << 62, 0, "tenure is"},
+	} {
+		p := member.With(c.heartbeat, c.tenure, c.delta)
+		switch err := p.Validate(); {
+		case c.want == "" && err != nil:
+			t.Errorf("%+v: %v", c, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%+v: %v, want %q", c, err, c.want)
+		}
+	}
+}

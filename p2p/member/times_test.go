@@ -11,7 +11,7 @@ import (
 // medians are in the log. Virtual time: that of fsync and of the Go scheduler
 // comes on top.
 func TestTimes(t *testing.T) {
-	seeds := 60
+	seeds := 30
 	if testing.Short() {
 		seeds = 10
 	}
