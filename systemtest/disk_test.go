@@ -231,13 +231,16 @@ type write struct {
 func (d *data) newest(k locks.Key, c int) (version int, sure bool) {
 	f := d.file(k)
 	version, sure = f[c].version, !f[c].late
+	token := f[c].token
 	for _, h := range d.w.hosts {
 		for _, x := range h.dirty.writes {
 			i := slices.Index(x.cells, c)
 			switch {
 			case x.key != k || i < 0:
 			case x.p.alive() && x.p.engine.Tenure() == x.tenure && !d.w.check.dropped[x.node]:
-				version = max(version, x.version[i])
+				if x.token >= token { // in the order of the list, if they are the same
+					version, token = x.version[i], x.token
+				}
 			default:
 				sure = false
 			}
@@ -253,6 +256,7 @@ func (d *data) land(w *write) {
 	}
 	w.landed = true
 	d.writes++
+	d.w.logf("%s: a write of %v under token %v reaches the storage: cells %v, versions %v", w.node.Peer, w.key, w.token, w.cells, w.version)
 	f := d.file(w.key)
 	// What takes longer from its admission than this is not promised to be
 	// ahead of the next holder's.

@@ -250,7 +250,7 @@ func (g *program) read(then func(versions []int)) {
 			for _, x := range p.host.dirty.writes { // what this host has not written out yet
 				if x.key == k {
 					for i, c := range x.cells {
-						v[c] = max(v[c], x.version[i])
+						v[c] = x.version[i]
 					}
 				}
 			}
