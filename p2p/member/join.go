@@ -35,6 +35,9 @@ type challenge struct {
 	from   int64 // when that was
 	cache  int64 // the largest S of those concerned
 	first  bool  // this node has not been a member before
+	// answered is what a first start ends with if it still hears no member
+	// when its patience is over.
+	answered *End
 }
 
 // rebase begins again at a new base.
@@ -151,6 +154,9 @@ func (m *Machine) tryJoin() {
 		m.found()
 		return
 	}
+	if m.tryGiveUp() {
+		return
+	}
 	m.sayHello()
 	m.tryChallenge()
 	m.checkPartial()
@@ -258,6 +264,9 @@ func (m *Machine) tryChallenge() {
 		}
 		return
 	}
+	if j.ask.answered != nil {
+		return // somebody is there
+	}
 	// The patience is over, in waking time, and a look near its end saw no answer.
 	patience := m.p.Polite + 2*j.ask.cache
 	if j.ask.posted && j.ask.age >= patience && m.disk.began >= j.ask.from+patience-2*m.p.LookOut {
@@ -305,13 +314,25 @@ func (m *Machine) onAnswers(answers []Answer) {
 		m.beginLeave()
 	case m.st == StateOut && m.prop == nil && m.now-j.wordAt > m.p.Hears:
 		if !m.saved.Was {
-			m.finish(end)
+			j.ask.answered = &end
 			return
 		}
 		m.dropAsk()
 		j.askAt = m.now + 10_000
 		m.noteWaiting("%s", text)
 	}
+}
+
+// tryGiveUp ends a first start that members have answered on the storage, when
+// it has had as much time to reach one over the network as it would have given
+// them: a connection may take longer than a look.
+func (m *Machine) tryGiveUp() bool {
+	a := m.join.ask
+	if a == nil || a.answered == nil || a.age < m.p.Polite {
+		return false
+	}
+	m.finish(*a.answered)
+	return true
 }
 
 // dropAsk takes the ask of this node back.

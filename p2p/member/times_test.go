@@ -117,7 +117,7 @@ func TestTimes(t *testing.T) {
 			z := s.start("z")
 			return s.until(20_000, "it to grant", allGrant(z))
 		}},
-		{"error of an isolated newcomer", false, 2000, 3000, func(s *scene) int64 {
+		{"error of an isolated newcomer", false, 2500, 3000, func(s *scene) int64 {
 			s.cluster(3)
 			z := s.isolated("z", 60_000)
 			return s.until(20_000, "an error", func() bool { return z.end != nil })
