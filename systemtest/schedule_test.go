@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"dmxfs/locks"
+	"dmxfs/locks/maekawa"
+	"dmxfs/locks/rcv"
+	"dmxfs/locks/ring"
 	"dmxfs/locks/rw"
 	"dmxfs/p2p/member"
 )
@@ -22,7 +25,10 @@ var (
 
 // algorithms are all that serve locks.
 var algorithms = map[string]*locks.Algorithm{
-	rw.Algorithm.Name: &rw.Algorithm,
+	maekawa.Algorithm.Name: &maekawa.Algorithm,
+	rcv.Algorithm.Name:     &rcv.Algorithm,
+	ring.Algorithm.Name:    &ring.Algorithm,
+	rw.Algorithm.Name:      &rw.Algorithm,
 }
 
 // names are those of algorithms, in order.

@@ -23,7 +23,7 @@ type options struct {
 	writeBack bool          // hosts keep what was written until they are asked to write it out
 	programs  int           // on each node; 0: 2
 	files     int           // 0: 1
-	think     time.Duration // between two locks of a program, on average; 0: 300 ms
+	think     time.Duration // between two locks of a program, on average; 0: 500 ms
 	fence     bool          // nodes have a fence command
 	bug       string        // a planted bug
 	raw       bool          // clocks are worse than the parameters allow
@@ -70,7 +70,7 @@ func inBubble(o options, f func(w *world)) *world {
 	}
 	o.programs = cmp.Or(o.programs, 2)
 	o.files = cmp.Or(o.files, 1)
-	o.think = cmp.Or(o.think, 300*ms)
+	o.think = cmp.Or(o.think, 500*ms)
 	o.algorithm = cmp.Or(o.algorithm, "rw")
 	w := &world{
 		opt: o, rng: rand.New(rand.NewPCG(o.seed, 1)), began: time.Now(),
