@@ -211,6 +211,9 @@ func (m *server) Receive(from locks.NodeID, msg locks.Message, out *locks.Turn) 
 	if m.refuses && msg.(call).verb == free {
 		return fmt.Errorf("not wanted")
 	}
+	if from == m.view.Self {
+		return fmt.Errorf("from itself")
+	}
 	m.hear(from, msg.(call), out)
 	return nil
 }

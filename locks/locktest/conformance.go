@@ -14,6 +14,7 @@ func Conformance(t *testing.T, alg locks.Algorithm, opt Options) {
 	t.Run("alone", func(t *testing.T) { alone(t, alg, opt) })
 	t.Run("misuse", func(t *testing.T) { misuse(t, alg) })
 	t.Run("garbage", func(t *testing.T) { garbage(t, alg) })
+	t.Run("mangled", func(t *testing.T) { mangled(t, alg, opt) })
 	t.Run("tries at once", func(t *testing.T) { triesAtOnce(t, alg, opt) })
 	for _, c := range standard(alg, opt) {
 		t.Run("explore "+c.String(), func(t *testing.T) { CheckConfig(t, alg, opt, c) })

@@ -38,17 +38,20 @@ func RunFiles(t *testing.T, alg locks.Algorithm, opt Options, dir string) {
 		t.Fatalf("no interaction files in %s: %v", dir, err)
 	}
 	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			var f file
-			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-				f.out.Reset()
-				if err := f.directive(alg, opt, d); err != nil {
-					fmt.Fprintf(&f.out, "error: %v\n", err)
-				}
-				return f.out.String()
-			})
-		})
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { RunFile(t, alg, opt, path) })
 	}
+}
+
+// RunFile runs one interaction file; see [RunFiles].
+func RunFile(t *testing.T, alg locks.Algorithm, opt Options, path string) {
+	var f file
+	datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+		f.out.Reset()
+		if err := f.directive(alg, opt, d); err != nil {
+			fmt.Fprintf(&f.out, "error: %v\n", err)
+		}
+		return f.out.String()
+	})
 }
 
 func (f *file) directive(alg locks.Algorithm, opt Options, d *datadriven.TestData) error {

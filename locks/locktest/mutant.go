@@ -20,6 +20,8 @@ type Mutant struct {
 	File string
 	// Old is in the file exactly once; New takes its place.
 	Old, New string
+	// Also are other places that the same bug is in.
+	Also []Edit
 	// Test finds it; TestSimulate if it is empty. That one must call
 	// [Simulate], and may see only what users of locks see; all that machines
 	// say of themselves only if the bug is Inside: it costs time, messages or
@@ -27,6 +29,9 @@ type Mutant struct {
 	Test   string
 	Inside bool
 }
+
+// An Edit is one place of a [Mutant].
+type Edit struct{ File, Old, New string }
 
 // sample is how many mutants there are for one that is planted without
 // -locktest.long: each takes a build.
@@ -79,27 +84,35 @@ func Mutants(t *testing.T, mutants []Mutant) {
 	}
 }
 
-// plant writes the changed file and an overlay that puts it in place.
+// plant writes the changed files and an overlay that puts them in place.
 func (m Mutant) plant(t *testing.T) string {
 	t.Helper()
-	file, err := filepath.Abs(m.File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(text), m.Old); n != 1 {
-		t.Fatalf("%s has %d times, not once:\n%s", m.File, n, m.Old)
-	}
 	dir := t.TempDir()
-	changed := filepath.Join(dir, filepath.Base(m.File))
-	text = []byte(strings.Replace(string(text), m.Old, m.New, 1))
-	if err := os.WriteFile(changed, text, 0o600); err != nil {
-		t.Fatal(err)
+	replace := map[string]string{}
+	for i, e := range append([]Edit{{m.File, m.Old, m.New}}, m.Also...) {
+		file, err := filepath.Abs(e.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := file
+		if replace[file] != "" {
+			from = replace[file] // changed already
+		}
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(text), e.Old); n != 1 {
+			t.Errorf("%s: %s has %d times, not once:\n%s", m.Name, e.File, n, e.Old)
+		}
+		changed := filepath.Join(dir, fmt.Sprintf("%d_%s", i, filepath.Base(e.File)))
+		text = []byte(strings.Replace(string(text), e.Old, e.New, 1))
+		if err := os.WriteFile(changed, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[file] = changed
 	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,8 +41,9 @@ type Options struct {
 	Overtakes bool
 	// Remembers: a machine may have to be kept when there is nothing to do.
 	Remembers bool
-	// MaxNodes bounds a simulation; 0 is 9.
-	MaxNodes int
+	// MaxNodes bounds a simulation; 0 is 9. Nodes is how many there always are
+	// if it is not 0, and then there are no new epochs.
+	MaxNodes, Nodes int
 }
 
 // Side is one of the two nodes of [Options.Pair].

@@ -65,8 +65,8 @@ func newPlan(rng *rand.Rand, opt Options) plan {
 		p.nodes = 1
 	}
 	p.nodes = min(p.nodes, most)
-	if *flagNodes > 0 {
-		p.nodes = *flagNodes
+	if n := max(*flagNodes, opt.Nodes); n > 0 {
+		p.nodes = n
 	}
 	p.slow = [2]int{rng.IntN(p.nodes), rng.IntN(p.nodes)}
 	scale := rng.IntN(3) // none, some, many
@@ -99,6 +99,9 @@ func newPlan(rng *rand.Rand, opt Options) plan {
 	if p.fair { // without what may pass
 		p.tries, p.cancels, p.overtakes, p.replaces, p.drops = 0, 0, 0, 0, 0
 		p.owners, p.bytes = 1<<30, 1
+	}
+	if opt.Nodes > 0 {
+		p.epochs = 0
 	}
 	p.steps = 3000 + 400*p.nodes*p.nodes*p.tickets
 	return p
