@@ -225,7 +225,7 @@ func (c *core) Check() error {
 
 func (c *core) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "my=%v", c.my)
+	fmt.Fprintf(&b, "high=%v my=%v", locks.Token(c.high), c.my)
 	if c.in {
 		b.WriteString(" in")
 	}

@@ -35,3 +35,5 @@ func TestSimulateEager(t *testing.T) { locktest.Simulate(t, With(Options{Eager: 
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
 
 func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
+
+func FuzzReceive(f *testing.F) { locktest.Fuzz(f, Algorithm, options) }

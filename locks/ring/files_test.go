@@ -1,0 +1,9 @@
+package ring
+
+import (
+	"testing"
+
+	"dmxfs/locks/locktest"
+)
+
+func TestStories(t *testing.T) { locktest.RunFiles(t, Algorithm, options, "testdata") }
