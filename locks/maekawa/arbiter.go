@@ -107,12 +107,12 @@ func (c *core) next() {
 	}
 }
 
-// onRelease is step (7), and takes back requests. What the node asked for
-// earlier is over as well, should its release have come before it.
+// onRelease is step (7), and takes a request back.
 func (c *core) onRelease(msg *release) {
-	over := func(e entry) bool { return e.Node == msg.Node && e.SN <= msg.SN }
-	c.queue = slices.DeleteFunc(c.queue, over)
-	if !c.lock.None() && over(c.lock) {
+	if i, found := c.find(msg.Request); found {
+		c.queue = slices.Delete(c.queue, i, i+1)
+	}
+	if c.lock.Request == msg.Request {
 		c.next()
 	}
 }

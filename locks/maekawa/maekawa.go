@@ -108,6 +108,7 @@ func (c *core) Restore(holder int, sn uint64) {
 	}
 }
 
-// Idle reports whether there is nothing to remember: stamps and numbers of
-// grants are clocks, and so do not come again.
-func (c *core) Idle() bool { return c.my.None() && c.lock.None() }
+// Idle reports whether there is nothing to remember. While a request of this
+// node is open its own vote is given, to it or to another. Stamps and numbers
+// of grants are clocks, and so do not come again.
+func (c *core) Idle() bool { return c.lock.None() }

@@ -113,8 +113,8 @@ func (c *core) tell(m *member) {
 // onLocked counts a vote; with all of them the node enters, step (5).
 func (c *core) onLocked(from int, msg *locked) {
 	if msg.Request != c.my {
-		// Of a request that is over, so the arbiter has not heard of that, or
-		// heard of the request after it: it is told, or it stays locked.
+		// Of a request that is over. If the arbiter heard of that before it
+		// heard of the request, it has to hear of it again.
 		c.send(from, &release{msg.Request})
 		return
 	}
@@ -141,13 +141,14 @@ func (c *core) onFailed(from int, msg *failed) {
 	}
 }
 
-// onInquire: while the lock is here, the release is the answer.
+// onInquire: while the lock is here no member has failed, and the release is
+// the answer.
 func (c *core) onInquire(from int, msg *inquire) {
 	if msg.Request != c.my {
 		return
 	}
 	c.wanted = true
-	if m := c.member(from); !c.in && msg.grant > m.relinquished {
+	if m := c.member(from); msg.grant > m.relinquished {
 		m.inquired = msg.grant
 		c.answer()
 	}

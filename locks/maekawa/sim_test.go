@@ -59,3 +59,5 @@ func everybody(n, _ int) []int {
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
 
 func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
+
+func FuzzReceive(f *testing.F) { locktest.Fuzz(f, Algorithm, options) }
