@@ -23,6 +23,8 @@ type Options struct {
 	// remembers: nothing is ever forgotten. It is for tests with messages that
 	// come twice, see Algorithm.
 	remembers bool
+	// route says, for tests, where the request of a node goes next.
+	route func(host int, unvisited []int) int
 }
 
 // With makes a variant of the algorithm, of the same name and messages.
@@ -186,7 +188,7 @@ func (c *core) forward(m *roaming) {
 	if len(best) == 0 {
 		return // only by a message that lies about where it has been
 	}
-	to := best[mix(c.site.Seed()^mix(m.SN^mix(uint64(m.Node)^mix(uint64(len(m.unvisited))))))%uint64(len(best))]
+	to := c.choose(m, best)
 	next := &roaming{inquiry: m.inquiry, probe: m.probe, info: c.info.clone()}
 	for _, n := range m.unvisited {
 		if n != to {
@@ -196,8 +198,18 @@ func (c *core) forward(m *roaming) {
 	c.site.Send(to, next)
 }
 
-// mix is splitmix64. The choices that the algorithm leaves open are hashes of
-// what they are about: nothing is to be remembered for them.
+// choose is one of the nodes that are equally good. The choices that the
+// algorithm leaves open are hashes of what they are about: nothing is to be
+// remembered for them.
+func (c *core) choose(m *roaming, best []int) int {
+	if c.opt.route != nil {
+		return c.opt.route(m.Node, m.unvisited)
+	}
+	h := mix(m.SN ^ mix(uint64(m.Node)^mix(uint64(len(m.unvisited)))))
+	return best[mix(c.site.Seed()^h)%uint64(len(best))]
+}
+
+// mix is splitmix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -48,3 +48,5 @@ func TestSimulateVariants(t *testing.T) {
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
 
 func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
+
+func FuzzReceive(f *testing.F) { locktest.Fuzz(f, Algorithm, options) }
