@@ -163,6 +163,7 @@ func (n *node) start() {
 		Save:   n.keep,
 		Notice: n.note,
 		Static: n.contacts,
+		Begin:  func(v *member.View) { n.engine.call("begin %d", v.Epoch) },
 		Log:    slog.New(slog.NewTextHandler(n.log, nil)),
 	})
 	n.Bind(n.engine)
