@@ -5,6 +5,9 @@ import (
 	"strings"
 
 	"dmxfs/locks"
+	"dmxfs/locks/maekawa"
+	"dmxfs/locks/rcv"
+	"dmxfs/locks/ring"
 	"dmxfs/locks/rw"
 	"dmxfs/sim/baseline"
 )
@@ -24,33 +27,50 @@ type Algorithm struct {
 	About string
 	// Shared: readers can be in the CS together.
 	Shared bool
-	New    func(locks.Config) Machine
+	// New makes a machine; keep is false if it is to give back what it has as
+	// soon as a CS ends.
+	New func(c locks.Config, keep bool) Machine
 	// Decode is nil for a baseline, whose messages nobody needs to read.
 	Decode func([]byte) (locks.Message, error)
 }
 
 // Algorithms are all that can be simulated: first the shipped ones, by the
-// names that they have in rules, then the baselines.
+// names that they have in rules; then those of the papers' variants; then the
+// baselines.
 func Algorithms() []Algorithm {
 	return []Algorithm{
-		shipped(rw.Algorithm, "the default: readers and writers, permissions kept"),
-		compared(baseline.RicartAgrawala, "permissions of all, 2(N-1) messages"),
-		compared(baseline.SuzukiKasami, `"Broadcast" in the papers: one token, asked of all`),
+		shipped("rw", "the default: readers and writers, permissions kept", rw.Algorithm, rw.Algorithm),
+		shipped("rcv", "relative consensus voting", rcv.Algorithm, rcv.With(rcv.Options{Eager: true})),
+		shipped("maekawa", "quorums of projective planes", maekawa.Algorithm, maekawa.With(maekawa.Options{Eager: true})),
+		shipped("ring", "several tokens on a ring", ring.Algorithm, ring.With(ring.Options{Eager: true})),
+		shipped("rcv-uniform", "rcv whose requests go to any node next, as in its paper",
+			rcv.With(rcv.Options{Uniform: true}), rcv.With(rcv.Options{Uniform: true, Eager: true})),
+		shipped("maekawa-grid", "maekawa with the row and column of a grid as quorum",
+			maekawa.With(maekawa.Options{Quorum: maekawa.Grid}), maekawa.With(maekawa.Options{Quorum: maekawa.Grid, Eager: true})),
+		compared(baseline.RicartAgrawala, "permissions of all"),
+		compared(baseline.SuzukiKasami, `one token, asked of all: "Broadcast" in the papers`),
 		compared(baseline.Liu, "the whole-file read/write form of Liu et al., mended"),
 	}
 }
 
-func shipped(a locks.Algorithm, about string) Algorithm {
+// shipped is an algorithm that is used on mounts, and its form that gives back
+// at once.
+func shipped(name, about string, keeps, eager locks.Algorithm) Algorithm {
 	return Algorithm{
-		Name: a.Name, About: about, Shared: a.Shared, Decode: a.Decode,
-		New: func(c locks.Config) Machine { return a.New(c) },
+		Name: name, About: about, Shared: keeps.Shared, Decode: keeps.Decode,
+		New: func(c locks.Config, keep bool) Machine {
+			if keep {
+				return keeps.New(c)
+			}
+			return eager.New(c)
+		},
 	}
 }
 
 func compared(a baseline.Algorithm, about string) Algorithm {
 	return Algorithm{
 		Name: a.Name, About: about, Shared: a.Shared,
-		New: func(c locks.Config) Machine { return a.New(c.View) },
+		New: func(c locks.Config, _ bool) Machine { return a.New(c.View) },
 	}
 }
 

@@ -62,21 +62,27 @@ func (r *reference) config(a Algorithm) (Config, int) {
 		return c, 50
 	case "light":
 		c.Load = Light
-		return c, 5
 	case "poisson":
 		c.Load = Poisson
-		return c, 5
 	default:
 		c.Load = Closed
+	}
+	if *full {
 		return c, 5
 	}
+	return c, 2
 }
 
 // counterparts are the reference implementations of what is simulated here.
 var counterparts = map[string]string{
-	"suzuki-kasami":   "suzuki-kasami",
-	"ricart-agrawala": "ricart-agrawala",
-	"liu":             "liu",
+	"rcv":               "rcv-uniform",
+	"rcv-unknown-first": "rcv",
+	"maekawa-plane":     "maekawa",
+	"maekawa-grid":      "maekawa-grid",
+	"ring":              "ring",
+	"suzuki-kasami":     "suzuki-kasami",
+	"ricart-agrawala":   "ricart-agrawala",
+	"liu":               "liu",
 }
 
 // TestReference compares with independent implementations: within 10 % of the
@@ -119,11 +125,11 @@ func TestReference(t *testing.T) {
 func sampled(r *reference) bool {
 	switch r.experiment {
 	case "burst", "light":
-		return r.nodes == 5 || r.nodes == 30 || r.nodes == 50
+		return r.nodes == 5 || r.nodes == 30
 	case "poisson":
-		return r.lambda == 0.0005 || r.lambda == 0.002 || r.lambda == 0.01
+		return r.lambda == 0.0005 || r.lambda == 0.0025
 	}
-	return r.lambda == 0.001 || r.lambda == 0.02
+	return r.lambda == 0.001
 }
 
 // few is the chance, relative to NME, that comes from the number of writes, if

@@ -132,7 +132,7 @@ func newWorld(cfg *Config) *world {
 			Key:  locks.Key{File: "simulated", Class: locks.Flock},
 			View: &locks.View{Epoch: 1, Self: n.id, Members: members},
 			Seed: rand.NewPCG(cfg.Seed, uint64(streamNodes+3*i+2)).Uint64(),
-		})
+		}, cfg.Keep > 0)
 	}
 	return w
 }

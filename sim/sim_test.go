@@ -166,7 +166,7 @@ func TestFinds(t *testing.T) {
 		{denies{}, Light, 2, "no such ticket waits"},
 		{stranger{}, Light, 2, "not another member"},
 	} {
-		cfg := paper(Algorithm{Name: "broken", New: func(locks.Config) Machine { return c.machine }}, c.load)
+		cfg := paper(Algorithm{Name: "broken", New: func(locks.Config, bool) Machine { return c.machine }}, c.load)
 		cfg.Nodes = c.nodes
 		_, err := Run(t.Context(), cfg)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -175,7 +175,7 @@ func TestFinds(t *testing.T) {
 	}
 	// Readers may be together where the algorithm says so, and only there.
 	for _, shared := range []bool{true, false} {
-		cfg := paper(Algorithm{Name: "readers", Shared: shared, New: func(locks.Config) Machine { return greedy{} }}, Burst)
+		cfg := paper(Algorithm{Name: "readers", Shared: shared, New: func(locks.Config, bool) Machine { return greedy{} }}, Burst)
 		cfg.Reads = 1
 		if _, err := Run(t.Context(), cfg); (err == nil) != shared {
 			t.Errorf("readers together, shared=%v: %v", shared, err)
@@ -334,7 +334,7 @@ func TestAgenda(t *testing.T) {
 
 // A channel keeps the order of its messages, whatever the jitter.
 func TestChannelsAreFIFO(t *testing.T) {
-	c := paper(Algorithm{Name: "none", New: func(locks.Config) Machine { return greedy{} }}, Poisson)
+	c := paper(Algorithm{Name: "none", New: func(locks.Config, bool) Machine { return greedy{} }}, Poisson)
 	c.Jitter = 1
 	w := newWorld(&c)
 	for i := range 1000 {

@@ -49,6 +49,7 @@ Algorithms:
   dmxfs sim --load light --nodes 30 --active 2      # what kept permissions save
   dmxfs sim figures --out figures                   # all figures of the papers`,
 	}
+	c.AddCommand(newSimFiguresCommand(s))
 	fl := c.Flags()
 	fl.StringSliceVar(&f.algorithms, "algorithm", nil, "simulate these (default: all)")
 	fl.IntVar(&f.config.Nodes, "nodes", 30, "number of nodes")

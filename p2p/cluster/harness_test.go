@@ -34,9 +34,6 @@ type world struct {
 	shared *registertest.Shared
 	nodes  []*node
 	closed chan struct{} // ends what hangs, at the end of the test
-
-	mu       sync.Mutex
-	contacts []member.Contact // of all nodes
 }
 
 // inWorld runs a test in a bubble of virtual time.
@@ -116,9 +113,6 @@ func (w *world) add() *node {
 		return registertest.Fault{Before: time.Millisecond, After: time.Millisecond}
 	}}
 	w.nodes = append(w.nodes, n)
-	w.mu.Lock()
-	w.contacts = append(w.contacts, member.Contact{Peer: n.id.String(), Addrs: []string{"/memory/" + n.name}})
-	w.mu.Unlock()
 	return n
 }
 
@@ -163,7 +157,6 @@ func (n *node) start() {
 		Save:   n.keep,
 		Notice: n.note,
 		Static: n.contacts,
-		Begin:  func(v *member.View) { n.engine.call("begin %d", v.Epoch) },
 		Log:    slog.New(slog.NewTextHandler(n.log, nil)),
 	})
 	n.Bind(n.engine)
@@ -224,11 +217,12 @@ func (n *node) noticed(k member.NoticeKind) (count int) {
 // contacts are the others of the world: they find each other by this alone.
 func (n *node) contacts() []member.Contact {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	list := slices.Clone(n.static)
-	n.mu.Unlock()
-	n.w.mu.Lock()
-	defer n.w.mu.Unlock()
-	return append(list, n.w.contacts...)
+	for _, o := range n.w.nodes {
+		list = append(list, member.Contact{Peer: o.id.String(), Addrs: []string{"/memory/" + o.name}})
+	}
+	return list
 }
 
 // transport is the node as the driver speaks through it.
