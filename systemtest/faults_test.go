@@ -79,7 +79,7 @@ var newcomerNames = []string{"p", "q", "r", "s", "u", "v", "w", "x", "y", "z"}
 
 func (w *world) freshName() string {
 	for _, s := range newcomerNames {
-		if len(w.byName[s]) == 0 {
+		if len(w.byName[w.id(s)]) == 0 {
 			return s
 		}
 	}
@@ -288,6 +288,7 @@ func (w *world) stopAt(p *proc, at point, d time.Duration) time.Duration {
 
 // isolated starts a process that reaches no other for d.
 func (w *world) isolated(name string, d time.Duration) *proc {
+	name = w.id(name)
 	var peers []string
 	for peer := range w.byName {
 		peers = append(peers, peer)

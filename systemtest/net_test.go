@@ -65,6 +65,9 @@ func (w *world) cut(from, to string, queues bool) {
 		l.cut++
 		l.queues = queues
 	})
+	if w.wires != nil {
+		w.wireCut(from, to, w.wires.Cut)
+	}
 }
 
 func (w *world) heal(from, to string) {
@@ -77,6 +80,9 @@ func (w *world) heal(from, to string) {
 			w.put(l.name[memberMessage], between(l.rng[memberMessage], 0, 50*ms), deliver)
 		}
 		l.queue = nil
+		if w.wires != nil {
+			w.wireCut(from, to, w.wires.Heal)
+		}
 	})
 	w.signal()
 }
@@ -148,13 +154,19 @@ func (t *transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.No
 	if e <= last {
 		w.check.failf("%s: SetView(%d) after %d", t.name, e, last)
 	}
+	if t.wire != nil {
+		return t.wire.SetView(e, self, members)
+	}
 	return nil
 }
 
 func (t *transport) DropView() {
 	t.w.mu.Lock()
-	defer t.w.mu.Unlock()
 	t.members, t.sessions = nil, nil
+	t.w.mu.Unlock()
+	if t.wire != nil {
+		t.wire.DropView()
+	}
 }
 
 func (t *transport) Member(to string, msg []byte) {
@@ -163,6 +175,10 @@ func (t *transport) Member(to string, msg []byte) {
 	}
 	from := t.name
 	msg = (*proc)(t).twistSent(to, msg)
+	if t.wire != nil {
+		t.wire.member(to, msg)
+		return
+	}
 	t.w.carry(memberMessage, from, to, func() {
 		if p := t.w.target(to); p != nil {
 			p.deliver(func() { p.message(from, msg) })
@@ -170,7 +186,11 @@ func (t *transport) Member(to string, msg []byte) {
 	})
 }
 
-func (t *transport) Want([]member.Contact, []string) {}
+func (t *transport) Want(list []member.Contact, _ []string) {
+	if t.wire != nil {
+		t.wire.want(list)
+	}
+}
 
 var errReset = errors.New("connection reset")
 
@@ -178,6 +198,9 @@ func (t *transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 	p := (*proc)(t)
 	if !p.alive() {
 		return errReset
+	}
+	if t.wire != nil {
+		return t.wire.SendSync(ctx, to, e, state)
 	}
 	node, err := member.ParseNode(to)
 	if err != nil {
@@ -225,6 +248,10 @@ func (w *world) epochOf(p *proc) locks.Epoch {
 func (t *transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
 	w, p := t.w, (*proc)(t)
 	if !p.alive() {
+		return
+	}
+	if t.wire != nil {
+		_ = t.wire.Send(e, to, frame) // an error: the epoch has ended
 		return
 	}
 	w.mu.Lock()

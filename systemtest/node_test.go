@@ -62,6 +62,7 @@ type proc struct {
 	cancel   context.CancelFunc
 	gone     chan struct{} // closed when all of it has ended
 	programs []*program
+	wire     *wire // if wired
 	disk     client
 	cache    map[locks.Key][]int // versions of the cells that this node has cached
 	expelled int
@@ -88,6 +89,7 @@ func (w *world) start(name string) *proc { return w.startOn(name, w.newHost()) }
 // startOn starts one on a host. It returns nil if a process of the peer is
 // alive: it has the lock of the state directory.
 func (w *world) startOn(name string, h *host) *proc {
+	name = w.id(name)
 	if w.target(name) != nil {
 		return nil
 	}
@@ -125,6 +127,7 @@ func (w *world) startOn(name string, h *host) *proc {
 			return nil
 		},
 		Notice: func(n member.Notice) { w.logf("%s: %v", name, n) },
+		Static: p.known,
 		Log:    log,
 	})
 	algorithm := algorithms[w.opt.algorithm]
@@ -141,7 +144,18 @@ func (w *world) startOn(name string, h *host) *proc {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	w.procs = append(w.procs, p)
+	w.mu.Lock()
+	if len(w.byName[name]) == 0 {
+		w.names = append(w.names, name)
+	}
+	w.mu.Unlock()
 	w.byName[name] = append(w.byName[name], p)
+	wired := make(chan struct{})
+	if w.opt.wired {
+		wired = p.connect(ctx)
+	} else {
+		close(wired)
+	}
 	w.logf("%s starts", name)
 	go func() {
 		defer close(p.gone)
@@ -155,6 +169,7 @@ func (w *world) startOn(name string, h *host) *proc {
 		}
 		<-ctx.Done()
 		<-engineDone
+		<-wired
 	}()
 	for i := range w.opt.programs {
 		g := newProgram(p, i)

@@ -101,6 +101,10 @@ func (w *world) play() time.Duration {
 	}
 	w.run(w.between(0, 2*time.Second))
 	last := w.now()
+	faults := faults
+	if w.opt.wired {
+		faults = wiredFaults()
+	}
 	for range 1 + rng.IntN(4) {
 		w.run(w.between(0, 5*time.Second))
 		alive := w.running()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dmxfs/p2p/member"
+	"dmxfs/p2p/p2ptest"
 	"dmxfs/p2p/register/registertest"
 )
 
@@ -26,7 +27,7 @@ type options struct {
 	think     time.Duration // between two locks of a program, on average; 0: 500 ms
 	fence     bool          // nodes have a fence command
 	bug       string        // a planted bug
-	raw       bool          // clocks are worse than the parameters allow
+	wired     bool          // over the transport of package p2p
 	tracing   bool
 }
 
@@ -49,7 +50,10 @@ type world struct {
 	pending  int  // starts that are to come
 	draining bool // programs begin nothing new
 
+	wires *p2ptest.Network // if wired
+
 	mu      sync.Mutex // what the nodes' goroutines use too
+	names   []string   // of all peers
 	queue   eventQueue
 	seqs    map[string]uint64
 	links   map[[2]string]*link
@@ -76,6 +80,9 @@ func inBubble(o options, f func(w *world)) *world {
 		opt: o, rng: rand.New(rand.NewPCG(o.seed, 1)), began: time.Now(),
 		byName: map[string][]*proc{}, store: new(registertest.Store),
 		seqs: map[string]uint64{}, links: map[[2]string]*link{}, wake: make(chan struct{}, 1),
+	}
+	if o.wired {
+		w.wires = p2ptest.New(o.seed, p2ptest.Link{Latency: 100 * time.Microsecond, Jitter: 2 * ms})
 	}
 	w.data = newData(w)
 	w.check = newChecker(w)

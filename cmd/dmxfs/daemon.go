@@ -205,8 +205,11 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	// The network lives until the membership has ended in good order.
 	netCtx, netStop := context.WithCancel(context.WithoutCancel(ctx))
 	defer netStop()
-	netDone := make(chan error, 1)
-	go func() { netDone <- d.transport.Run(netCtx) }()
+	netDone, netEnded := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(netEnded)
+		netDone <- d.transport.Run(netCtx)
+	}()
 	select {
 	case <-d.host.Ready():
 	case err := <-netDone:
@@ -221,17 +224,20 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	bookDone := make(chan struct{})
 	go func() { defer close(bookDone); d.keepRecords(bookCtx) }()
 	defer func() {
-		bookStop()
-		<-bookDone
-		engineStop()
-		select {
-		case <-engineDone:
-		case <-time.After(stuckPatience):
-			d.log.Error("the lock engine does not end: it is left behind")
+		// Storage that hangs, or an engine that does, must not keep the
+		// process from ending: the one that watches it starts another.
+		end := func(what string, stop func(), done <-chan struct{}) {
+			stop()
+			select {
+			case <-done:
+			case <-time.After(stuckPatience):
+				d.log.Error(what + " does not end: it is left behind")
+			}
 		}
+		end("the reading of address records", bookStop, bookDone)
+		end("the lock engine", engineStop, engineDone)
 		nodeStop()
-		netStop()
-		<-netDone
+		end("the network", netStop, netEnded)
 	}()
 
 	nodeDone, err := d.enter(ctx, nodeCtx)

@@ -27,7 +27,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{Name: "votes twice", File: "arbiter.go",
 			Old: "	if c.lock.None() {\n		c.vote(", New: "	if c.lock.None() || c.lock.Node != r.Node && !c.lock.Precedes(r) {\n		c.vote("},
 		{Name: "takes back a vote that was not given back", File: "arbiter.go",
-			Old: "msg.grant != c.grant {\n", New: "false {\n"},
+			Old: "msg.grant != c.grant {\n", New: "false {\n", Test: "TestAnEarlierVoteIsNotGivenBack"},
 		{Name: "an old vote counts", File: "requester.go",
 			Old: "	if c.in || msg.grant <= m.relinquished || msg.grant <= m.grant {", New: "	if c.in || msg.grant <= m.grant {"},
 		{Name: "a vote for an earlier request counts", File: "requester.go",

@@ -64,8 +64,9 @@ type Options struct {
 	Save func(member.Saved) error
 	// Notice gets what admins should know.
 	Notice func(member.Notice)
-	// Begin is told of each view of which this node is a member, before its
-	// engine is. It must not block. May be nil.
+	// Begin is told of each view of which this node is a member, when its
+	// engine is frozen and before it is told of the view. It is called like the
+	// methods of Engine. May be nil.
 	Begin func(*member.View)
 	// Installed is told of each view of which this node is a member, when its
 	// engine has the states of all. It is called like the methods of Engine.
@@ -346,6 +347,9 @@ func (n *Node) freeze(f *member.Freeze) {
 	n.own = state{epoch: v.Epoch, sending: map[member.Node]bool{}}
 	n.engineDo.put(func() {
 		n.engine.Freeze()
+		if n.o.Begin != nil {
+			n.o.Begin(v)
+		}
 		lv := v.Locks(self)
 		if err := n.o.Transport.SetView(v.Epoch, self.ID(), lv.Members); err != nil {
 			// Without the channels no state arrives, so nothing is granted.

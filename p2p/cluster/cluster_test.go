@@ -24,7 +24,7 @@ func TestJoinAndLeave(t *testing.T) {
 			}
 			x.engine.mu.Lock()
 			// What comes for an epoch, comes in this order.
-			if i := slices.Index(x.engine.calls, "freeze"); i < 0 || !strings.HasPrefix(x.engine.calls[i+1], "install") {
+			if i := slices.Index(x.engine.calls, "freeze"); i < 0 || !strings.HasPrefix(x.engine.calls[i+1], "begin") || !strings.HasPrefix(x.engine.calls[i+2], "install") {
 				t.Errorf("%s: %v", x.name, x.engine.calls)
 			}
 			x.engine.mu.Unlock()

@@ -34,6 +34,9 @@ type world struct {
 	shared *registertest.Shared
 	nodes  []*node
 	closed chan struct{} // ends what hangs, at the end of the test
+
+	mu       sync.Mutex
+	contacts []member.Contact // of all nodes
 }
 
 // inWorld runs a test in a bubble of virtual time.
@@ -113,6 +116,9 @@ func (w *world) add() *node {
 		return registertest.Fault{Before: time.Millisecond, After: time.Millisecond}
 	}}
 	w.nodes = append(w.nodes, n)
+	w.mu.Lock()
+	w.contacts = append(w.contacts, member.Contact{Peer: n.id.String(), Addrs: []string{"/memory/" + n.name}})
+	w.mu.Unlock()
 	return n
 }
 
@@ -157,6 +163,7 @@ func (n *node) start() {
 		Save:   n.keep,
 		Notice: n.note,
 		Static: n.contacts,
+		Begin:  func(v *member.View) { n.engine.call("begin %d", v.Epoch) },
 		Log:    slog.New(slog.NewTextHandler(n.log, nil)),
 	})
 	n.Bind(n.engine)
@@ -217,12 +224,11 @@ func (n *node) noticed(k member.NoticeKind) (count int) {
 // contacts are the others of the world: they find each other by this alone.
 func (n *node) contacts() []member.Contact {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	list := slices.Clone(n.static)
-	for _, o := range n.w.nodes {
-		list = append(list, member.Contact{Peer: o.id.String(), Addrs: []string{"/memory/" + o.name}})
-	}
-	return list
+	n.mu.Unlock()
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	return append(list, n.w.contacts...)
 }
 
 // transport is the node as the driver speaks through it.

@@ -91,17 +91,21 @@
 //     write under one, compares that word with a clock read at that place:
 //     locks may be granted while now < LiveUntil; I/O may begin while
 //     now < LiveUntil - Params.Guard. Never keep the outcome of the comparison.
-//  3. Expelled: give it to the engine before anything that follows. All locks
-//     and waits are lost: the tenure (locks.Tenure) grows, and I/O under older
-//     ones fails, before a later LiveUntil can be seen together with them.
+//  3. Expelled: give it to the engine before anything that follows for the
+//     engine. All locks and waits are lost: the tenure (locks.Tenure) grows, and
+//     I/O under older ones fails, before a later LiveUntil can be seen together
+//     with them. The driver need not wait: LiveUntil is 0 from here until the
+//     Frozen of a later view, which the engine gives after it has obeyed this.
 //  4. Freeze: give it to the engine and go on; do not wait for it. When the
 //     engine has ended its turn and grants nothing more, it answers, and
 //     [Frozen] with the same Seq is the next input. Freezes are answered in
 //     their order. From a Freeze with a View on the engine is at that epoch:
 //     its SYNC is what it holds and waits for at that moment, and messages of
 //     older epochs are dropped. The machine sends nothing at the new epoch
-//     before Frozen. An engine that does not answer for long has to end the
-//     process: the others wait for it.
+//     before Frozen. Before the answer to a Freeze without a View, that of a
+//     node that leaves, what was written under locks is written out. An engine
+//     that does not answer for long has to end the process: the others wait
+//     for it.
 //  5. Synced: the engine has been given all states, restores its machines, and
 //     grants while the tenure lasts. When Granting becomes true it resumes what
 //     it left waiting.
@@ -134,8 +138,11 @@
 //  13. End: nothing is wanted any more, and no lock is held any more. Unmount,
 //     or fail, as its code says; [End.Text] is for people.
 //
-// Two things are not in the outputs: the driver keeps its peer record on the
-// storage fresh (package register), and watches that the engine turns at all.
+// Three things are not in the outputs. The driver keeps its peer record on the
+// storage fresh (package register). It watches that the engine turns at all.
+// And it tells the engine to resume when a tenure is renewed that had ended, or
+// had less than Params.Guard left, between two steps: Granting does not show
+// that.
 //
 // # What it does not do
 //
