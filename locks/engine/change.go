@@ -112,7 +112,9 @@ func (e *Engine) strictest(names []string) *locks.Algorithm {
 // nobody told what the rules say. The machines are restored after that.
 func (e *Engine) adopt(verdicts map[locks.Key]*verdict) error {
 	clear(e.pinned)
-	for k, v := range verdicts {
+	// In one order, so that a run can be repeated.
+	for _, k := range slices.SortedFunc(maps.Keys(verdicts), locks.Key.Compare) {
+		v := verdicts[k]
 		if v.alg == nil {
 			return fmt.Errorf("%v is served by an algorithm that this version does not have", k)
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"dmxfs/locks"
@@ -143,8 +144,8 @@ func (e *Engine) restore() error {
 	for _, f := range frames {
 		e.receive(f.from, f.frame)
 	}
-	for _, q := range e.queries {
-		e.ask(q)
+	for _, id := range slices.Sorted(maps.Keys(e.queries)) {
+		e.ask(e.queries[id])
 	}
 	e.broadcast()
 	e.wake()
