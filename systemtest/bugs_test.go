@@ -29,6 +29,7 @@ var bugs = []struct {
 	{"nothing is read anew", 20, random},
 	{"a link replaces what is there", 400, random},
 	{"nothing is written out", 20, writeBack},
+	{"the engine is not told of new rules", 50, ruled},
 	{"no syncfs before a replacement", 100, replaced},
 	{"a former self is not replaced", 5, replaced},
 	{"a look is stamped when it ends", 50, stoppedAfterListing},
@@ -51,7 +52,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
 	for name, found := range map[string]func(*testing.T, int64, string) error{
-		"writeBack": writeBack, "replaced": replaced, "stoppedAfterListing": stoppedAfterListing,
+		"ruled": ruled, "writeBack": writeBack, "replaced": replaced, "stoppedAfterListing": stoppedAfterListing,
 	} {
 		for seed := range int64(30) {
 			if err := found(t, seed, ""); err != nil {
@@ -65,6 +66,12 @@ func TestNoBugIsFoundWithoutOne(t *testing.T) {
 func random(t *testing.T, seed int64, bug string) error {
 	o := randomOptions(seed)
 	o.bug = bug
+	return schedule(t, o).err
+}
+
+func ruled(t *testing.T, seed int64, bug string) error {
+	o := randomOptions(seed)
+	o.bug, o.rules = bug, true
 	return schedule(t, o).err
 }
 

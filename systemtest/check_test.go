@@ -13,7 +13,6 @@ import (
 // checker holds what may never be, whatever happens to the nodes.
 type checker struct {
 	w       *world
-	shared  bool // the algorithm knows readers and ranges
 	views   int
 	top     *member.View
 	added   map[member.Node]bool
@@ -38,10 +37,11 @@ type holder struct {
 	mode    locks.Mode
 	rng     locks.Range
 	token   locks.Token
+	alg     *locks.Algorithm // by which it was granted
 }
 
 func (h *holder) String() string {
-	return fmt.Sprintf("%s: pid %d has %v %v %v token %v", h.p.name, h.pid, h.key, h.mode, h.rng, h.token)
+	return fmt.Sprintf("%s: pid %d has %v %v %v token %v by %s", h.p.name, h.pid, h.key, h.mode, h.rng, h.token, h.alg.Name)
 }
 
 // tokens are the greatest of the grants of a cell.
@@ -49,8 +49,7 @@ type tokens struct{ write, any locks.Token }
 
 func newChecker(w *world) *checker {
 	return &checker{
-		w: w, shared: algorithms[w.opt.algorithm].Shared,
-		added: map[member.Node]bool{}, dropped: map[member.Node]bool{}, tokens: map[locks.Key][]tokens{},
+		w: w, added: map[member.Node]bool{}, dropped: map[member.Node]bool{}, tokens: map[locks.Key][]tokens{},
 	}
 }
 
@@ -87,7 +86,7 @@ func (c *checker) record(p *proc, ev engine.Event) {
 	}
 	switch ev.Step {
 	case engine.Granted:
-		h := &holder{p, ev.Request, ev.Program.PID, locks.OwnerID(ev.Program.PID), ev.Key, ev.Mode, ev.Range, ev.Token}
+		h := &holder{p, ev.Request, ev.Program.PID, locks.OwnerID(ev.Program.PID), ev.Key, ev.Mode, ev.Range, ev.Token, algorithms[ev.Algorithm]}
 		c.grants++
 		c.grant(h)
 		c.holders = append(c.holders, h)
@@ -105,28 +104,31 @@ func (c *checker) grant(h *holder) {
 		c.tokens[h.key] = t
 	}
 	for i, r := range cellRange {
-		if c.shared && !r.Overlaps(h.rng) {
+		if h.alg.Shared && !r.Overlaps(h.rng) {
 			continue
 		}
 		least := t[i].any
-		if c.shared && h.mode == locks.Read {
+		if h.alg.Shared && h.mode == locks.Read {
 			least = t[i].write
 		}
 		if h.token <= least {
 			c.fail("%v, but %v was granted before", h, least)
 		}
 		t[i].any = max(t[i].any, h.token)
-		if h.mode == locks.Write {
+		if h.mode == locks.Write || !h.alg.Shared {
 			t[i].write = max(t[i].write, h.token)
 		}
 	}
 }
 
+// conflict: with an exclusive algorithm everything conflicts, and so does what
+// was granted by two: what is held from before the rules changed keeps the new
+// one from granting anything.
 func (c *checker) conflict(a, b *holder) bool {
 	switch {
 	case a.key != b.key || a.p == b.p && a.owner == b.owner:
 		return false
-	case !c.shared:
+	case a.alg != b.alg || !a.alg.Shared:
 		return true
 	}
 	return a.rng.Overlaps(b.rng) && (a.mode == locks.Write || b.mode == locks.Write)

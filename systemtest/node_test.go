@@ -59,6 +59,7 @@ type proc struct {
 	host     *host
 	node     *cluster.Node
 	engine   *engine.Engine
+	rule     atomic.Value // the algorithm of all files
 	cancel   context.CancelFunc
 	gone     chan struct{} // closed when all of it has ended
 	programs []*program
@@ -127,15 +128,16 @@ func (w *world) startOn(name string, h *host) *proc {
 			return nil
 		},
 		Notice: func(n member.Notice) { w.logf("%s: %v", name, n) },
+		Begin:  p.begin,
 		Static: p.known,
 		Log:    log,
 	})
-	algorithm := algorithms[w.opt.algorithm]
+	p.rule.Store(w.opt.algorithm)
 	rng := rand.New(rand.NewPCG(w.opt.seed, uint64(p.serial)+2000))
 	p.engine = engine.New(engine.Options{
 		Transport: (*transport)(p), Files: (*files)(p), Recorder: (*recorder)(p), Log: log,
-		Algorithms: map[string]*locks.Algorithm{algorithm.Name: algorithm},
-		Rule:       func(string) string { return algorithm.Name },
+		Algorithms: algorithms,
+		Rule:       func(string) string { return p.rule.Load().(string) },
 		Live:       p.live,
 		Guard:      time.Duration(w.opt.params.Guard) * ms,
 		Jitter:     rng.Float64, // under the engine's mutex
@@ -177,6 +179,17 @@ func (w *world) startOn(name string, h *host) *proc {
 		g.think()
 	}
 	return p
+}
+
+// begin takes the rules of a view.
+func (p *proc) begin(v *member.View) {
+	rule := p.w.opt.algorithm
+	if p.w.opt.rules && v.Policy.Hash != "" {
+		rule = names[sourceOf(v.Policy.Hash)%uint64(len(names))]
+	}
+	if p.rule.Swap(rule) != rule && p.w.opt.bug != "the engine is not told of new rules" {
+		p.engine.NewRules()
+	}
 }
 
 // logHandler is the log of a node. An error in it is one of the program: here

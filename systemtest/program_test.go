@@ -77,7 +77,7 @@ func (g *program) think() {
 // ask asks for some lock.
 func (g *program) ask() {
 	p, w := g.proc, g.proc.w
-	shared := algorithms[w.opt.algorithm].Shared
+	shared := w.opt.rules || algorithms[w.opt.algorithm].Shared
 	r := locks.Request{
 		Key:    locks.Key{File: fmt.Sprintf("f%d", g.rng.IntN(w.opt.files)), Class: locks.Posix},
 		Owner:  locks.OwnerID(g.pid),
@@ -123,6 +123,7 @@ func (g *program) ask() {
 
 // told is the answer to the request.
 func (g *program) told(grant locks.Grant, err error) {
+	w := g.proc.w
 	g.waiting = false
 	switch {
 	case err == nil:
@@ -133,8 +134,10 @@ func (g *program) told(grant locks.Grant, err error) {
 		g.think()
 	case errors.Is(err, locks.ErrUnavailable):
 		g.think()
+	case w.opt.rules && errors.Is(err, locks.ErrDeadlock):
+		g.think() // it would wait for what is held from before the rules changed
 	default:
-		g.proc.w.check.failf("pid %d: %v", g.pid, err)
+		w.check.failf("pid %d: %v", g.pid, err)
 	}
 }
 

@@ -69,6 +69,7 @@ func randomOptions(seed int64) options {
 	if seed%3 == 1 {
 		o.files, o.programs = 2, 3
 	}
+	o.rules = seed%6 == 3
 	if seed%3 == 2 {
 		o.algorithm = names[int(seed/3)%len(names)]
 	}
@@ -101,6 +102,16 @@ func (w *world) play() time.Duration {
 	}
 	w.run(w.between(0, 2*time.Second))
 	last := w.now()
+	if w.opt.rules {
+		for i := range 4 {
+			w.after(w.between(0, 15*time.Second), func() {
+				if r := w.running(); len(r) > 0 {
+					w.setPolicy(r[w.rng.IntN(len(r))], fmt.Sprint("rules ", i))
+				}
+			})
+		}
+		last += 16 * time.Second
+	}
 	faults := faults
 	if w.opt.wired {
 		faults = wiredFaults()

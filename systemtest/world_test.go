@@ -27,6 +27,7 @@ type options struct {
 	think     time.Duration // between two locks of a program, on average; 0: 500 ms
 	fence     bool          // nodes have a fence command
 	bug       string        // a planted bug
+	rules     bool          // the algorithm changes with the policy
 	wired     bool          // over the transport of package p2p
 	tracing   bool
 }
