@@ -90,7 +90,8 @@
 // A log is a promise, so a node cannot forget its own; it would vote again where
 // it has voted. All forget together. That is for who has the lock and does not
 // use it, so there is one at a time, by CLOSE, SEALED or BUSY, and FORGET or
-// REOPEN: 3(N-1) messages; see forgetting. V7: a node that is sealed has no request
+// REOPEN: 3(N-1) messages; see forgetting. A request that comes meanwhile ends
+// it, by HURRY. V7: a node that is sealed has no request
 // under way, and what it gets waits; a closing that goes on has the lock and
 // does not use it. When all are sealed nothing that knows of a request is under
 // way.

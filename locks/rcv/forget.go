@@ -13,7 +13,8 @@ import (
 // use it asks all others, by CLOSE. One with a request under way says BUSY;
 // any other is sealed from its SEALED on: it begins and handles nothing. When
 // all are sealed, no request is under way anywhere, and nothing that knows of
-// one: FORGET. Else REOPEN, and all is as before.
+// one: FORGET. Else REOPEN, and all is as before; so it is when a node that is
+// sealed says HURRY, since it has a request to begin, before all have answered.
 type forgetting struct {
 	closing *closing
 	sealed  *seal
@@ -120,6 +121,10 @@ func (c *core) onClose(from int, msg *closeMsg) {
 			k.abandoned = true
 		}
 		c.goOn()
+	case verbHurry:
+		if c.closing != nil && c.closing.id == msg.id { // else the end is on its way
+			c.abandon()
+		}
 	case verbForget:
 		c.info = newInfo(c.site.N())
 		c.unseal()

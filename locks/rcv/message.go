@@ -65,11 +65,14 @@ const (
 	verbClose verb = iota
 	verbSealed
 	verbBusy
+	verbHurry
 	verbReopen
 	verbForget
 )
 
-func (v verb) String() string { return [...]string{"CLOSE", "SEALED", "BUSY", "REOPEN", "FORGET"}[v] }
+func (v verb) String() string {
+	return [...]string{"CLOSE", "SEALED", "BUSY", "HURRY", "REOPEN", "FORGET"}[v]
+}
 
 func (q inquiry) append(b []byte) []byte { return wire.Uint(q.Request.Append(b), q.ask) }
 

@@ -72,6 +72,8 @@ func TestMutantsAreFound(t *testing.T) {
 			Old: "func (c *core) Release() {\n	c.abandon()\n", New: "func (c *core) Release() {\n", Inside: true},
 		{Name: "requests while it is sealed", File: "rcv.go",
 			Old: "	if c.sealed != nil {\n		c.deferred", New: "	if false {\n		c.deferred"},
+		{Name: "a request that comes while it is sealed waits for the end", File: "rcv.go",
+			Old: "		c.site.Send(c.sealed.by, &closeMsg{verbHurry, c.sealed.id})\n", New: "", Test: "TestStories"},
 		{Name: "handles while it is sealed", File: "receive.go",
 			Old: "c.sealed != nil && (!ok || m.verb == verbClose) {", New: "c.sealed != nil && ok && m.verb == verbClose {"},
 		{Name: "forgets what it parked", File: "forget.go",

@@ -77,6 +77,7 @@ func (c *core) self() int { return c.site.Self() }
 func (c *core) Request(sn, ask uint64) {
 	if c.sealed != nil {
 		c.deferred = &inquiry{exclusive.Request{SN: sn, Node: c.self()}, ask}
+		c.site.Send(c.sealed.by, &closeMsg{verbHurry, c.sealed.id})
 		return
 	}
 	if c.zombie {
