@@ -303,6 +303,21 @@ func (d *daemon) saveStacks() {
 	d.log.Error("the lock engine is stuck: please report this, with the file that says what it hangs in", "file", path)
 }
 
+// endLocks ends all granting. It does not wait for ever for an engine that is
+// stuck: then the membership ends soon, with cluster.ErrStuck.
+func (d *daemon) endLocks() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.engine.Leave()
+	}()
+	select {
+	case <-done:
+	case <-time.After(stuckPatience):
+		d.log.Error("the lock engine does not answer: it is left behind")
+	}
+}
+
 // serve waits for the end of the mount. When ctx ends it unmounts.
 func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error) error {
 	server := d.server.Load()
@@ -316,17 +331,17 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 			d.saveStacks()
 			return &dead{err}
 		}
-		d.engine.Leave()
+		d.endLocks()
 		return &dead{withCode(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", err))}
 	case err := <-netDone:
 		netDone <- nil
-		d.engine.Leave()
+		d.endLocks()
 		return &dead{fmt.Errorf("the network has failed: %w", err)}
 	case <-ctx.Done():
 	}
 	if err := server.Unmount(false); err != nil {
 		d.log.Warn("asked to end while programs use the mount: it is taken away from them", "err", err)
-		d.engine.Leave()
+		d.endLocks()
 		return errors.Join(server.Abort(), <-served)
 	}
 	return <-served
@@ -337,7 +352,7 @@ const leaveTime = 8 * time.Second
 
 // leave ends the membership, so that the others need not wait for this node.
 func (d *daemon) leave(nodeDone chan error) error {
-	d.engine.Leave()
+	d.endLocks()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTime)
 	defer cancel()
 	if err := d.node.Load().Leave(ctx); err != nil {

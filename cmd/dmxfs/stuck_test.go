@@ -1,0 +1,35 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"dmxfs/p2p/cluster"
+)
+
+// An engine that hangs cannot be asked for anything: the daemon writes down what
+// it hangs in, and ends with its mount in place, dead.
+func TestAStuckEngineEndsTheDaemon(t *testing.T) {
+	log := new(strings.Builder)
+	d := &daemon{log: slog.New(slog.NewTextHandler(log, nil)), state: &stateDir{path: t.TempDir()}}
+	nodeDone := make(chan error, 1)
+	nodeDone <- cluster.ErrStuck
+	// There is no engine: whatever asked it would be a panic.
+	err := d.serve(t.Context(), nil, nodeDone, nil)
+	if _, ok := errors.AsType[*dead](err); !ok || !errors.Is(err, cluster.ErrStuck) {
+		t.Errorf("ended with %v", err)
+	}
+	b, err := os.ReadFile(d.state.file("stuck.txt"))
+	if err != nil || !strings.Contains(string(b), "TestAStuckEngineEndsTheDaemon") {
+		t.Errorf("the stacks: %v, %d bytes", err, len(b))
+	}
+	if !strings.Contains(log.String(), d.state.file("stuck.txt")) {
+		t.Errorf("the log: %s", log)
+	}
+	if code := endCode(cluster.ErrStuck); code != exitFailure {
+		t.Errorf("exit code %d: it would not be started again", code)
+	}
+}
