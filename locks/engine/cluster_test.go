@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"dmxfs/locks"
+	"dmxfs/locks/maekawa"
+	"dmxfs/locks/rcv"
 	"dmxfs/locks/ring"
 	"dmxfs/locks/rw"
 )
@@ -73,11 +76,13 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 	n := &node{net: c, id: id, stop: stop, queue: map[locks.NodeID]chan delivery{}}
 	n.Engine = New(Options{
 		Transport: n, Files: n, Recorder: n, Log: slog.New(slog.NewTextHandler(testWriter{c.t}, nil)),
-		Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm, "ring": &ring.Algorithm},
-		Rule:       c.rule,
-		Live:       func(time.Duration) bool { return !n.dead.Load() },
-		Guard:      time.Millisecond,
-		Jitter:     func() float64 { return 0.5 },
+		Algorithms: map[string]*locks.Algorithm{
+			"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
+		},
+		Rule:   c.rule,
+		Live:   func(time.Duration) bool { return !n.dead.Load() },
+		Guard:  time.Millisecond,
+		Jitter: func() float64 { return 0.5 },
 	})
 	go n.Run(ctx)
 	c.nodes[id] = n
@@ -262,9 +267,13 @@ func (n *node) try(r *locks.Request) (locks.Grant, error) {
 	return p.grant, p.err
 }
 
-// rule is Options.Rule.
+// rule is Options.Rule. An exclusive algorithm serves the paths that begin with
+// its name.
 func (c *net) rule(path string) string {
 	first, _, _ := strings.Cut(path, "/")
+	if slices.Contains(exclusives, first) {
+		return first
+	}
 	if x := c.exclusive.Load(); x != nil && first == *x {
 		return "ring"
 	}
