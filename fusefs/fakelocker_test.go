@@ -167,6 +167,12 @@ func (l *fakeLocker) UnlockOwner(k locks.Key, o locks.OwnerID) {
 	l.clear(k, locks.Whole, func(x fakeLock) bool { return x.owner == o && x.remote == 0 })
 }
 
+func (l *fakeLocker) Closing(k locks.Key, _ locks.HandleID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note("closing %v", k.Class)
+}
+
 func (l *fakeLocker) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -158,7 +158,24 @@ func (f *fileSystem) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 		f.locker.UnlockOwner(locks.Key{File: file, Class: locks.Posix}, owner)
 		f.unremember(n, recordKey{locks.Posix, owner}, locks.Whole)
 	}
+	f.mayEnd(h)
 	return st
+}
+
+// mayEnd tells that the explicit locks that came through h end now if that was
+// the last close.
+func (f *fileSystem) mayEnd(h *handle) {
+	flocked, posixed := h.flocked.Load(), h.posixed.Load()
+	if !flocked && !posixed {
+		return
+	}
+	file, _ := f.tree.identify(h.n)
+	if flocked {
+		f.locker.Closing(locks.Key{File: file, Class: locks.Flock}, h.lockID())
+	}
+	if posixed {
+		f.locker.Closing(locks.Key{File: file, Class: locks.Posix}, h.lockID())
+	}
 }
 
 // Release comes after the last close(2) and munmap(2), when nobody waits for

@@ -24,6 +24,9 @@ type Locker interface {
 	// comes after the last close(2) of h, or when h gives its open lock up;
 	// why is for people.
 	UnlockHandle(k locks.Key, h locks.HandleID, why string)
+	// Closing says that h was closed, perhaps for the last time, in which case
+	// UnlockHandle follows. It never waits.
+	Closing(k locks.Key, h locks.HandleID)
 	// Test finds a lock that r would wait for: nil when there is none. With
 	// r.Mode 0 it finds the first lock of r.Owner itself on r.Range.
 	Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error)

@@ -19,6 +19,7 @@ func (nullLocker) Lock(<-chan struct{}, *locks.Request) (locks.Grant, error) {
 }
 func (nullLocker) Unlock(locks.Key, locks.OwnerID, locks.Range)   {}
 func (nullLocker) UnlockOwner(locks.Key, locks.OwnerID)           {}
+func (nullLocker) Closing(locks.Key, locks.HandleID)              {}
 func (nullLocker) UnlockHandle(locks.Key, locks.HandleID, string) {}
 func (nullLocker) Wanted(locks.Key) bool                          { return false }
 func (nullLocker) Tenure() locks.Tenure                           { return 1 }

@@ -38,6 +38,9 @@ type entry struct {
 	// of the key changed, see change.go; nobody is granted anything meanwhile.
 	barrier map[locks.NodeID]bool
 
+	// closing: locks may be on their way out. nil if none is. See closing.go.
+	closing *closing
+
 	// gate holds the opens that do not join yet; joined counts those that have
 	// joined while another node waits. passed is how often tickets went before
 	// their turn lately, at last at passedAt. See gate.go.
@@ -157,7 +160,7 @@ func (e *Engine) settle(en *entry) {
 
 // drop forgets an idle entry, if its machine can be made anew without harm.
 func (e *Engine) drop(en *entry) bool {
-	if len(en.tickets) > 0 || len(en.outbox) > 0 || en.dirty || len(en.barrier) > 0 || !en.machine.Idle() {
+	if len(en.tickets) > 0 || len(en.outbox) > 0 || en.dirty || len(en.barrier) > 0 || en.closing != nil || !en.machine.Idle() {
 		return false
 	}
 	e.floor = max(e.floor, en.machine.Token())

@@ -36,6 +36,7 @@ func (e *Engine) Freeze() {
 			en.dirty = en.dirty || p.flush
 		}
 		en.outbox = nil
+		e.forgetClosing(en)
 	}
 	e.restartQueries()
 }
@@ -183,6 +184,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	var lost []LostLock
 	for _, en := range e.sorted() {
 		en.outbox = nil
+		e.forgetClosing(en)
 		for _, t := range en.sortedTickets() {
 			if e.left.Load() {
 				continue // it is in the journal as released

@@ -38,6 +38,9 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 	}
 	switch f.kind {
 	case frameMachine:
+		if e.heldUp(f.key, from, b) {
+			return
+		}
 		en := e.entry(f.key, "", f.algorithm)
 		if en.alg.Name != f.algorithm {
 			// A hard link that was made elsewhere, under another rule.
@@ -56,6 +59,9 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 			e.settle(en)
 		}
 	case frameQuery:
+		if e.heldUp(f.key, from, b) {
+			return
+		}
 		e.o.Transport.Send(e.view.Epoch, from, holdersFrame(f.id, e.conflicts(f.key, f.mode, f.rng, nil)))
 	case frameHolders:
 		if q := e.queries[f.id]; q != nil {

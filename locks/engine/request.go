@@ -24,7 +24,13 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		limit = timer.C
 	}
 	e.mu.Lock()
-	if err := e.member(cancel, limit, r.Try); err != nil {
+	err := e.member(cancel, limit, r.Try)
+	if err == nil && r.Try {
+		if err = e.awaitClosed(cancel, r.Key, r.Handle); err == nil {
+			err = e.member(cancel, limit, r.Try) // as before
+		}
+	}
+	if err != nil {
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
@@ -369,4 +375,5 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 		}
 		delete(en.through, h)
 	}
+	e.closedHandle(en, h)
 }

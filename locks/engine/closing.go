@@ -1,0 +1,137 @@
+package engine
+
+import (
+	"time"
+
+	"dmxfs/locks"
+)
+
+// The kernel tells a FUSE file system of the last close of an open file only
+// after close(2) has returned, and says nothing that tells a last close from
+// another one. So a lock that ended with it, to the program's knowledge, is
+// held here for a moment more. Who waits for it does not notice; who asks
+// without waiting would be refused a lock that is free. Hence tries, and what
+// other nodes say of the key, wait while a lock may be on its way out.
+
+// closeTime is how long that is at most. A close that was not the last one, as
+// at the end of each command that has inherited a descriptor, costs who asks at
+// that moment so much.
+const closeTime = 50 * time.Millisecond
+
+// closing are the open files of a key that hold something, and were closed,
+// perhaps for the last time.
+type closing struct {
+	handles map[locks.HandleID]bool
+	timer   *time.Timer
+	done    chan struct{} // closed when it is over
+	frames  []earlyFrame
+}
+
+// Closing tells that h was closed, perhaps for the last time: then UnlockHandle
+// follows within moments. It does not wait.
+func (e *Engine) Closing(k locks.Key, h locks.HandleID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	en := e.entries[k]
+	if en == nil || e.phase != active || !en.holdsBy(h) {
+		return
+	}
+	if en.closing == nil {
+		c := &closing{handles: map[locks.HandleID]bool{}, done: make(chan struct{})}
+		c.timer = time.AfterFunc(closeTime, func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if en.closing == c {
+				e.endClosing(en)
+			}
+		})
+		en.closing = c
+	}
+	en.closing.handles[h] = true
+}
+
+// holdsBy reports whether something of the key is held through h.
+func (en *entry) holdsBy(h locks.HandleID) bool {
+	switch en.key.Class {
+	case locks.Flock:
+		o := en.owners[locks.OwnerID(h)]
+		return o != nil && len(o.held) > 0
+	case locks.Posix:
+		for _, id := range en.through[h] {
+			if o := en.owners[id]; o != nil {
+				for _, t := range o.held {
+					if t.Handle == h {
+						return true
+					}
+				}
+			}
+		}
+		return false
+	default:
+		t := en.handles[h]
+		return t != nil && t.held
+	}
+}
+
+// closedHandle: nothing is held through h any more.
+func (e *Engine) closedHandle(en *entry, h locks.HandleID) {
+	if c := en.closing; c != nil {
+		delete(c.handles, h)
+		if len(c.handles) == 0 {
+			e.endClosing(en)
+		}
+	}
+}
+
+// endClosing lets all go on that was held up, in its order.
+func (e *Engine) endClosing(en *entry) {
+	frames := en.closing.frames
+	e.forgetClosing(en)
+	for _, f := range frames {
+		e.receive(f.from, f.frame)
+	}
+	if len(en.tickets) == 0 && !e.drop(en) {
+		e.settle(en)
+	}
+}
+
+// forgetClosing lets who waits here go on. What came from other nodes is
+// dropped.
+func (e *Engine) forgetClosing(en *entry) {
+	c := en.closing
+	if c == nil {
+		return
+	}
+	en.closing = nil
+	c.timer.Stop()
+	close(c.done)
+}
+
+// heldUp keeps a frame about k until no lock may be on its way out, and
+// reports whether it does.
+func (e *Engine) heldUp(k locks.Key, from locks.NodeID, frame []byte) bool {
+	en := e.entries[k]
+	if en == nil || en.closing == nil {
+		return false
+	}
+	en.closing.frames = append(en.closing.frames, earlyFrame{from, frame})
+	return true
+}
+
+// awaitClosed waits, as a try by h does, until no lock of k may be on its way
+// out. REQUIRES: e.mu held; it is held again when awaitClosed returns.
+func (e *Engine) awaitClosed(cancel <-chan struct{}, k locks.Key, h locks.HandleID) error {
+	en := e.entries[k]
+	if en == nil || en.closing == nil || en.closing.handles[h] && len(en.closing.handles) == 1 {
+		return nil
+	}
+	done := en.closing.done
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	select {
+	case <-done:
+		return nil
+	case <-cancel:
+		return locks.ErrInterrupted
+	}
+}
