@@ -31,8 +31,8 @@ const MaxNodes = 1000
 // Forever is the Keep of a node that gives back only what it is asked for.
 var Forever = math.Inf(1)
 
-// maxRequests bounds the work of one run.
-const maxRequests = 1e8
+// maxRequests bounds the work of one run, and its memory.
+const maxRequests = 1e7
 
 // Config is one run. Times are in units that mean nothing else.
 type Config struct {

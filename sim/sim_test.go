@@ -68,12 +68,12 @@ func TestSeedDecides(t *testing.T) {
 	})
 }
 
-// Many seeds with delays from zero to twice the mean: Run itself fails when two
+// Seeds with delays from zero to twice the mean: Run itself fails when two
 // are in the CS, or somebody waits for ever.
 func TestPromisesHold(t *testing.T) {
 	each(t, func(t *testing.T, c Config) {
 		c.Jitter, c.Paranoid, c.Duration, c.Requests = 1, true, 1500, 20
-		for seed := range uint64(10) {
+		for seed := range uint64(4) {
 			for _, nodes := range []int{1, 2, 3, 7, 10} {
 				c.Seed, c.Nodes = seed, nodes
 				if r := run(t, c); c.Load == Burst && r.CS != nodes || c.Load == Light && r.CS != c.Requests {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"dmxfs/locks"
+	"dmxfs/locks/wire"
 )
 
 // world is a state of a few nodes: the explorer below visits all that can be
@@ -37,7 +38,8 @@ type grantOf struct {
 type copier interface {
 	Machine
 	clone() copier
-	state() string
+	// state appends all that decides what it does; tickets are told by world.
+	state(b []byte) []byte
 }
 
 func (w *world) n() int { return len(w.nodes) }
@@ -49,21 +51,32 @@ func (w *world) clone() *world {
 
 // key is the same for states from which the same can happen.
 func (w *world) key(fifo bool) string {
-	var b strings.Builder
+	var b []byte
 	for _, n := range w.nodes {
-		fmt.Fprintf(&b, "%s %v %v|", n.machine.state(), n.todo, n.waiting)
+		b = n.machine.state(b)
+		for _, m := range n.todo {
+			b = append(b, byte(m))
+		}
+		b = append(b, '|')
+		for _, id := range n.waiting {
+			b = append(b, byte(id))
+		}
+		b = append(b, '|')
 	}
 	for _, l := range w.links {
 		texts := make([]string, len(l))
 		for i, m := range l {
-			texts[i] = m.String()
+			texts[i] = string(m.Append(nil))
 		}
 		if !fifo {
 			slices.Sort(texts)
 		}
-		fmt.Fprintf(&b, "%q", texts)
+		for _, s := range texts {
+			b = append(append(b, byte(len(s))), s...)
+		}
+		b = append(b, '|')
 	}
-	return b.String()
+	return string(b)
 }
 
 // turn is a step of node i, on a copy of its machine.
@@ -265,8 +278,24 @@ func (m *ricart) clone() copier {
 	return &c
 }
 
-func (m *ricart) state() string {
-	return fmt.Sprint(m.high, m.my, m.requesting, m.inCS, m.got, m.owed)
+func (m *ricart) state(b []byte) []byte {
+	b = m.my.append(wire.Uint(b, m.high))
+	b = flags(b, m.requesting, m.inCS)
+	return stamps(flags(b, m.got...), m.owed)
+}
+
+func flags(b []byte, all ...bool) []byte {
+	for _, f := range all {
+		b = wire.Bool(b, f)
+	}
+	return b
+}
+
+func stamps(b []byte, all []stamp) []byte {
+	for _, s := range all {
+		b = s.append(b)
+	}
+	return b
 }
 
 func (m *suzuki) clone() copier {
@@ -278,11 +307,15 @@ func (m *suzuki) clone() copier {
 	return &c
 }
 
-func (m *suzuki) state() string {
-	if m.token != nil {
-		return fmt.Sprint(m.asked, m.requesting, m.inCS, m.token)
+func (m *suzuki) state(b []byte) []byte {
+	for _, n := range m.asked {
+		b = wire.Uint(b, n)
 	}
-	return fmt.Sprint(m.asked, m.requesting)
+	b = flags(b, m.requesting, m.inCS, m.token != nil)
+	if m.token != nil {
+		b = m.token.Append(b)
+	}
+	return b
 }
 
 func (m *liu) clone() copier {
@@ -293,9 +326,19 @@ func (m *liu) clone() copier {
 	return &c
 }
 
-func (m *liu) state() string {
-	return fmt.Sprint(m.high, m.sub, m.floor, m.last, m.own, m.writing, m.inCS, m.ownReads, m.allowed, m.ownKnew,
-		m.rq, m.rqReads, m.seen, m.given, m.owed, len(m.queue), m.reads)
+func (m *liu) state(b []byte) []byte {
+	b = wire.Uint(wire.Uint(b, m.high), m.sub)
+	b = stamps(b, []stamp{m.floor, m.last, m.own})
+	b = flags(b, m.writing, m.inCS, m.ownReads)
+	b = flags(flags(b, m.allowed...), m.rqReads...)
+	for _, all := range [][]stamp{m.ownKnew, m.rq, m.seen, m.given, m.owed} {
+		b = stamps(b, all)
+	}
+	b = append(b, byte(len(m.queue)))
+	for _, r := range m.reads {
+		b = wire.Bool(r.s.append(b), r.active)
+	}
+	return b
 }
 
 // figureRicart is the algorithm as in Fig. 1 of the paper of Liu et al.
