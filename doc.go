@@ -13,7 +13,7 @@
 //   - p2p/member: who is in the cluster, as a pure state machine.
 //   - p2p/register: the files on the shared directory that decide it.
 //   - sim: the algorithms simulated, to be measured; sim/baseline: those that the
-//     papers compare with.
+//     papers compare with; sim/figures: the papers' figures and claims.
 //   - journal: what happened on this node, in Badger.
 //
 // fusefs, p2p, journal and locks/engine do not import one another: each says
