@@ -37,6 +37,9 @@ func (t *Times) flags(f *pflag.FlagSet) {
 	f.Var(&limit{&t.Tenure, byDefault}, "tenure", "how long a node may go without a sign of life of another one before it grants no locks, and hardly longer before the others go on without it: the same on all nodes of a cluster (default 5s)")
 	f.Var(&limit{&t.Heartbeat, byDefault}, "heartbeat", "how often nodes give each other a sign of life: the same on all nodes of a cluster; at most a fifth of --tenure (default 500ms)")
 	f.Var(&limit{&t.TenureMargin, byDefault}, "tenure-margin", "how much longer than --tenure the others wait, for clocks that do not run alike: the same on all nodes of a cluster (default a twentieth of --tenure, and at least what a drift of 1 % needs)")
+	for _, name := range []string{"tenure", "heartbeat", "tenure-margin"} {
+		f.Lookup(name).DefValue = "" // the text says it better
+	}
 	f.BoolVar(&t.Fast, "fast", false, "--heartbeat 200ms and --tenure 2s: a host that hangs is replaced after 2 to 3 s, but a stall of 2 s costs one its locks; for quiet local networks of up to 40 nodes")
 }
 
