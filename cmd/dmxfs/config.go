@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"dmxfs/fusefs"
+	"dmxfs/locks/engine"
 )
 
 // Config is what a mount is made of, from flags, -o options and a file.
@@ -35,6 +36,8 @@ type Config struct {
 	// FileID says what makes two hosts' paths the same file: auto, inode or
 	// path.
 	FileID string
+	// MaxLocks is how many locks one process may have, waits included.
+	MaxLocks int
 	// MountOptions are those of the -o options that FUSE and mount(8) know.
 	MountOptions []string
 
@@ -64,6 +67,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
+	f.IntVar(&c.MaxLocks, "max-locks", engine.DefaultMaxLocks, "how many locks one process may have, waits included; it gets ENOLCK for more")
 	c.Times.flags(f)
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
@@ -86,6 +90,7 @@ type fileConfig struct {
 	MDNS      *bool     `toml:"mdns"`
 	Secret    *string   `toml:"secret"`
 	FileID    *string   `toml:"file-id"`
+	MaxLocks  *int64    `toml:"max-locks"`
 	Restart   *bool     `toml:"restart"`
 	Fence     *string   `toml:"fence-command"`
 	LogLevel  *string   `toml:"log-level"`
@@ -150,7 +155,13 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		}
 		return set(name, fmt.Sprint(*v))
 	}
-	return errors.Join(flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
+	number := func(name string, v *int64) error {
+		if v == nil {
+			return nil
+		}
+		return set(name, fmt.Sprint(*v))
+	}
+	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
 		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
@@ -242,6 +253,9 @@ func (c *Config) Validate() error {
 	}
 	if _, err := c.params(); err != nil {
 		errs = append(errs, err)
+	}
+	if c.MaxLocks < 1 {
+		errs = append(errs, fmt.Errorf("--max-locks %d: must be at least 1", c.MaxLocks))
 	}
 	switch c.FileID {
 	case "auto", "inode", "path":

@@ -131,6 +131,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		Algorithms: map[string]*locks.Algorithm{rw.Algorithm.Name: &rw.Algorithm},
 		Rule:       func(string) string { return rw.Algorithm.Name },
 		Live:       d.live,
+		MaxLocks:   cfg.MaxLocks,
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{

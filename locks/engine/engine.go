@@ -36,6 +36,9 @@ type Options struct {
 	// Expire is how long a permission is kept after the last use. Default
 	// 1 s.
 	Expire time.Duration
+	// MaxLocks is how many locks a process may have; it gets ErrUnavailable for
+	// more. Default DefaultMaxLocks.
+	MaxLocks int
 	// Jitter returns a random number in [0,1). Default math/rand.
 	Jitter func() float64
 }
@@ -75,6 +78,7 @@ type Engine struct {
 	// waiters are the tickets that wait.
 	waiters map[*ticket]struct{}
 	places  places
+	usage   map[int]*usage // by process
 	queries map[uint64]*query
 	// The chases for deadlocks: rounds begun here, places that chases of all
 	// nodes have come to, circles that are being confirmed here.
@@ -110,6 +114,9 @@ func New(o Options) *Engine {
 	if o.Expire == 0 {
 		o.Expire = time.Second
 	}
+	if o.MaxLocks == 0 {
+		o.MaxLocks = DefaultMaxLocks
+	}
 	if o.Jitter == nil {
 		o.Jitter = jitter
 	}
@@ -120,6 +127,7 @@ func New(o Options) *Engine {
 		clean:   newRecent(maxClean),
 		idle:    list.New(),
 		waiters: map[*ticket]struct{}{},
+		usage:   map[int]*usage{},
 		queries: map[uint64]*query{},
 		seen:    map[seenProbe]bool{},
 		circles: map[uint64]*circle{},

@@ -202,6 +202,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 		}
 	}
 	clear(e.entries)
+	clear(e.usage)
 	clear(e.pinned)
 	e.idle.Init()
 	e.clean.clear()

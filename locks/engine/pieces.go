@@ -78,7 +78,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 			old = append(old, c.was.ID)
 		}
 		if !slices.Contains(keep, c.t) {
-			delete(en.tickets, c.t.ID)
+			e.lose(c.t)
 			c.t.req.pieces--
 		}
 	}
@@ -141,9 +141,9 @@ func (e *Engine) source(en *entry, from []*ticket, changes []change, p *posix.Pi
 	for _, c := range changes {
 		if c.was.Mode == p.Mode && c.was.Handle == p.Handle && c.was.Range.Contains(p.Range) {
 			p.ID = locks.TicketID(e.id())
-			t := &ticket{entry: en, req: c.t.req, token: c.t.token, tenure: c.t.tenure}
+			t := &ticket{Piece: *p, entry: en, req: c.t.req, token: c.t.token, tenure: c.t.tenure}
 			c.t.req.pieces++
-			en.tickets[p.ID] = t
+			e.keep(t)
 			return t // held is false: it is new to the machine
 		}
 	}

@@ -45,6 +45,12 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return g, nil
 	}
+	if err := e.tooMany(&req.Program); err != nil {
+		e.record(Denied, en, req, event{rng: r.Range, reason: err.Error(), final: true})
+		e.settle(en)
+		e.mu.Unlock()
+		return locks.Grant{}, err
+	}
 	if t, err := e.alongside(en, req); t != nil {
 		return e.deliver(en, t)
 	} else if err != nil {
@@ -91,7 +97,7 @@ func (e *Engine) newTicket(en *entry, req *request) *ticket {
 		entry: en, req: req,
 	}
 	req.pieces = 1
-	en.tickets[t.ID] = t
+	e.keep(t)
 	e.waiters[t] = struct{}{}
 	en.waiting++
 	e.settle(en)
@@ -176,7 +182,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 		entry: en, req: req, token: token, tenure: g.Tenure,
 	}
 	req.pieces, req.granted = 1, time.Now()
-	en.tickets[t.ID] = t
+	e.keep(t)
 	e.record(Granted, en, req, event{rng: req.Range, token: token})
 	e.place(t)
 	return g, true
@@ -217,7 +223,7 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 	} else {
 		wait.reason, wait.final = e.holders(en, t.req), true
 		t.err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
-		delete(en.tickets, t.ID)
+		e.lose(t)
 		e.record(Denied, en, t.req, wait)
 		e.settle(en)
 	}
@@ -256,7 +262,7 @@ func (e *Engine) Wanted(k locks.Key) bool {
 func (e *Engine) withdraw(t *ticket, err error, reason string) {
 	en := t.entry
 	e.endWait(t)
-	delete(en.tickets, t.ID)
+	e.lose(t)
 	t.err = err
 	if t.asks {
 		e.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
@@ -311,7 +317,7 @@ func (e *Engine) releaseOpen(en *entry, t *ticket, reason string) {
 	if en.handles[t.Handle] == t {
 		delete(en.handles, t.Handle)
 	}
-	delete(en.tickets, t.ID)
+	e.lose(t)
 	t.req.pieces--
 	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
 	e.replace(en, []locks.TicketID{t.ID}, nil)
