@@ -1,0 +1,212 @@
+package fusefs
+
+import (
+	"errors"
+	"strings"
+
+	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Where locks go by path (FileIDPath), a file that gets another name is another
+// file for them. Two hosts that know one file by two names would not be kept
+// apart. So:
+//
+//   - A file that is locked, or open with an open lock on another host, is not
+//     renamed (EBUSY). The open locks of this host move: they are given up, and
+//     the next I/O asks for that of the new name.
+//   - A directory is not renamed while a file below it is open here.
+//   - Whoever is granted a lock looks whether the name that was locked still
+//     leads to the file, or the file has no name at all any more. If not, there
+//     is no lock (ESTALE, for I/O EIO): another host has renamed the file.
+
+// errMoved is why a lock by path is worth nothing.
+var errMoved = unix.ESTALE
+
+// leads reports with errMoved that n has another name than file, what locks
+// call it.
+func (f *fileSystem) leads(n *node, file string) error {
+	path, ok := strings.CutPrefix(file, "p")
+	if !f.tree.ids.paths || !ok || !f.tree.hasName(n) {
+		return nil
+	}
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Fstatat(f.tree.root.fd, path, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err == nil && keyOf(&st) == n.key {
+		return nil
+	}
+	// Whoever has it open calls it so, and nobody else can find it.
+	if err = unix.Fstat(n.fd, &st); err == nil && st.Nlink == 0 {
+		return nil
+	}
+	return errMoved
+}
+
+// move prepares a rename of what dir calls name to newPath. done is to be called
+// when it has taken place, or has failed.
+func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (done func(ok bool), st fuse.Status) {
+	nothing := func(bool) {}
+	if !f.tree.ids.paths {
+		return nothing, fuse.OK
+	}
+	n := f.tree.child(dir, name)
+	if n == nil {
+		var err error
+		if n, _, err = f.find(in, dir, name); err != nil {
+			return nothing, fuse.OK // the rename will tell what is wrong
+		}
+		f.tree.pin(n)
+		f.tree.forget(n.id, 1) // the kernel was not told
+	}
+	if n.isDir() {
+		defer f.tree.unpin(n)
+		if f.tree.openBelow(n) {
+			return nil, fuse.EBUSY
+		}
+		return nothing, fuse.OK
+	}
+	if !n.isRegular() {
+		f.tree.unpin(n)
+		return nothing, fuse.OK
+	}
+	release, err := f.claim(in, n)
+	if err == nil && !f.rekey(n, "p"+newPath, newPath) {
+		release()
+		err = locks.ErrWouldBlock
+	}
+	if err != nil {
+		f.tree.unpin(n)
+		if errors.Is(err, locks.ErrWouldBlock) {
+			return nil, fuse.EBUSY
+		}
+		return nil, lockErrno(err, nil)
+	}
+	oldPath := f.tree.join(dir, name)
+	return func(ok bool) {
+		if !ok {
+			f.rekey(n, "p"+oldPath, oldPath)
+		}
+		release()
+		if len(n.openHandles()) == 0 {
+			f.tree.closed(n)
+		}
+		f.tree.unpin(n)
+	}, fuse.OK
+}
+
+// claim locks n for this node in all classes, or tells with ErrWouldBlock that
+// somebody else has it.
+func (f *fileSystem) claim(in *fuse.InHeader, n *node) (release func(), err error) {
+	file, path := f.tree.identify(n)
+	var held []locks.Request
+	release = func() {
+		for _, r := range held {
+			f.locker.UnlockHandle(r.Key, r.Handle, "the rename is over")
+		}
+	}
+	n.lockMu.Lock()
+	locked := len(n.records) > 0
+	n.lockMu.Unlock()
+	if locked {
+		return nil, locks.ErrWouldBlock
+	}
+	classes := []locks.Class{locks.Flock, locks.Posix}
+	if rule := f.ruleFor(n, path); rule.Open && !rule.PerProcess {
+		classes = append(classes, locks.Open)
+	}
+	for _, c := range classes {
+		id := f.newID()
+		r := locks.Request{
+			Key: locks.Key{File: file, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
+			Mode: locks.Write, Range: locks.Whole, Try: true, Program: program(f.procs.find(in.Pid), in),
+		}
+		if c == locks.Open {
+			r.Owner = sharedOwner // the opens of this node move
+		}
+		if _, err := f.locker.Lock(nil, &r); err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, r)
+	}
+	return release, nil
+}
+
+// rekey makes file what locks call n, and moves the open locks to it. It is
+// false if one is just being asked for.
+func (f *fileSystem) rekey(n *node, file, path string) bool {
+	hs := n.openHandles()
+	for _, h := range hs {
+		h.mu.Lock()
+		if h.open.state == openWaiting {
+			h.mu.Unlock()
+			return false
+		}
+		if h.open.state == openHeld {
+			f.letGo(h, "the file is renamed")
+			h.mu.Lock()
+		}
+		h.open.req.Key.File, h.open.req.Path = file, path
+		h.mu.Unlock()
+	}
+	f.tree.rekey(n, file)
+	return true
+}
+
+// hasName reports whether n has a name as far as this mount knows.
+func (t *tree) hasName(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(n.names) > 0
+}
+
+// child is the node that dir calls name, pinned, or nil.
+func (t *tree) child(dir *node, name string) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := dir.children[name]
+	if n != nil {
+		n.pins++
+	}
+	return n
+}
+
+// openBelow reports whether a file below n is open on this host.
+func (t *tree) openBelow(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.anyOpen(n, 0)
+}
+
+// REQUIRES: mu held.
+func (t *tree) anyOpen(n *node, depth int) bool {
+	if depth > maxDepth {
+		return true
+	}
+	for _, c := range n.children {
+		if c.isDir() {
+			if t.anyOpen(c, depth+1) {
+				return true
+			}
+			continue
+		}
+		c.lockMu.Lock()
+		open := len(c.nodeLocks.handles) > 0
+		c.lockMu.Unlock()
+		if open {
+			return true
+		}
+	}
+	return false
+}
+
+// rekey makes file what locks call n while it is open.
+func (t *tree) rekey(n *node, file string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n.file != "" {
+		t.setFile(n, file)
+	}
+}
