@@ -41,6 +41,9 @@ type Request struct {
 	Range  Range
 	// Try: answer ErrWouldBlock instead of waiting.
 	Try bool
+	// Blind: nothing is going to be read or written under it, so that what is
+	// cached of the file need not be renewed before the grant is told.
+	Blind bool
 	// Patience is how long it may wait, in milliseconds; then it ends with
 	// ErrTimeout. 0: without limit.
 	Patience int64

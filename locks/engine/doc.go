@@ -31,7 +31,8 @@
 //  3. Before a message leaves that lets a peer see or change a file which may
 //     have been written here under the key, Files.Flush has returned.
 //  4. A caller returns with a grant only after Files.Refresh, if a peer may
-//     have written since the last one.
+//     have written since the last one; but for a blind request, which leaves
+//     that to the next one.
 //  5. Every call of Lock ends: granted, denied, interrupted, lost, or because
 //     the node leaves. An interrupted call leaves nothing behind that could be
 //     granted later; only its stamp is remembered for a second.

@@ -332,6 +332,31 @@ func TestEveryRangeIsWrittenOutBeforeAnEpoch(t *testing.T) {
 	})
 }
 
+// A blind request renews nothing, and leaves that to the next one.
+func TestBlindRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		w := req(locks.Flock, 1, locks.Write, locks.Whole)
+		for _, n := range []*node{a, b} {
+			mustGrant(t, n.start(w))
+			n.Unlock(w.Key, 1, locks.Whole)
+		}
+		_, before := a.counts()
+		blind := *w
+		blind.Blind = true
+		mustGrant(t, a.start(&blind))
+		if _, after := a.counts(); after != before {
+			t.Errorf("%d renewals for a blind request", after-before)
+		}
+		a.Unlock(w.Key, 1, locks.Whole)
+		mustGrant(t, a.start(w))
+		if _, after := a.counts(); after != before+1 {
+			t.Errorf("%d renewals for the one after it, want 1", after-before)
+		}
+	})
+}
+
 func TestRefreshThatFailsGivesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

@@ -281,7 +281,7 @@ func (e *Engine) withdraw(t *ticket, err error, reason string) {
 // releases e.mu.
 func (e *Engine) deliver(en *entry, t *ticket) (locks.Grant, error) {
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
-	for en.fresh != en.stale {
+	for en.fresh != en.stale && !t.req.Blind {
 		seen := en.stale
 		e.mu.Unlock()
 		err := e.o.Files.Refresh(en.key)
