@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check bench chaos install
+.PHONY: build test check bench chaos semantics install
 
 build: ## the program, into ./dmxfs
 	go build -o dmxfs ./cmd/dmxfs
@@ -16,6 +16,9 @@ bench: ## ratios to a bare go-fuse loopback, in one run
 
 chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for longer), under programs on five hosts
 	go test -run 'TestChaos$$' -timeout 3h -v ./cmd/dmxfs -chaos.time $(or $(CHAOS),20m) -chaos.keep chaos-failed
+
+semantics: ## what programs see of locks on a local file system, one mount and two, line by line
+	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs
 
 install: ## the program and the helper of mount(8), for fstab
 	go build -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs

@@ -176,7 +176,7 @@ func (f *fileSystem) opened(n *node, fd int, in *fuse.CreateIn, out *fuse.OpenOu
 	f.attach(h, h.open.state)
 	if lock {
 		h.mu.Lock()
-		f.lockLater(h)
+		f.lockLater(h, false)
 		h.mu.Unlock()
 	}
 	f.serve(h)

@@ -56,7 +56,7 @@
 //	processes.mu
 //	└── process.mu
 //	tree.mu
-//	└── devices.mu, registry.mu
+//	└── devices.mu, registry.mu, nodeLocks.lockMu
 //	dirHandle.mu
 //	nodeCache.cacheMu, entries.mu
 //

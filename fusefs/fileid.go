@@ -16,9 +16,8 @@ const (
 	// FileIDInode names a file by its inode number on the storage.
 	FileIDInode FileIDs = "inode"
 	// FileIDPath names a file by its path below the root of the shared
-	// directory. Two hard links are then two files, and a file that is
-	// renamed while it is open keeps its name for locks on this host until
-	// it is closed, while other hosts use the new one.
+	// directory. Two hard links are then two files; a file that is locked, or
+	// open on another host, cannot be renamed (see moves.go).
 	FileIDPath FileIDs = "path"
 )
 

@@ -109,7 +109,7 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 	h.mu.Lock()
 	a := h.open.wait
 	if h.open.state == openIdle {
-		a = f.lockLater(h)
+		a = f.lockLater(h, true)
 	}
 	h.mu.Unlock()
 	if a == nil {

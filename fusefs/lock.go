@@ -53,6 +53,11 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		return lockErrno(err, cancel)
 	}
 	f.remember(h, p, req, g)
+	if err := f.leads(h.n, req.Key.File); err != nil {
+		f.locker.Unlock(req.Key, req.Owner, req.Range)
+		f.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
+		return status(err)
+	}
 	return fuse.OK
 }
 

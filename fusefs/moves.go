@@ -97,7 +97,8 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 }
 
 // claim locks n for this node in all classes, or tells with ErrWouldBlock that
-// somebody else has it.
+// somebody else has it. It does not wait, and is blind: the kernel holds the
+// directories meanwhile, so that names in them could not be renewed.
 func (f *fileSystem) claim(in *fuse.InHeader, n *node) (release func(), err error) {
 	file, path := f.tree.identify(n)
 	var held []locks.Request
@@ -120,7 +121,7 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node) (release func(), err erro
 		id := f.newID()
 		r := locks.Request{
 			Key: locks.Key{File: file, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
-			Mode: locks.Write, Range: locks.Whole, Try: true, Program: program(f.procs.find(in.Pid), in),
+			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: program(f.procs.find(in.Pid), in),
 		}
 		if c == locks.Open {
 			r.Owner = sharedOwner // the opens of this node move

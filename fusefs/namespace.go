@@ -91,6 +91,17 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	if !f.movable(from, oldName, oldPath, newPath) || exchange && !f.movable(to, newName, newPath, oldPath) {
 		return fuse.EXDEV
 	}
+	moved, st := f.move(&in.InHeader, from, oldName, newPath)
+	if !st.Ok() {
+		return st
+	}
+	movedBack := func(bool) {}
+	if exchange {
+		if movedBack, st = f.move(&in.InHeader, to, newName, oldPath); !st.Ok() {
+			moved(false)
+			return st
+		}
+	}
 	call := func() error { return unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags)) }
 	var err error
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
@@ -101,6 +112,8 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	if err == nil {
 		f.tree.renamed(from, oldName, to, newName, exchange)
 	}
+	moved(err == nil)
+	movedBack(err == nil)
 	return status(err)
 }
 

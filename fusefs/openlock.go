@@ -77,14 +77,20 @@ func (f *fileSystem) granted(h *handle, g locks.Grant) {
 }
 
 // lockLater asks for the open lock of h without waiting for it; I/O through h
-// does. REQUIRES: h.mu held, or h not known to anybody else yet.
-func (f *fileSystem) lockLater(h *handle) *acquisition {
+// does. again says that h has given way, and another host may have renamed the
+// file since. REQUIRES: h.mu held, or h not known to anybody else yet.
+func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 	a := &acquisition{done: make(chan struct{}), cancel: make(chan struct{})}
 	h.open.wait = a
 	f.setState(h, openWaiting)
 	f.background(func() {
 		req := h.open.req
 		g, err := f.locker.Lock(a.cancel, &req)
+		if err == nil && again && f.leads(h.n, req.Key.File) != nil {
+			f.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
+			h.lost.Store(true)
+			err = locks.ErrLost
+		}
 		h.mu.Lock()
 		wanted := h.open.wait == a
 		if wanted {
@@ -179,6 +185,13 @@ func (f *fileSystem) yield(h *handle) {
 		return
 	}
 	f.stats.Yields.Add(1)
+	f.letGo(h, "idle, and another node waits")
+}
+
+// letGo gives up the open lock of h until the next I/O through it. What is
+// cached of the file goes with it. REQUIRES: h.mu held; it is released.
+func (f *fileSystem) letGo(h *handle, why string) {
+	o := &h.open
 	a := &acquisition{done: make(chan struct{})}
 	o.wait = a
 	f.setState(h, openWaiting)
@@ -191,7 +204,7 @@ func (f *fileSystem) yield(h *handle) {
 	} else {
 		f.dropAttr(h.n)
 	}
-	f.locker.UnlockHandle(o.req.Key, h.lockID(), "idle, and another node waits")
+	f.locker.UnlockHandle(o.req.Key, h.lockID(), why)
 
 	h.mu.Lock()
 	if o.wait == a {

@@ -220,6 +220,14 @@ var calls = map[string]call{
 		fd, err := unix.Open(w[1], flagsOf(w[2]), 0o644)
 		return a.keep(w[0], fd, err)
 	},
+	"insist": func(a *actor, w []string) (string, error) { // to open, also when a signal interrupts it: FD NAME FLAGS
+		fd := -1
+		err := retry(func() (err error) {
+			fd, err = unix.Open(w[1], flagsOf(w[2]), 0o644)
+			return err
+		})
+		return a.keep(w[0], fd, err)
+	},
 	"reopen": func(a *actor, w []string) (string, error) { // FD OLD FLAGS
 		fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", a.fd(w[1])), flagsOf(w[2]), 0)
 		return a.keep(w[0], fd, err)

@@ -29,7 +29,6 @@ func TestIdentityByPath(t *testing.T) {
 		st.want("ok", "b open x free2 rw")
 		st.want("ok", "a flock x ex")
 		st.want("EAGAIN", "b flock x ex,nb")
-		st.want("ENOENT", "b open y free rw")
 	})
 	for _, tt := range []struct{ name, take, drop string }{
 		{"flock", "flock x sh", "flock x un"},

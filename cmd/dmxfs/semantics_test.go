@@ -34,6 +34,10 @@ func TestSemantics(t *testing.T) {
 	table := []string{fmt.Sprintf("%-64s %-12s %-20s %s", "case", fileSystemOf(t, local), "one mount", "two mounts")}
 	for i, c := range cases {
 		row := fmt.Sprintf("%-64s", c.file+": "+c.name)
+		if c.kernel != "" && !kernelIs(t, c.kernel) {
+			table = append(table, row+" not run: needs Linux "+c.kernel)
+			continue
+		}
 		t.Run(c.file+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			got := make([][]string, len(columns))
 			var wg sync.WaitGroup
@@ -112,6 +116,7 @@ func fileSystemOf(t *testing.T, dir string) string {
 // semCase is a story of some actors, a call a line.
 type semCase struct {
 	file, name string
+	kernel     string // it needs, as in "6.11"
 	steps      []semStep
 }
 
@@ -147,6 +152,27 @@ func (s semStep) wanted(column string) (want, name string) {
 
 var differenceForm = regexp.MustCompile(`^(one|two|mounts) (.*) \(([a-z-]+)\)$`)
 
+// kernelForm is the name of a case that needs a kernel.
+var kernelForm = regexp.MustCompile(`^(.*) \[linux (\d+\.\d+)\]$`)
+
+// kernelIs reports whether the kernel is at least version.
+func kernelIs(t *testing.T, version string) bool {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var have, want [2]int
+	for _, x := range []struct {
+		s string
+		v *[2]int
+	}{{unix.ByteSliceToString(u.Release[:]), &have}, {version, &want}} {
+		if _, err := fmt.Sscanf(x.s, "%d.%d", &x.v[0], &x.v[1]); err != nil {
+			t.Fatalf("version %q: %v", x.s, err)
+		}
+	}
+	return slices.Compare(have[:], want[:]) >= 0
+}
+
 func readCases(t *testing.T, pattern string) []*semCase {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -162,6 +188,9 @@ func readCases(t *testing.T, pattern string) []*semCase {
 			switch head, isCase := strings.CutPrefix(l, "== "); {
 			case isCase:
 				c = &semCase{file: name, name: head}
+				if m := kernelForm.FindStringSubmatch(head); m != nil {
+					c.name, c.kernel = m[1], m[2]
+				}
 				cases = append(cases, c)
 			case l == "" || l[0] == '#':
 			default:
