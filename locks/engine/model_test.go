@@ -116,6 +116,11 @@ func likeLinux(t *testing.T, seed uint64) {
 		who := fmt.Sprintf("%s/%d", id, owner)
 		q := req(locks.Posix, owner, m, r)
 		q.Handle = h
+		if rnd.IntN(4) == 0 { // which must change nothing
+			n.Closing(q.Key, h)
+			n.Closing(locks.Key{File: "f", Class: locks.Flock}, locks.HandleID(owner))
+			say("%s a descriptor of h%d and of o%d is closed", id, h, owner)
+		}
 		handle := func(h locks.HandleID) locks.HandleID { return h + 1000*locks.HandleID(id[1]) }
 		switch op := rnd.IntN(20); {
 		case op < 10:
