@@ -1,0 +1,153 @@
+package cluster
+
+import (
+	"dmxfs/p2p/member"
+)
+
+// step gives the machine one input and does what follows. Nothing in it
+// blocks.
+func (n *Node) step(it item) {
+	if n.end != nil {
+		return
+	}
+	n.o.Machine.Step(n.o.Now(), it.in, &n.out)
+	n.obey(it)
+	n.mu.Lock()
+	n.status = n.o.Machine.Status()
+	n.mu.Unlock()
+}
+
+// obey does what n.out asks for, in the order of its fields.
+func (n *Node) obey(it item) {
+	o := &n.out
+	until := n.liveUntil.Swap(o.LiveUntil)
+	if x := o.Expelled; x != nil {
+		n.own = state{}
+		why := x.Why
+		n.engineDo.put(func() {
+			n.o.Transport.DropView()
+			n.engine.Expelled(why)
+		})
+	}
+	if f := o.Freeze; f != nil {
+		n.freeze(f)
+	}
+	if a, ok := it.in.(member.SyncArrived); ok && o.TakeSync {
+		n.tell(a.From.ID(), a.Epoch, it.state)
+	}
+	if v := n.o.Machine.View(); o.Synced != 0 && n.o.Installed != nil {
+		n.engineDo.put(func() { n.o.Installed(v) })
+	}
+	n.resume(until)
+	for _, e := range o.Send {
+		b, err := member.Encode(e)
+		if err != nil {
+			to := e.To
+			n.clerk.put(func() { n.o.Log.Error("a membership message cannot be sent", "to", to.String(), "err", err) })
+			continue
+		}
+		n.o.Transport.Member(e.To.Peer, b)
+	}
+	for _, to := range o.SendSync {
+		n.sendState(to)
+	}
+	if op := o.Storage; op != nil {
+		n.background(func() item {
+			look, err := n.o.Storage.Do(op)
+			return item{in: member.Done{Op: op, Err: err, Look: look}}
+		})
+	}
+	for _, f := range o.Fence {
+		n.background(func() item { return item{in: member.Fenced{Node: f.Node, Err: n.o.Fence(n.ctx, f)}} })
+	}
+	for _, c := range o.Meet {
+		n.meet[c.Peer] = met{c, n.o.Now()}
+	}
+	if len(o.Meet) > 0 || o.Expelled != nil || n.o.Machine.View() != n.wantFor {
+		n.want()
+	}
+	if s := o.Save; s != nil {
+		n.clerk.put(func() { n.save(s) })
+	}
+	for _, a := range o.Answers {
+		n.answer(a)
+	}
+	for _, x := range o.Notices {
+		n.clerk.put(func() { n.o.Notice(x) })
+	}
+	n.end = o.End
+}
+
+// resume tells the engine to go on with what waits for this node to have
+// tenure: grants, and I/O, which needs Params.Guard more of it. The tenure that
+// ended at until, or came that near to its end, may have done so between two
+// steps, and those who saw it wait.
+func (n *Node) resume(until int64) {
+	now, guard := n.o.Now(), n.o.Params.Guard // after the new one was published
+	n.lapsed = n.lapsed || !n.granting || now+guard >= until
+	n.granting = n.out.Granting
+	if n.granting && n.lapsed {
+		n.lapsed = now+guard >= n.out.LiveUntil
+		n.engineDo.put(n.engine.Resume)
+	}
+}
+
+// background runs f, which may take for ever, and gives its result to the
+// machine.
+func (n *Node) background(f func() item) {
+	go func() { n.give(f()) }()
+}
+
+// give gives the machine an input that must not be lost, if Run still runs.
+func (n *Node) give(it item) {
+	select {
+	case n.inputs <- it:
+	case <-n.ctx.Done():
+	}
+}
+
+// freeze stops the engine, and begins the epoch of f.View: the engine collects
+// states from now on. The machine goes on when the engine has obeyed.
+func (n *Node) freeze(f *member.Freeze) {
+	seq, v := f.Seq, f.View
+	if v == nil {
+		// Before it leaves: what was written here goes out before the others
+		// may go on without this node.
+		n.engineDo.put(func() {
+			n.engine.Freeze()
+			go func() {
+				n.engine.State()
+				n.give(item{in: member.Frozen{Seq: seq}})
+			}()
+		})
+		return
+	}
+	self := n.o.Machine.Self()
+	n.own = state{epoch: v.Epoch, sending: map[member.Node]bool{}}
+	n.engineDo.put(func() {
+		n.engine.Freeze()
+		if n.o.Begin != nil {
+			n.o.Begin(v)
+		}
+		lv := v.Locks(self)
+		if err := n.o.Transport.SetView(v.Epoch, self.ID(), lv.Members); err != nil {
+			// Without the channels no state arrives, so nothing is granted.
+			n.o.Log.Error("the network does not take a view", "epoch", v.Epoch, "err", err)
+		}
+		n.engine.Install(lv)
+		n.give(item{in: member.Frozen{Seq: seq}})
+		go func() {
+			b := n.engine.State()
+			n.give(item{do: func() { n.ownReady(v.Epoch, b) }})
+		}()
+	})
+}
+
+// save is run by the clerk.
+func (n *Node) save(s *member.Saved) {
+	n.unsaved = nil
+	if err := n.o.Save(*s); err != nil {
+		n.o.Log.Warn("the state directory cannot be written: tried again in some seconds", "err", err)
+		n.unsaved = s
+	}
+}
