@@ -133,7 +133,7 @@ func TestOverTheRealTransport(t *testing.T) {
 	if *flagSeed >= 0 {
 		first, seeds = *flagSeed, 1
 	}
-	grants, began := 0, time.Now()
+	schedules, grants, began := 0, 0, time.Now()
 	for seed := first; seed < first+seeds; seed++ {
 		if *flagFor > 0 && time.Since(began) > *flagFor {
 			break
@@ -149,7 +149,8 @@ func TestOverTheRealTransport(t *testing.T) {
 			}
 			return
 		}
+		schedules++
 		grants += r.world.check.grants
 	}
-	t.Logf("%d schedules, %d grants", seeds, grants)
+	t.Logf("%d schedules from %d, %d grants", schedules, first, grants)
 }
