@@ -35,8 +35,8 @@ type Algorithm struct {
 }
 
 // Algorithms are all that can be simulated: first the shipped ones, by the
-// names that they have in rules; then those of the papers' variants; then the
-// baselines.
+// names that they have in rules; then the same where the papers leave another
+// choice; then the baselines.
 func Algorithms() []Algorithm {
 	return []Algorithm{
 		shipped("rw", "the default: readers and writers, permissions kept", rw.Algorithm, rw.Algorithm),

@@ -25,7 +25,7 @@ type simFlags struct {
 }
 
 // maxSeeds bounds what --seeds allocates.
-const maxSeeds = 100_000
+const maxSeeds = 10_000
 
 func newSimCommand(s streams) *cobra.Command {
 	var f simFlags

@@ -18,17 +18,24 @@ var docs = flag.Bool("figures.docs", false, "write what comes out of a full run 
 
 func quick(t *testing.T) *Data {
 	t.Helper()
-	d, err := Make(t.Context(), Options{Quick: true, Seed: 1})
+	calls := 0
+	o := Options{Quick: true, Seed: 1, Progress: func() { calls++ }}
+	d, err := Make(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if calls != Runs(o) {
+		t.Errorf("%d steps of progress, %d were announced", calls, Runs(o))
 	}
 	return d
 }
 
-// All files are there, can be read, and are the same each time.
+// All files are there, can be read, and are the same each time; every figure
+// shows a line for each of its series.
 func TestWrite(t *testing.T) {
+	d := quick(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
-	names, err := quick(t).Write(dir)
+	names, err := d.Write(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +45,9 @@ func TestWrite(t *testing.T) {
 	again := t.TempDir()
 	if _, err := quick(t).Write(again); err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range Figures() {
+		checkSeries(t, d, f)
 	}
 	for _, name := range names {
 		b, err := os.ReadFile(filepath.Join(dir, name))
@@ -82,36 +92,25 @@ func wellFormed(b []byte) error {
 	}
 }
 
-// Every figure shows a line for each series of its experiment that it names.
-func TestFiguresHaveData(t *testing.T) {
-	d := quick(t)
-	for _, f := range Figures() {
-		rows, err := csv.NewReader(bytes.NewReader(d.CSV(f))).ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, s := range f.series {
-			if rows[0][1+2*i] != f.label(s) {
-				t.Errorf("%s: column %q, want %q", f.Name, rows[0][1+2*i], f.label(s))
-			}
-			values := 0
-			for _, row := range rows[1:] {
-				if row[1+2*i] != "" {
-					values++
-				}
-			}
-			if values == 0 || values < len(rows)-1 && f.measure.name != "sync" {
-				t.Errorf("%s: %s has %d of %d values", f.Name, s.Label, values, len(rows)-1)
-			}
-		}
+func checkSeries(t *testing.T, d *Data, f Figure) {
+	t.Helper()
+	rows, err := csv.NewReader(bytes.NewReader(d.CSV(f))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestRuns(t *testing.T) {
-	calls := 0
-	o := Options{Quick: true, Progress: func() { calls++ }}
-	if _, err := Make(t.Context(), o); err != nil || calls != Runs(o) {
-		t.Errorf("%d steps of progress, %d were announced, %v", calls, Runs(o), err)
+	for i, s := range f.series {
+		if rows[0][1+2*i] != f.label(s) {
+			t.Errorf("%s: column %q, want %q", f.Name, rows[0][1+2*i], f.label(s))
+		}
+		values := 0
+		for _, row := range rows[1:] {
+			if row[1+2*i] != "" {
+				values++
+			}
+		}
+		if values == 0 || values < len(rows)-1 && f.measure.name != "sync" {
+			t.Errorf("%s: %s has %d of %d values", f.Name, s.Label, values, len(rows)-1)
+		}
 	}
 }
 

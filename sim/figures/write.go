@@ -37,10 +37,11 @@ func (d *Data) Write(dir string) ([]string, error) {
 		}
 	}
 	claims := d.Claims()
-	for name, content := range map[string][]byte{
-		"results.csv": d.results(), "claims.md": d.markdown(claims), "claims.csv": claimsCSV(claims),
-	} {
-		if err := put(name, content, nil); err != nil {
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{"results.csv", d.results()}, {"claims.md", d.markdown(claims)}, {"claims.csv", claimsCSV(claims)}} {
+		if err := put(f.name, f.content, nil); err != nil {
 			return nil, err
 		}
 	}
