@@ -198,6 +198,7 @@ func (e *Engine) beside(en *entry) bool { return e.view != nil && en.barrier[e.v
 
 // replace is Machine.Replace for what the machine knows of.
 func (e *Engine) replace(en *entry, old []locks.TicketID, parts []locks.Part) {
+	en.gave = true
 	if e.beside(en) {
 		e.lift(en)
 		return

@@ -357,6 +357,36 @@ func TestBlindRequest(t *testing.T) {
 	})
 }
 
+// What is given up while a new epoch is prepared was written under a lock that
+// was held when the write-out began: it goes out too, before the epoch.
+func TestWrittenOutWhatIsGivenUpBeforeAnEpoch(t *testing.T) {
+	for _, other := range []bool{false, true} { // another range is held all the time
+		synctest.Test(t, func(t *testing.T) {
+			c := newNet(t, 2)
+			a := c.nodes["n0"]
+			first, second := locks.Range{Start: 0, End: 10}, locks.Range{Start: 10, End: 20}
+			mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, first)))
+			if other {
+				mustGrant(t, a.start(req(locks.Posix, 2, locks.Write, second)))
+			}
+			gate := make(chan struct{})
+			a.onFlush = func(locks.Key) error { <-gate; return nil }
+			a.Freeze()
+			stated := make(chan []byte)
+			go func() { stated <- a.State() }()
+			synctest.Wait()
+			before, _ := a.counts()
+			// The program writes, and gives up what it wrote under.
+			a.Unlock(locks.Key{File: "f", Class: locks.Posix}, 1, first)
+			close(gate)
+			<-stated
+			if after, _ := a.counts(); before != 1 || after != 2 {
+				t.Errorf("another range held %v: %d write-outs before, %d after", other, before, after)
+			}
+		})
+	}
+}
+
 func TestRefreshThatFailsGivesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

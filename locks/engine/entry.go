@@ -28,8 +28,10 @@ type entry struct {
 	// stale grows when a peer may have begun to write; fresh is its value
 	// at the last Refresh. They are equal when what is cached is good.
 	stale, fresh uint64
-	// dirty: W was held here since the last Flush.
+	// dirty: W was held here since the last Flush. gave: something held was
+	// given up since State has last looked.
 	dirty  bool
+	gave   bool
 	outbox []parcel
 	// flushing: a goroutine works on the outbox.
 	flushing bool

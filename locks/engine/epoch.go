@@ -49,17 +49,25 @@ func (e *Engine) Freeze() {
 func (e *Engine) State() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var todo []locks.Key
-	for _, en := range e.sorted() {
-		if en.dirty {
+	for first := true; ; first = false {
+		var todo []locks.Key
+		for _, en := range e.sorted() {
 			// Of a file that is held for writing, ranges that are not held go
-			// to others with this epoch. What is written from now on is
-			// handed over later.
-			en.dirty = en.holdsWrite()
-			todo = append(todo, en.key)
+			// to others with this epoch: the first time, and again if some of
+			// it was given up while this was going on. What is held to the
+			// end can still be written, and is handed over later.
+			if en.dirty && (first || en.gave || !en.holdsWrite()) {
+				en.dirty, en.gave = en.holdsWrite(), false
+				todo = append(todo, en.key)
+			}
 		}
-	}
-	if len(todo) > 0 {
+		if len(todo) == 0 && e.flushing == 0 {
+			break
+		}
+		if len(todo) == 0 {
+			e.flushed.Wait()
+			continue
+		}
 		e.flushing++
 		e.mu.Unlock()
 		for _, k := range todo {
@@ -68,9 +76,6 @@ func (e *Engine) State() []byte {
 		e.mu.Lock()
 		e.flushing--
 		e.flushed.Broadcast()
-	}
-	for e.flushing > 0 {
-		e.flushed.Wait()
 	}
 	e.stated = true
 	return e.encodeState()
