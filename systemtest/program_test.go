@@ -74,9 +74,9 @@ func (g *program) think() {
 	})
 }
 
-// ask asks for some lock.
-func (g *program) ask() {
-	p, w := g.proc, g.proc.w
+// request is for some lock.
+func (g *program) request() locks.Request {
+	w := g.proc.w
 	shared := w.opt.rules || algorithms[w.opt.algorithm].Shared
 	r := locks.Request{
 		Key:    locks.Key{File: fmt.Sprintf("f%d", g.rng.IntN(w.opt.files)), Class: locks.Posix},
@@ -102,11 +102,17 @@ func (g *program) ask() {
 			r.Range = locks.Range{Start: cellRange[a].Start, End: cellRange[b].End}
 		}
 	}
+	return r
+}
+
+// ask asks for a lock.
+func (g *program) ask() {
+	p := g.proc
 	g.doing = "asking"
-	g.req, g.cancel, g.waiting = r, make(chan struct{}), true
+	g.req, g.cancel, g.waiting = g.request(), make(chan struct{}), true
 	g.begun++
 	serial, cancel := g.begun, g.cancel
-	req := r
+	req := g.req
 	go func() {
 		grant, err := p.engine.Lock(cancel, &req)
 		g.post(func() { g.told(grant, err) })
@@ -134,8 +140,8 @@ func (g *program) told(grant locks.Grant, err error) {
 		g.think()
 	case errors.Is(err, locks.ErrUnavailable):
 		g.think()
-	case w.opt.rules && errors.Is(err, locks.ErrDeadlock):
-		g.think() // it would wait for what is held from before the rules changed
+	case errors.Is(err, locks.ErrDeadlock) && (w.opt.rules || w.opt.files > 1):
+		g.think() // one that nests, or waits for what is held from before the rules changed
 	default:
 		w.check.failf("pid %d: %v", g.pid, err)
 	}
@@ -145,6 +151,10 @@ func (g *program) told(grant locks.Grant, err error) {
 func (g *program) work(rounds int) {
 	if rounds == 0 || g.proc.closing {
 		g.unlock()
+		return
+	}
+	if g.rng.IntN(8) == 0 && g.proc.w.opt.files > 1 {
+		g.nest(rounds)
 		return
 	}
 	g.read(func(versions []int) {
@@ -158,15 +168,55 @@ func (g *program) work(rounds int) {
 }
 
 func (g *program) unlock() {
-	k := g.req.Key
-	e := g.proc.engine
-	switch k.Class {
-	case locks.Open:
-		e.UnlockHandle(k, g.req.Handle, "closed")
-	default:
-		e.Unlock(k, g.req.Owner, g.req.Range)
-	}
+	g.release(&g.req)
 	g.think()
+}
+
+func (g *program) release(r *locks.Request) {
+	e := g.proc.engine
+	switch r.Key.Class {
+	case locks.Open:
+		e.UnlockHandle(r.Key, r.Handle, "closed")
+	default:
+		e.Unlock(r.Key, r.Owner, r.Range)
+	}
+}
+
+// nest takes a lock on another file beside the one that is held, in whatever
+// order: with others that do the same it may be a deadlock.
+func (g *program) nest(rounds int) {
+	p, w := g.proc, g.proc.w
+	first := g.req
+	for g.req.Key.File == first.Key.File {
+		g.req = g.request()
+	}
+	second := g.req
+	g.req = first
+	g.doing = fmt.Sprintf("asking for %v, too", second.Key)
+	g.cancel, g.waiting = make(chan struct{}), true
+	cancel := g.cancel
+	go func() {
+		_, err := p.engine.Lock(cancel, &second)
+		g.post(func() {
+			g.waiting = false
+			next := func() { g.work(rounds - 1) }
+			switch {
+			case err == nil:
+				g.later(between(g.rng, 0, 50*ms), func() {
+					g.release(&second)
+					next()
+				})
+			case errors.Is(err, locks.ErrWouldBlock), errors.Is(err, locks.ErrInterrupted), errors.Is(err, locks.ErrDeadlock):
+				next()
+			case errors.Is(err, locks.ErrLost):
+				g.fail()
+			case errors.Is(err, locks.ErrUnavailable):
+				g.unlock()
+			default:
+				w.check.failf("pid %d: %v", g.pid, err)
+			}
+		})
+	}()
 }
 
 // fail is what the mount does when a lock is lost: the handle is of no use any
