@@ -23,6 +23,7 @@ import (
 // delay; each pair of nodes has one ordered channel.
 type net struct {
 	t     *testing.T
+	ctx   context.Context // ends with the test, also for what begins after that
 	mu    sync.Mutex
 	nodes map[locks.NodeID]*node
 	delay time.Duration // guarded by mu, as is sent
@@ -62,7 +63,9 @@ type delivery struct {
 // newNet makes nodes n0, n1, … and their first view. Call it in a synctest
 // bubble.
 func newNet(t *testing.T, n int) *net {
-	c := &net{t: t, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	c := &net{t: t, ctx: ctx, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond}
 	var ids []locks.NodeID
 	for i := range n {
 		ids = append(ids, c.add(locks.NodeID(fmt.Sprintf("n%d", i))))
@@ -132,8 +135,7 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 	if q == nil {
 		q = make(chan delivery, 1<<16)
 		n.queue[to] = q
-		ctx, cancel := context.WithCancel(context.Background())
-		n.net.t.Cleanup(cancel)
+		ctx := n.net.ctx
 		go func() {
 			for {
 				select {
