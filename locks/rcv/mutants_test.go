@@ -20,7 +20,7 @@ func TestMutantsAreFound(t *testing.T) {
 			Old: "			w.log, w.version = o.log, o.version\n		}\n	}\n	s.purge()\n", New: "			w.log, w.version = o.log, o.version\n		}\n		if n == 0 {\n			s.purge()\n		}\n	}\n"},
 		// Line 19 and 26: a request is known by its node only.
 		{Name: "a request is known by its node", File: "rcv.go",
-			Old: "	if before != c.my {\n", New: "	if c.my.None() {\n", Test: "TestSimulateVariants"},
+			Old: "	if before != c.my {\n", New: "	if c.my.None() {\n", Test: "TestSimulateEager"},
 
 		{Name: "orders by the votes that are known", File: "info.go",
 			Old: "return best.Request, lead > unknown ||", New: "return best.Request, lead > 0 ||"},
@@ -48,7 +48,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{Name: "who is next is given the lock at once", File: "rcv.go",
 			Old: "	if before != c.my {\n", New: "	if true {\n"},
 		{Name: "an EM that comes late is taken", File: "rcv.go",
-			Old: "	if c.in || r != c.my {\n", New: "	if c.in || c.my.None() {\n", Test: "TestSimulateVariants"},
+			Old: "	if c.in || r != c.my {\n", New: "	if c.in || c.my.None() {\n", Test: "TestSimulateTwice"},
 		{Name: "the lock is not passed on", File: "rcv.go",
 			Old: "	if !next.None() {\n		c.enter(next)\n", New: "	if false {\n		c.enter(next)\n"},
 		{Name: "a withdrawn request is gone", File: "rcv.go",

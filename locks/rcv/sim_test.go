@@ -34,15 +34,22 @@ func coreOf(s locktest.Side) *core {
 
 func TestSimulate(t *testing.T) { locktest.Simulate(t, Algorithm, options) }
 
-// Within what is not forgotten messages may come twice, and the variants of the
-// paper keep all promises, too.
-func TestSimulateVariants(t *testing.T) {
-	for _, o := range []Options{{remembers: true}, {remembers: true, Uniform: true}, {Eager: true}, {Eager: true, Uniform: true}} {
-		opt := options
-		opt.Remembers, opt.Duplicates = true, true
-		t.Run(fmt.Sprintf("%+v", o), func(t *testing.T) { locktest.Simulate(t, With(o), opt) })
-	}
-	t.Run("uniform", func(t *testing.T) { locktest.Simulate(t, With(Options{Uniform: true}), options) })
+// Within what is not forgotten messages may come twice.
+func TestSimulateTwice(t *testing.T) { simulateTwice(t, Options{remembers: true}) }
+
+// The lock is given back at once, as in the paper. Then an IM can come for a
+// request that is over.
+func TestSimulateEager(t *testing.T) { simulateTwice(t, Options{Eager: true}) }
+
+func TestSimulateUniform(t *testing.T) {
+	locktest.Simulate(t, With(Options{Uniform: true}), options)
+	simulateTwice(t, Options{Eager: true, Uniform: true})
+}
+
+func simulateTwice(t *testing.T, o Options) {
+	opt := options
+	opt.Remembers, opt.Duplicates = true, true
+	locktest.Simulate(t, With(o), opt)
 }
 
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
