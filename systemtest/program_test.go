@@ -300,9 +300,10 @@ func (g *program) read(then func(versions []int)) {
 		}
 		p.disk.whenWell(p.disk.latency(), func() {
 			v := w.data.versions(k)
+			f := w.data.file(k)
 			for _, x := range p.host.dirty.writes { // what this host has not written out yet
-				if x.key == k {
-					for i, c := range x.cells {
+				for i, c := range x.cells {
+					if x.key == k && x.token >= f[c].token { // else it is a former process's, and late
 						v[c] = x.version[i]
 					}
 				}
