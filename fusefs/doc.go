@@ -33,6 +33,9 @@
 // flock(2) on a directory, and leases, are not passed on by the kernel: they
 // work between the programs of one host.
 //
+// Where locks go by path ([FileIDPath]) a file in use is not renamed, see
+// moves.go.
+//
 // # Caches
 //
 // Data that was read or written under a lock stays in the kernel's cache as

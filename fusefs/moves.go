@@ -71,8 +71,12 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 		f.tree.unpin(n)
 		return nothing, fuse.OK
 	}
-	release, err := f.claim(in, n)
-	if err == nil && !f.rekey(n, "p"+newPath, newPath) {
+	// By another name that n has, it is another file.
+	oldPath := f.tree.join(dir, name)
+	file, _ := f.tree.identify(n)
+	mine := file == "p"+oldPath
+	release, err := f.claim(in, n, oldPath)
+	if err == nil && mine && !f.rekey(n, newPath) {
 		release()
 		err = locks.ErrWouldBlock
 	}
@@ -83,10 +87,9 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 		}
 		return nil, lockErrno(err, nil)
 	}
-	oldPath := f.tree.join(dir, name)
 	return func(ok bool) {
-		if !ok {
-			f.rekey(n, "p"+oldPath, oldPath)
+		if !ok && mine {
+			f.rekey(n, oldPath)
 		}
 		release()
 		if len(n.openHandles()) == 0 {
@@ -96,35 +99,33 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 	}, fuse.OK
 }
 
-// claim locks n for this node in all classes, or tells with ErrWouldBlock that
-// somebody else has it. It does not wait, and is blind: the kernel holds the
-// directories meanwhile, so that names in them could not be renewed.
-func (f *fileSystem) claim(in *fuse.InHeader, n *node) (release func(), err error) {
-	file, path := f.tree.identify(n)
+// claim locks path, which leads to n, for this node in all classes, or tells
+// with ErrWouldBlock that somebody has it locked. It does not wait, and is
+// blind: the kernel holds the directories meanwhile, so that names in them
+// could not be renewed.
+func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release func(), err error) {
+	p := f.procs.find(in.Pid)
 	var held []locks.Request
 	release = func() {
 		for _, r := range held {
 			f.locker.UnlockHandle(r.Key, r.Handle, "the rename is over")
 		}
 	}
-	n.lockMu.Lock()
-	locked := len(n.records) > 0
-	n.lockMu.Unlock()
-	if locked {
-		return nil, locks.ErrWouldBlock
-	}
-	classes := []locks.Class{locks.Flock, locks.Posix}
-	if rule := f.ruleFor(n, path); rule.Open && !rule.PerProcess {
-		classes = append(classes, locks.Open)
-	}
-	for _, c := range classes {
+	rule := f.ruleFor(n, path)
+	for _, c := range locks.Classes {
 		id := f.newID()
 		r := locks.Request{
-			Key: locks.Key{File: file, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
-			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: program(f.procs.find(in.Pid), in),
+			Key: locks.Key{File: "p" + path, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
+			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: program(p, in),
 		}
-		if c == locks.Open {
-			r.Owner = sharedOwner // the opens of this node move
+		switch { // open locks of the same owner move
+		case c != locks.Open:
+		case !rule.Open:
+			continue
+		case !rule.PerProcess:
+			r.Owner = sharedOwner
+		case p != nil:
+			r.Owner = p.owner
 		}
 		if _, err := f.locker.Lock(nil, &r); err != nil {
 			release()
@@ -135,11 +136,11 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node) (release func(), err erro
 	return release, nil
 }
 
-// rekey makes file what locks call n, and moves the open locks to it. It is
-// false if one is just being asked for.
-func (f *fileSystem) rekey(n *node, file, path string) bool {
-	hs := n.openHandles()
-	for _, h := range hs {
+// rekey makes locks call n by path, and moves the open locks to it. It is false
+// if one is just being asked for.
+func (f *fileSystem) rekey(n *node, path string) bool {
+	file := "p" + path
+	for _, h := range n.openHandles() {
 		h.mu.Lock()
 		if h.open.state == openWaiting {
 			h.mu.Unlock()

@@ -84,6 +84,20 @@ func TestIdentityByPath(t *testing.T) {
 		st.want("ok", "b open x target r")
 		st.want(`"new"`, "b pread x 0 10")
 	})
+	t.Run("another name of a file that is renamed", func(t *testing.T) {
+		write(t, c.src+"/name1", "")
+		st := newActors(t, false, a, b)
+		st.want("ok", "b open x name1 rw")
+		st.want("ok", "b flock x ex")
+		st.want("ok", "a link name1 name2")
+		st.want("ok", "a open y name2 rw")
+		st.want("EBUSY", "a rename name1 name3")
+		st.want("ok", "a flock y ex,nb") // another file
+		st.want("ok", "b flock x un")
+		st.want("ok", "a rename name1 name3")
+		st.want("ESTALE", "b flock x ex")
+		st.want("ok", "a lk y set w 0 1")
+	})
 	t.Run("directories", func(t *testing.T) {
 		st := newActors(t, false, a, b)
 		st.want("ok", "a mkdir d")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -285,8 +284,10 @@ var pidForm = regexp.MustCompile(`pid=(\d+)`)
 
 // nameProcesses puts the names of actors for their process IDs.
 func (st *stage) nameProcesses(s string) string {
+	st.mu.Lock()
+	defer st.mu.Unlock()
 	return pidForm.ReplaceAllStringFunc(s, func(m string) string {
-		for name, p := range maps.All(st.actors) {
+		for name, p := range st.actors {
 			if m == fmt.Sprintf("pid=%d", p.pid) {
 				return "pid=" + name
 			}

@@ -30,12 +30,14 @@ type stage struct {
 	actors map[string]*actorConn
 	last   int // number of the latest call
 	joined chan struct{}
+	once   sync.Once
 }
 
 // actorConn is the connection to an actor that runs.
 type actorConn struct {
-	pid  int
-	conn net.Conn
+	pid   int
+	conn  net.Conn
+	ended bool // the process; guarded by stage.mu
 
 	mu      sync.Mutex
 	tids    map[int]int         // of the thread of a call
@@ -124,11 +126,15 @@ func (st *stage) join(name string) error {
 	}
 }
 
-func (st *stage) end() {
+func (st *stage) end() { st.once.Do(st.clear) }
+
+func (st *stage) clear() {
 	st.l.Close()
 	st.mu.Lock()
 	for _, a := range st.actors {
-		_ = unix.Kill(a.pid, unix.SIGKILL)
+		if !a.ended { // its number may be another's by now
+			_ = unix.Kill(a.pid, unix.SIGKILL)
+		}
 		a.conn.Close()
 	}
 	st.mu.Unlock()
@@ -155,7 +161,7 @@ func (st *stage) do(s *semStep) (string, error) {
 			return "", err
 		}
 		if w == "kill" {
-			return "ok", a.gone()
+			return "ok", st.gone(a)
 		}
 		return "ok", nil
 	case "signal": // to the thread, in the middle of its call
@@ -175,7 +181,7 @@ func (st *stage) do(s *semStep) (string, error) {
 	}
 	switch s.words[0] {
 	case "exit":
-		return "ok", a.gone()
+		return "ok", st.gone(a)
 	case "exec":
 		return "ok", st.join(s.actor)
 	case "spawn":
@@ -262,7 +268,16 @@ func (a *actorConn) waits(n int) bool {
 	return number == unix.SYS_FCNTL || number == unix.SYS_FLOCK || number == unix.SYS_OPENAT
 }
 
-// gone waits until the process of an actor is no more, its files closed.
+// gone waits until the process of an actor is no more.
+func (st *stage) gone(a *actorConn) error {
+	err := a.gone()
+	st.mu.Lock()
+	a.ended = err == nil
+	st.mu.Unlock()
+	return err
+}
+
+// gone waits until the process has ended and its files are closed.
 func (a *actorConn) gone() error {
 	for end := time.Now().Add(patience); ; waitALittle() {
 		b, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(a.pid), "stat"))

@@ -40,6 +40,14 @@
 //     What was granted by another one, before the rules changed, stays held, and
 //     while it does nothing else of the key is granted: see change.go.
 //
+// # Who is next
+//
+// Requests that conflict are served in the order of their stamps, over all
+// nodes; an interrupted one that comes again within a second keeps its stamp
+// (places.go). Two things go before their turn, both bounded in gate.go: opens
+// that join an open lock of their own node, and tickets that overtake because
+// the order alone, not a lock, has kept them waiting for a while (sweep.go).
+//
 // # Order of locks
 //
 // There is one mutex, Engine.mu. It is never held while Files is called, and

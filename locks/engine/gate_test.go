@@ -109,11 +109,13 @@ func TestOpensThatJoinDoNotStarveAnotherNode(t *testing.T) {
 				a.Engine.mu.Unlock()
 				close(stop)
 				time.Sleep(time.Hour)
+				a.Engine.mu.Lock()
 				for _, en := range a.entries {
 					if len(en.tickets) > 0 || len(en.gate) > 0 {
 						t.Errorf("%d tickets are left, %d at the gate", len(en.tickets), len(en.gate))
 					}
 				}
+				a.Engine.mu.Unlock()
 				c.check()
 			})
 		})
