@@ -10,13 +10,30 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// glob is the path of a rule, split at its slashes. A part "**" stands for any
-// number of names. The "**" at the end of a path becomes "**", "*", as it wants
-// one name at least.
-type glob []string
+// glob is the path of a rule, split at its slashes. The "**" at the end of a
+// path becomes "**", "*", as it wants one name at least.
+type glob []part
+
+// part is what one name has to be like or, if it is anyNames, any number of
+// names.
+type part struct {
+	pattern string
+	literal bool // without wildcards
+}
+
+func (p part) matches(name string) bool {
+	if p.literal {
+		return p.pattern == name
+	}
+	return doublestar.MatchUnvalidated(p.pattern, name)
+}
+
+var (
+	anyNames = part{pattern: "**"}
+	anyName  = part{pattern: "*"}
+)
 
 const (
-	anyNames = "**"
 	// maxParts fits the positions in a glob, and the end, into a places.
 	maxParts = 63
 )
@@ -42,24 +59,25 @@ func compile(path string) (glob, error) {
 		return nil, err
 	}
 	var g glob
-	for _, part := range strings.Split(path, "/") {
+	for _, pattern := range strings.Split(path, "/") {
+		p := part{pattern, !strings.ContainsAny(pattern, `*?[{\`)}
 		switch {
-		case part == "":
+		case pattern == "":
 			return nil, errors.New("has an empty name between two slashes: it matches no file")
-		case part == "." || part == "..":
-			return nil, fmt.Errorf("has the name %q: it matches no file, as paths are told without it", part)
-		case part == anyNames && len(g) > 0 && g[len(g)-1] == anyNames:
+		case pattern == "." || pattern == "..":
+			return nil, fmt.Errorf("has the name %q: it matches no file, as paths are told without it", pattern)
+		case p == anyNames && len(g) > 0 && g[len(g)-1] == anyNames:
 			continue // the same as one
-		case !strings.ContainsAny(part, `*?[{\`) && len(part) > 255:
+		case p.literal && len(pattern) > 255:
 			return nil, errors.New("has a name of over 255 bytes: it matches no file")
 		}
-		g = append(g, part)
+		g = append(g, p)
 	}
-	if g[0] == ".dmxfs" {
+	if g[0].pattern == ".dmxfs" {
 		return nil, errors.New("is in .dmxfs, which no program sees: it matches no file")
 	}
 	if g[len(g)-1] == anyNames {
-		g = append(g, "*")
+		g = append(g, anyName)
 	}
 	if len(g) > maxParts {
 		return nil, fmt.Errorf("has more than %d parts", maxParts)
@@ -132,8 +150,8 @@ func (g glob) begin() places { return g.skip(1) }
 
 // skip adds the places behind each "**", which may stand for no name.
 func (g glob) skip(at places) places {
-	for i, part := range g {
-		if at&(1<<i) != 0 && part == anyNames {
+	for i, p := range g {
+		if at&(1<<i) != 0 && p == anyNames {
 			at |= 1 << (i + 1)
 		}
 	}
@@ -143,12 +161,12 @@ func (g glob) skip(at places) places {
 // step is where a match stands after one more name.
 func (g glob) step(at places, name string) places {
 	var next places
-	for i, part := range g {
+	for i, p := range g {
 		switch {
 		case at&(1<<i) == 0:
-		case part == anyNames:
+		case p == anyNames:
 			next |= 1 << i
-		case doublestar.MatchUnvalidated(part, name):
+		case p.matches(name):
 			next |= 1 << (i + 1)
 		}
 	}
@@ -172,7 +190,7 @@ func (g glob) matches(names []string) bool { return g.after(names)&(1<<len(g)) !
 // all reports whether from at every path below matches.
 func (g glob) all(at places) bool {
 	n := len(g)
-	return n >= 2 && g[n-2] == anyNames && g[n-1] == "*" && at&(1<<(n-2)) != 0
+	return n >= 2 && g[n-2] == anyNames && g[n-1] == anyName && at&(1<<(n-2)) != 0
 }
 
 // none reports whether from at no path below matches.
@@ -180,12 +198,14 @@ func (g glob) none(at places) bool { return at&^(1<<len(g)) == 0 }
 
 // prefix lists the names without wildcards at the beginning of g.
 func (g glob) prefix() []string {
-	for i, part := range g {
-		if strings.ContainsAny(part, `*?[{\`) {
-			return g[:i]
+	var names []string
+	for _, p := range g {
+		if !p.literal {
+			break
 		}
+		names = append(names, p.pattern)
 	}
-	return g
+	return names
 }
 
 // covers reports whether g matches all that o matches. It need not find out:

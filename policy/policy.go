@@ -109,7 +109,7 @@ func (l Limit) text(unlimited string) string {
 // Match finds the rule of a file by its path relative to the root; its index
 // is -1 when none matches, and for the root itself.
 func (p *Policy) Match(path string) (*Rule, int) {
-	if path == "" {
+	if path == "" || path == "." || len(p.rules()) == 0 {
 		return nil, -1
 	}
 	names := strings.Split(path, "/")

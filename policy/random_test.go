@@ -9,10 +9,10 @@ import (
 )
 
 var (
-	part  = rapid.SampledFrom([]string{"a", "b", "ab", "*", "a*", "?", "**", "[ab]", "{a,bb}"})
-	name  = rapid.SampledFrom([]string{"a", "b", "ab", "bb", "c"})
-	globs = rapid.Custom(func(t *rapid.T) string {
-		return strings.Join(rapid.SliceOfN(part, 1, 5).Draw(t, "parts"), "/")
+	segment = rapid.SampledFrom([]string{"a", "b", "ab", "*", "a*", "?", "**", "[ab]", "{a,bb}"})
+	name    = rapid.SampledFrom([]string{"a", "b", "ab", "bb", "c"})
+	globs   = rapid.Custom(func(t *rapid.T) string {
+		return strings.Join(rapid.SliceOfN(segment, 1, 5).Draw(t, "parts"), "/")
 	})
 	paths = rapid.Custom(func(t *rapid.T) string {
 		return strings.Join(rapid.SliceOfN(name, 1, 6).Draw(t, "names"), "/")
