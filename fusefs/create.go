@@ -1,6 +1,8 @@
 package fusefs
 
 import (
+	"strconv"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -10,7 +12,7 @@ import (
 //
 // It holds the lock of the directory meanwhile, and nothing can end the wait
 // of others for that. So this never waits for an open lock: the new file's is
-// asked for in the background, and the first I/O waits for it.
+// asked for in the background, and the first I/O waits for it; but see reopens.
 func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	dir, errno := f.node(&in.InHeader)
 	if !errno.Ok() {
@@ -41,11 +43,37 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 			return status(err)
 		}
 		f.keepSetGID(fd, mode, &st)
+		if f.reopens(in, dir, name, mode) {
+			closeFD(fd)
+			f.tree.forget(n.id, 1) // the kernel is not told
+			f.abandonRetry(f.retries.put(in.Pid, &retry{at: f.now()}))
+			return errStale
+		}
 		f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
 		f.opened(n, fd, in, &out.OpenOut)
 		return fuse.OK
 	}
 	return errStale
+}
+
+// reopens reports whether a file that was just made has to be opened as one
+// that exists: where no two processes may have it open, the open must wait, and
+// another process may have found the new file and be faster. The answer ESTALE
+// makes the kernel do that. With O_EXCL it would then refuse the file, and a
+// mode may not let its owner in again; then I/O waits, as for other files.
+func (f *fileSystem) reopens(in *fuse.CreateIn, dir *node, name string, mode uint32) bool {
+	need := map[uint32]uint32{unix.O_RDONLY: 0o400, unix.O_WRONLY: 0o200}[in.Flags&unix.O_ACCMODE]
+	if need == 0 {
+		need = 0o600
+	}
+	return in.Flags&unix.O_EXCL == 0 && mode&need == need && f.betweenProcesses(dir, name)
+}
+
+// betweenProcesses reports whether the rule of a file wants that no two
+// processes have it open.
+func (f *fileSystem) betweenProcesses(dir *node, name string) bool {
+	r := f.opts.Rule(f.tree.join(dir, name))
+	return r.Open && r.PerProcess
 }
 
 // createAttempts is how often a file is made that another host makes first,
@@ -73,7 +101,7 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 	if err := unix.Fstat(dir.fd, &st); err != nil || st.Mode&unix.S_ISVTX != 0 {
 		return errStale // sysctl fs.protected_regular
 	}
-	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 {
+	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 || f.betweenProcesses(dir, name) {
 		return errStale // what the lock says has to be known now
 	}
 	err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -145,6 +173,8 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	f.keepSetGID(fd, mode, &st)
 	out.NodeId, out.Generation = n.id, 1
 	f.fillAttr(&out.Attr, &st)
+	// Which rule is its own says the directory, until it has a name.
+	f.tree.callUnnamed(n, f.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
 	f.opened(n, fd, in, &out.OpenOut)
 	return fuse.OK
 }

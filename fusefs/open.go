@@ -109,7 +109,7 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 		h.flags |= unix.O_DSYNC
 	}
 	h.open.state = openWaiting
-	h.open.yield = rule.Yield
+	h.open.yield, h.open.gen = rule.Yield, rule.gen
 	h.open.req = locks.Request{
 		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
 		Owner: f.openOwner(rule, h), Handle: h.lockID(),

@@ -27,8 +27,9 @@ const (
 // openLock is the open lock of a handle. Guarded by handle.mu.
 type openLock struct {
 	state  openState
-	req    locks.Request // what is asked for; the same every time
+	req    locks.Request // what is asked for
 	yield  time.Duration
+	gen    uint64 // of the rules that req and yield are by
 	tenure locks.Tenure
 	token  locks.Token
 	wait   *acquisition // what I/O waits for in openWaiting
@@ -47,12 +48,43 @@ const sharedOwner locks.OwnerID = 1
 // givenUp is why an open lock is released of a file that is still open.
 const givenUp = "its program locks for itself"
 
+// askFor asks for the open lock of h, which is in openWaiting, and waits for
+// it: for its owner by the rules of this moment. If they have changed while it
+// waited, so that it would be another owner's, it asks again.
+func (f *fileSystem) askFor(cancel <-chan struct{}, h *handle, try bool) (locks.Request, locks.Grant, error) {
+	for {
+		gen := f.ruleGen.Load()
+		if gen != h.open.gen {
+			f.renewRule(h)
+		}
+		req := h.open.req
+		req.Try = try
+		g, err := f.locker.Lock(cancel, &req)
+		if err != nil || f.ruleGen.Load() == gen {
+			return req, g, err
+		}
+		if f.renewRule(h); h.open.req.Owner == req.Owner {
+			return req, g, nil
+		}
+		f.locker.UnlockHandle(req.Key, req.Handle, "the rules have changed")
+	}
+}
+
+// renewRule makes the next request of h one by the present rules. (Whether h
+// needs an open lock at all was decided when it was opened.)
+func (f *fileSystem) renewRule(h *handle) {
+	_, path := f.tree.identify(h.n)
+	rule := f.ruleFor(h.n, path)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open.gen, h.open.yield = rule.gen, rule.Yield
+	h.open.req.Owner, h.open.req.Patience = f.openOwner(rule, h), rule.patience()
+}
+
 // lockOpened asks for the open lock of h, which is in openWaiting, and waits
 // for it. Without an error h holds it, or needs it no more.
 func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool) error {
-	req := h.open.req
-	req.Try = try
-	g, err := f.locker.Lock(cancel, &req)
+	req, g, err := f.askFor(cancel, h, try)
 	h.mu.Lock()
 	wanted := h.open.state == openWaiting
 	if wanted && err == nil {
@@ -84,8 +116,7 @@ func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 	h.open.wait = a
 	f.setState(h, openWaiting)
 	f.background(func() {
-		req := h.open.req
-		g, err := f.locker.Lock(a.cancel, &req)
+		req, g, err := f.askFor(a.cancel, h, false)
 		if err == nil && again && f.leads(h.n, req.Key.File) != nil {
 			f.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
 			h.lost.Store(true)

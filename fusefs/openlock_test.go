@@ -326,6 +326,13 @@ func TestRules(t *testing.T) {
 		fd := a.open("f", "rw")
 		a.open("f", "rw,nonblock") // the same process
 		b.want("EAGAIN", "open f r,nonblock")
+		// The lock of a new file is had before it is open.
+		a.open("new", "w,creat")
+		b.want("EAGAIN", "open new w,nonblock")
+		m.wantOpenLocks("new", 1)
+		b.want("EAGAIN", "open new w,creat,nonblock")
+		a.open("new too", "w,creat,excl")
+		m.awaitOpenLocks("new too", 1)
 		a.kill()
 		m.awaitOpenLocks("f", 0)
 		b.open("f", "r,nonblock")

@@ -163,7 +163,7 @@ func (ps *processes) resolve(tid uint32) *process {
 	t := &thread{comm: comm, leader: pid == tid, p: p}
 	if t.leader {
 		ps.owners++
-		t.p = &process{pid: int(pid), owner: locks.OwnerID(ps.owners), comm: comm}
+		t.p = &process{pid: int(pid), owner: sharedOwner + locks.OwnerID(ps.owners), comm: comm}
 	} else if l := ps.threads[pid]; l == nil || l.p != p {
 		unix.Close(comm) // swept meanwhile, so there was nothing to remember
 		return p

@@ -353,6 +353,16 @@ func (t *tree) pathOf(n *node) string {
 	return n.path
 }
 
+// callUnnamed gives a file that has no name a path, for the rules and for
+// people, until it gets one.
+func (t *tree) callUnnamed(n *node, path string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(n.names) == 0 {
+		n.path = path
+	}
+}
+
 // join is the path of name in dir.
 func (t *tree) join(dir *node, name string) string {
 	d := t.pathTo(dir)
