@@ -51,7 +51,7 @@ var rules = map[string]rule{
 	"fusefs": {why: "the mount asks for locks by an interface of its own", ours: []string{"locks"},
 		ext: []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/"}},
 	"cmd/dmxfs": {why: "joins the parts",
-		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register", "policy", "sim", "sim/figures"}, ext: []string{""}},
+		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/maekawa", "locks/rcv", "locks/ring", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register", "policy", "sim", "sim/figures"}, ext: []string{""}},
 	"policy": {why: "rules are data, checked and matched", std: append(pure, "crypto/sha256", "encoding/hex", "time", "unicode", "unicode/utf8"),
 		ext: []string{"github.com/bmatcuk/doublestar/v4", "github.com/pelletier/go-toml/v2"}},
 	"sim": {why: "a simulation has no clock but its own: it imports algorithms, and nothing that is blocked or late",

@@ -181,8 +181,6 @@ func (d *daemon) notice(n member.Notice) {
 	}
 }
 
-func (d *daemon) installed(*member.View) {}
-
 // lateWrite records a write that may have come too late.
 func (d *daemon) lateWrite(w fusefs.LateWrite) {
 	d.log.Error("a write may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,

@@ -43,6 +43,18 @@ func (d *daemon) handler() http.Handler {
 		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
 	})
 	mux.HandleFunc("GET /journal", d.serveJournal)
+	mux.HandleFunc("GET /policy", func(w http.ResponseWriter, _ *http.Request) {
+		v, err := d.showPolicy()
+		reply(w, v, err)
+	})
+	mux.HandleFunc("GET /policy/check", func(w http.ResponseWriter, r *http.Request) {
+		v, err := d.checkPolicy(r.FormValue("path"))
+		reply(w, v, err)
+	})
+	mux.HandleFunc("POST /policy", func(w http.ResponseWriter, r *http.Request) {
+		v, err := d.setPolicy(r)
+		reply(w, v, err)
+	})
 	mux.HandleFunc("POST /unmount", func(w http.ResponseWriter, r *http.Request) {
 		err := d.server.Load().Unmount(r.FormValue("lazy") != "")
 		if errors.Is(err, fusefs.ErrBusy) {
@@ -234,7 +246,7 @@ func (d *daemon) rows() []row {
 				Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
 				File: l.Key.File, Request: l.Request,
 			},
-			Owner: uint64(l.Owner), Shared: true,
+			Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
 		}
 		for _, p := range l.Local {
 			r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})

@@ -108,3 +108,31 @@ type waitFor struct {
 	PID     int    `json:"pid"`
 	Command string `json:"command"`
 }
+
+// policyJSON is the answer to `dmxfs policy show`.
+type policyJSON struct {
+	Epoch uint64     `json:"epoch"`
+	Hash  string     `json:"hash"` // empty: there are no rules
+	Rules []ruleJSON `json:"rules"`
+	// Default is what holds for files that no rule matches.
+	Default ruleJSON `json:"default"`
+	TOML    string   `json:"toml"` // as a policy file
+}
+
+// ruleJSON is a rule with what its keys amount to on this mount.
+type ruleJSON struct {
+	Rule      int    `json:"rule"` // from 1; 0: none
+	Path      string `json:"path"`
+	Algorithm string `json:"algorithm"`
+	Exclusive bool   `json:"exclusive"`
+	Open      string `json:"open"`  // lock or off
+	Yield     string `json:"yield"` // a duration or never
+	Scope     string `json:"scope"` // node or process
+	Wait      string `json:"wait"`  // a duration or none
+}
+
+// checkJSON is the answer to `dmxfs policy check`.
+type checkJSON struct {
+	File string `json:"file"` // relative to the root
+	ruleJSON
+}

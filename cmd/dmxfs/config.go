@@ -33,6 +33,12 @@ type Config struct {
 	// Secret is the file with the cluster's secret; empty: the one that the
 	// first daemon left on the shared directory.
 	Secret string
+	// Exclusive are rules GLOB=ALGORITHM. PolicyFile is a file with more of
+	// them, behind those. Rules is the canonical text of both, so that a
+	// daemon that is started anew asks for the same.
+	Exclusive  []string
+	PolicyFile string
+	Rules      string
 	// FileID says what makes two hosts' paths the same file: auto, inode or
 	// path.
 	FileID string
@@ -66,6 +72,8 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringSliceVar(&c.Peers, "peer", nil, "multiaddr of another daemon, with /p2p/ID at its end; may be repeated (normally not needed: the shared directory tells)")
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
+	f.StringArrayVar(&c.Exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: serve files below the root that match GLOB, such as 'spool/**', with exclusive locks by rcv, maekawa or ring; may be repeated, the first match wins. All members of a cluster have the same rules, see dmxfs policy")
+	f.StringVar(&c.PolicyFile, "policy", "", "TOML `file` with more rules, see dmxfs policy")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
 	f.IntVar(&c.MaxLocks, "max-locks", engine.DefaultMaxLocks, "how many locks one process may have, waits included; it gets ENOLCK for more")
 	c.Times.flags(f)
@@ -91,6 +99,8 @@ type fileConfig struct {
 	Secret    *string   `toml:"secret"`
 	FileID    *string   `toml:"file-id"`
 	MaxLocks  *int64    `toml:"max-locks"`
+	Exclusive *[]string `toml:"exclusive"`
+	Policy    *string   `toml:"policy"`
 	Restart   *bool     `toml:"restart"`
 	Fence     *string   `toml:"fence-command"`
 	LogLevel  *string   `toml:"log-level"`
@@ -162,7 +172,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		return set(name, fmt.Sprint(*v))
 	}
 	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), one("listing-age", fc.ListingAge),
+		one("secret", fc.Secret), one("file-id", fc.FileID), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
@@ -277,7 +287,7 @@ func logLevel(s string) (slog.Level, error) {
 // absolute makes the paths of c absolute, as the daemon changes its working
 // directory.
 func (c *Config) absolute() error {
-	for _, p := range []*string{&c.Source, &c.Mountpoint, &c.State, &c.Secret} {
+	for _, p := range []*string{&c.Source, &c.Mountpoint, &c.State, &c.Secret, &c.PolicyFile} {
 		if *p == "" {
 			continue
 		}

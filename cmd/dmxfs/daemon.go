@@ -20,7 +20,6 @@ import (
 	"dmxfs/journal"
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
-	"dmxfs/locks/rw"
 	"dmxfs/p2p"
 	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
@@ -50,6 +49,7 @@ type daemon struct {
 	node     atomic.Pointer[cluster.Node]
 	server   atomic.Pointer[fusefs.Server]
 	contacts contacts
+	rules    rules
 	departed departed
 
 	// joined is closed when this node may grant for the first time.
@@ -68,6 +68,9 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 			d = nil
 		}
 	}()
+	if err = d.rules.askFor(cfg.Rules); err != nil {
+		return d, err
+	}
 	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
 		return d, err
 	}
@@ -128,8 +131,8 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	}
 	d.engine = engine.New(engine.Options{
 		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: log,
-		Algorithms: map[string]*locks.Algorithm{rw.Algorithm.Name: &rw.Algorithm},
-		Rule:       func(string) string { return rw.Algorithm.Name },
+		Algorithms: algorithms,
+		Rule:       d.rules.algorithm,
 		Live:       d.live,
 		MaxLocks:   cfg.MaxLocks,
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
@@ -389,6 +392,7 @@ func (d *daemon) join() error {
 	}
 	m, err := member.New(member.Config{
 		Params: d.params, Cluster: d.clusterID, Self: self,
+		Policy:   d.rules.wanted(),
 		HasFence: d.cfg.FenceCommand != "",
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
@@ -404,7 +408,7 @@ func (d *daemon) join() error {
 		Fence:     d.fence,
 		Save:      d.save,
 		Notice:    d.notice,
-		Installed: d.installed,
+		Begin:     d.begin,
 		Static:    d.contacts.list,
 		Log:       d.log,
 	})
@@ -473,7 +477,7 @@ func (d *daemon) awaitJoin(ctx context.Context, nodeDone chan error) error {
 			return nil
 		case err := <-nodeDone:
 			nodeDone <- err
-			return withCode(endCode(err), err)
+			return withCode(endCode(err), d.refused(err))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), d.leave(nodeDone))
 		case <-tick.C:
@@ -494,7 +498,8 @@ func (d *daemon) mount() error {
 	}
 	server, err := fusefs.New(fusefs.Options{
 		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: ids,
-		Rule:         func(string) fusefs.Rule { return fusefs.Rule{Open: true, Yield: d.cfg.Yield, Wait: d.cfg.Wait} },
+		Rule:         d.ruleFor,
+		Movable:      d.movable,
 		LateWrite:    d.lateWrite,
 		WriteThrough: true,
 		Log:          d.log,

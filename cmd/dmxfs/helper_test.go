@@ -18,6 +18,8 @@ const helperEnv = "DMXFS_TEST_HELPER"
 func helperMain(name string, args []string) {
 	err := fmt.Errorf("no helper %q", name)
 	switch name {
+	case "add":
+		err = add(args)
 	case "append":
 		err = appendLines(args)
 	case "cachefs":
@@ -41,6 +43,10 @@ func helperMain(name string, args []string) {
 		err = timeOp(args)
 	case "keep-open":
 		err = keepOpen(args)
+	case "open-alone":
+		err = openAlone(args)
+	case "try-open":
+		err = tryOpen(args[0])
 	case "readers":
 		err = readers(args)
 	case "replace":

@@ -79,7 +79,7 @@ func (c *Config) complete(flags *pflag.FlagSet, options []string, file string) e
 	if c.State == "" {
 		c.State = defaultState(c.Mountpoint)
 	}
-	return nil
+	return c.readPolicy()
 }
 
 // background starts the daemon in a session of its own and returns when the

@@ -119,7 +119,7 @@ func newLocksCommand(s streams) *cobra.Command {
 	return c
 }
 
-var lockHeads = []string{"PATH", "CLASS", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "WAITS FOR"}
+var lockHeads = []string{"PATH", "CLASS", "ALGORITHM", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "WAITS FOR"}
 
 func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
 	var rows [][]string
@@ -142,7 +142,7 @@ func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
 			}
 			why = append(why, who)
 		}
-		rows = append(rows, []string{path, l.Class, l.Mode, span(l.Start, l.End), l.State, l.Host, pid, l.Command,
+		rows = append(rows, []string{path, l.Class, l.Algorithm, l.Mode, span(l.Start, l.End), l.State, l.Host, pid, l.Command,
 			ago(l.Since, now), strings.Join(why, ", ")})
 	}
 	return rows

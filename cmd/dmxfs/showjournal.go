@@ -126,15 +126,15 @@ func newJournalPrinter(w io.Writer, asJSON bool) *journalPrinter {
 
 // journalRow is what the table shows of a record.
 type journalRow struct {
-	Seq                                                   uint64
-	Time                                                  time.Time
-	Epoch                                                 uint64
-	Event, Path, Class, Mode, Node, Command, Reason, Peer string
-	Request                                               uint64
-	Start                                                 uint64
-	End                                                   int64
-	PID                                                   int
-	WaitMS                                                float64 `json:"wait_ms"`
+	Seq                                                              uint64
+	Time                                                             time.Time
+	Epoch                                                            uint64
+	Event, Path, Class, Algorithm, Mode, Node, Command, Reason, Peer string
+	Request                                                          uint64
+	Start                                                            uint64
+	End                                                              int64
+	PID                                                              int
+	WaitMS                                                           float64 `json:"wait_ms"`
 }
 
 // align is how many rows have their columns in common.
@@ -150,7 +150,7 @@ func (p *journalPrinter) line(b []byte) error {
 		return fmt.Errorf("record: %w", err)
 	}
 	if p.rows == 0 {
-		fmt.Fprintln(p.tw, "TIME\tEPOCH\tEVENT\tREQUEST\tPATH\tCLASS\tMODE\tBYTES\tPID\tCOMMAND\tWAITED\tREASON")
+		fmt.Fprintln(p.tw, "TIME\tEPOCH\tEVENT\tREQUEST\tPATH\tCLASS\tALGORITHM\tMODE\tBYTES\tPID\tCOMMAND\tWAITED\tREASON")
 	}
 	req, bytes, pid, wait := "-", "-", "-", "-"
 	if r.Request != 0 {
@@ -168,8 +168,8 @@ func (p *journalPrinter) line(b []byte) error {
 	if r.Peer != "" {
 		r.Reason += " [" + r.Peer + "]"
 	}
-	fmt.Fprintf(p.tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format("2006-01-02 15:04:05.000"), r.Epoch,
-		r.Event, req, printable(r.Path), printable(r.Class), printable(r.Mode), bytes, pid, printable(r.Command), wait, printable(r.Reason))
+	fmt.Fprintf(p.tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format("2006-01-02 15:04:05.000"), r.Epoch,
+		r.Event, req, printable(r.Path), printable(r.Class), printable(r.Algorithm), printable(r.Mode), bytes, pid, printable(r.Command), wait, printable(r.Reason))
 	p.rows++
 	if p.rows%align == 0 || time.Since(p.began) > time.Second {
 		p.began = time.Now()

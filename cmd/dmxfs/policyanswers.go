@@ -1,0 +1,124 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"dmxfs/fusefs"
+	"dmxfs/journal"
+	"dmxfs/p2p/member"
+	"dmxfs/policy"
+)
+
+// describeRule says what a rule amounts to; nil is that there is none.
+func describeRule(r *policy.Rule, index int, mount fusefs.Rule) ruleJSON {
+	j := ruleJSON{Algorithm: policy.Default}
+	rule := mount
+	if r != nil {
+		j = ruleJSON{Rule: index + 1, Path: r.Path, Algorithm: r.Algorithm, Exclusive: policy.Exclusive(r.Algorithm)}
+		rule = effective(r, mount)
+	}
+	limit := func(d time.Duration, none string) string {
+		if d == 0 {
+			return none
+		}
+		return d.String()
+	}
+	j.Open, j.Scope = "off", "node"
+	if rule.Open {
+		j.Open = "lock"
+	}
+	if rule.PerProcess {
+		j.Scope = "process"
+	}
+	j.Yield, j.Wait = limit(rule.Yield, "never"), limit(rule.Wait, "none")
+	return j
+}
+
+func describePolicy(p *policy.Policy, mount fusefs.Rule) policyJSON {
+	j := policyJSON{Hash: p.Hash(), TOML: p.TOML(), Rules: []ruleJSON{}, Default: describeRule(nil, 0, mount)}
+	for i := range p.Rules {
+		j.Rules = append(j.Rules, describeRule(&p.Rules[i], i, mount))
+	}
+	return j
+}
+
+func checkPath(p *policy.Policy, path string, mount fusefs.Rule) checkJSON {
+	r, i := p.Match(path)
+	return checkJSON{path, describeRule(r, i, mount)}
+}
+
+// inForce is the policy by which this node works.
+func (d *daemon) inForce() (*policy.Policy, error) {
+	now := d.rules.now.Load()
+	if now.err != nil {
+		return nil, fmt.Errorf("the rules of the cluster cannot be followed: %w", now.err)
+	}
+	if now.Policy == nil {
+		return &policy.Policy{}, nil
+	}
+	return now.Policy, nil
+}
+
+func (d *daemon) showPolicy() (policyJSON, error) {
+	p, err := d.inForce()
+	if err != nil {
+		return policyJSON{}, err
+	}
+	j := describePolicy(p, d.defaults())
+	if v := d.node.Load().Status().View; v != nil {
+		j.Epoch = uint64(v.Epoch)
+	}
+	return j, nil
+}
+
+func (d *daemon) checkPolicy(path string) (checkJSON, error) {
+	p, err := d.inForce()
+	if err != nil {
+		return checkJSON{}, err
+	}
+	return checkPath(p, path, d.defaults()), nil
+}
+
+// setPolicy gives the cluster the rules in the body of r, and returns when
+// they are in force.
+func (d *daemon) setPolicy(r *http.Request) (policyJSON, error) {
+	text, err := io.ReadAll(io.LimitReader(r.Body, 16*policy.MaxTOML))
+	if err != nil {
+		return policyJSON{}, err
+	}
+	p, err := policy.Parse("the new rules", string(text))
+	if err != nil {
+		return policyJSON{}, withCode(exitUsage, err)
+	}
+	// One that cannot be followed is replaced, too.
+	if now, err := d.inForce(); err == nil {
+		if p.Hash() == now.Hash() {
+			return d.showPolicy()
+		}
+		d.note(journal.Note, "", "an admin changes the rules: %s", strings.Join(now.Diff("before", p, "now"), "; "))
+	} else {
+		d.note(journal.Note, "", "an admin replaces the rules: %v", err)
+	}
+	if err := d.node.Load().SetPolicy(r.Context(), wishTime, member.Policy{Hash: p.Hash(), TOML: p.TOML()}); err != nil {
+		return policyJSON{}, err
+	}
+	// The view is there; its epoch begins when all have told what they hold.
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(wishTime)
+	for s := d.node.Load().Status(); !s.Granting || s.View == nil || !s.View.Policy.Serves(p.Hash()); s = d.node.Load().Status() {
+		select {
+		case <-tick.C:
+		case <-end:
+			return policyJSON{}, errors.New("the rules are changed, but the cluster does not grant locks yet: see dmxfs status")
+		case <-r.Context().Done():
+			return policyJSON{}, r.Context().Err()
+		}
+	}
+	return d.showPolicy()
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"dmxfs/fusefs"
+	"dmxfs/policy"
+)
+
+func newPolicyCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "policy", Short: "Show and change the rules: which algorithm serves which file",
+		Long: `The policy of a cluster is a list of rules; the first one whose path matches a
+file is the rule of that file. All members have the same rules. They come from
+the --exclusive and --policy options of the first one; others start with the
+same rules or with none, and "policy set" changes them for all.
+
+A policy file:
+
+  [[rule]]
+  path = "spool/**"        # below the root; ** is any number of directories
+  algorithm = "rcv"        # rw, or for exclusive locks: rcv, maekawa or ring
+  open = "lock"            # or "off": opening a file takes no lock
+  yield = "30s"            # an idle open file lets others in; or "never"
+  scope = "process"        # open locks are between processes; or "node"
+  wait = "1m"              # how long a call waits for a lock; or "none"
+
+With an exclusive algorithm every lock, for reading too, keeps out everybody
+else and is for the whole file; open files exclude each other between processes
+and do not give way when idle, unless the rule has a yield.`,
+	}
+	c.AddCommand(newPolicyShowCommand(s), newPolicyCheckCommand(s), newPolicySetCommand(s))
+	return c
+}
+
+func newPolicyShowCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "show [MOUNTPOINT]", Short: "Show the rules of the cluster",
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	asTOML := c.Flags().Bool("toml", false, "print a policy file, to edit it and give it to policy set")
+	c.MarkFlagsMutuallyExclusive("json", "toml")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, r, err := clientFor(args)
+		if err != nil {
+			return err
+		}
+		var v policyJSON
+		if err := cl.get(c.Context(), "/policy", &v); err != nil {
+			return noDaemon(err, r)
+		}
+		switch {
+		case *asJSON:
+			return printJSON(s.out, v)
+		case *asTOML:
+			_, err := io.WriteString(s.out, v.TOML)
+			return err
+		}
+		return printTable(s.out, policyHeads, policyRows(v))
+	}
+	return c
+}
+
+var policyHeads = []string{"RULE", "PATH", "ALGORITHM", "OPEN", "YIELD", "SCOPE", "WAIT"}
+
+func policyRows(v policyJSON) [][]string {
+	var rows [][]string
+	for _, r := range append(v.Rules, v.Default) {
+		rows = append(rows, ruleRow(r))
+	}
+	return rows
+}
+
+func ruleRow(r ruleJSON) []string {
+	number, path := fmt.Sprint(r.Rule), r.Path
+	if r.Rule == 0 {
+		number, path = "-", "(all other files)"
+	}
+	return []string{number, path, r.Algorithm, r.Open, r.Yield, r.Scope, r.Wait}
+}
+
+func newPolicyCheckCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "check PATH [MOUNTPOINT]", Short: "Say which rule serves a file",
+		Long: `Say which rule serves a file. PATH is a path in a mount or, from elsewhere, one
+relative to its root; there need not be such a file. With --file the rules of a
+policy file are asked, without a daemon; then PATH is relative to the root.`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+	}
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	file := c.Flags().String("file", "", "policy `file` to ask instead of the cluster")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var v checkJSON
+		if *file != "" {
+			p, err := readPolicyFile(*file)
+			if err != nil {
+				return err
+			}
+			v = checkPath(p, strings.Trim(filepath.Clean("/"+args[0]), "/"), standard())
+		} else {
+			cl, r, err := clientFor(mountOf(args))
+			if err != nil {
+				return err
+			}
+			path, err := belowRoot(args[0], r.Mountpoint)
+			if err != nil {
+				return err
+			}
+			if err := cl.get(c.Context(), "/policy/check?"+url.Values{"path": {path}}.Encode(), &v); err != nil {
+				return noDaemon(err, r)
+			}
+		}
+		if *asJSON {
+			return printJSON(s.out, v)
+		}
+		return printTable(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.ruleJSON)...)})
+	}
+	return c
+}
+
+// standard is what holds where no option of a mount says otherwise.
+func standard() fusefs.Rule {
+	var c Config
+	c.flags()
+	return fusefs.Rule{Open: true, Yield: c.Yield, Wait: c.Wait}
+}
+
+// mountOf is the mount point that the arguments PATH [MOUNTPOINT] name; none
+// if that is the only one there is.
+func mountOf(args []string) []string {
+	if len(args) > 1 {
+		return args[1:]
+	}
+	abs, err := filepath.Abs(args[0])
+	if err != nil {
+		return nil
+	}
+	all, err := mounts()
+	if err != nil {
+		return nil
+	}
+	best := ""
+	for _, m := range all {
+		if m.fsType == fsType && below(abs, m.point) && len(m.point) > len(best) {
+			best = m.point
+		}
+	}
+	if best == "" {
+		return nil
+	}
+	return []string{best}
+}
+
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// belowRoot is path as rules see it.
+func belowRoot(path, mountpoint string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case below(abs, mountpoint):
+		return strings.Trim(strings.TrimPrefix(abs, mountpoint), "/"), nil
+	case filepath.IsAbs(path):
+		return "", withCode(exitUsage, fmt.Errorf("%s is not below the mount %s", path, mountpoint))
+	}
+	return strings.Trim(filepath.Clean("/"+path), "/"), nil
+}
+
+func newPolicySetCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "set FILE [MOUNTPOINT]", Short: "Change the rules of the whole cluster",
+		Long: `Give all members the rules in FILE, in place of those that they have; "-" reads
+them from standard input, and a file without rules takes all away. Locks that
+are held stay held. Where the algorithm of a file changes, nothing else of it is
+granted until all that is held of it from before has been given up.
+
+Options of mounts that ask for the old rules keep nobody out after that.`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+	}
+	asJSON := c.Flags().Bool("json", false, "print the new rules as JSON for programs")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var p *policy.Policy
+		var err error
+		if args[0] == "-" {
+			var b []byte
+			if b, err = io.ReadAll(s.in); err != nil {
+				return fmt.Errorf("read standard input: %w", err)
+			}
+			if p, err = policy.Parse("standard input", string(b)); err != nil {
+				return withCode(exitUsage, err)
+			}
+		} else if p, err = readPolicyFile(args[0]); err != nil {
+			return err
+		}
+		cl, r, err := clientFor(args[1:])
+		if err != nil {
+			return err
+		}
+		resp, err := cl.send(c.Context(), http.MethodPost, "/policy", strings.NewReader(p.TOML()))
+		if err != nil {
+			return noDaemon(err, r)
+		}
+		defer resp.Body.Close()
+		var v policyJSON
+		if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
+			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
+		}
+		if *asJSON {
+			return printJSON(s.out, v)
+		}
+		return printTable(s.out, policyHeads, policyRows(v))
+	}
+	return c
+}

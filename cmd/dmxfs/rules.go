@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"dmxfs/fusefs"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/maekawa"
+	"dmxfs/locks/rcv"
+	"dmxfs/locks/ring"
+	"dmxfs/locks/rw"
+	"dmxfs/p2p/cluster"
+	"dmxfs/p2p/member"
+	"dmxfs/policy"
+)
+
+// algorithms are those that rules can name.
+var algorithms = map[string]*locks.Algorithm{
+	rw.Algorithm.Name: &rw.Algorithm, rcv.Algorithm.Name: &rcv.Algorithm,
+	maekawa.Algorithm.Name: &maekawa.Algorithm, ring.Algorithm.Name: &ring.Algorithm,
+}
+
+// rules are the policy that is in force: that of the view.
+type rules struct {
+	// asked is the policy of the options; nil if they have none.
+	asked *policy.Policy
+	now   atomic.Pointer[ruling]
+	begun bool // there was a view; owned by begin
+}
+
+// ruling is a policy and the name that views know it by.
+type ruling struct {
+	*policy.Policy
+	hash string
+	// err is why the policy of the view cannot be followed (a newer version
+	// may have made it): then nothing can be locked.
+	err error
+}
+
+// readPolicy makes the policy that the options ask for.
+func (c *Config) readPolicy() error {
+	asked, err := policy.ParseFlags("--exclusive", c.Exclusive)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	if c.PolicyFile != "" {
+		file, err := readPolicyFile(c.PolicyFile)
+		if err != nil {
+			return err
+		}
+		if len(file.Rules) == 0 {
+			return withCode(exitUsage, fmt.Errorf("--policy: %s has no rules: to take the policy that the cluster has, leave the option out", c.PolicyFile))
+		}
+		if asked, err = asked.Join(file); err != nil {
+			return withCode(exitUsage, fmt.Errorf("--exclusive and --policy %s: %w", c.PolicyFile, err))
+		}
+	}
+	c.Rules = asked.TOML()
+	return nil
+}
+
+func readPolicyFile(path string) (*policy.Policy, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("read the policy: %w", err))
+	}
+	p, err := policy.Parse(path, string(b))
+	if err != nil {
+		return nil, withCode(exitUsage, err)
+	}
+	return p, nil
+}
+
+// askFor takes the policy of the options.
+func (r *rules) askFor(toml string) error {
+	r.now.Store(&ruling{})
+	if toml == "" {
+		return nil
+	}
+	p, err := policy.Parse("the rules of the options", toml)
+	if err != nil {
+		return withCode(exitUsage, err)
+	}
+	r.asked = p
+	return nil
+}
+
+// wanted is what the membership asks for.
+func (r *rules) wanted() *member.Policy {
+	if r.asked == nil {
+		return nil
+	}
+	return &member.Policy{Hash: r.asked.Hash(), TOML: r.asked.TOML()}
+}
+
+// algorithm is the name of the one that serves a path. When nobody can know it
+// there is none, and no lock.
+func (r *rules) algorithm(path string) string {
+	now := r.now.Load()
+	if now.err != nil {
+		return ""
+	}
+	return now.Algorithm(path)
+}
+
+// forOpen is what open(2) means at a path. An exclusive lock that somebody may
+// take while the holder still has the file open is none, so it gives way only
+// if its rule says so.
+func (r *rules) forOpen(path string, mount fusefs.Rule) fusefs.Rule {
+	rule, i := r.now.Load().Match(path)
+	if i < 0 {
+		return mount
+	}
+	return effective(rule, mount)
+}
+
+// effective is what a rule makes of the defaults of the mount.
+func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
+	out := mount
+	if r.Open != policy.OpenDefault {
+		out.Open = r.Open == policy.OpenLock
+	}
+	out.PerProcess = r.PerProcess()
+	if policy.Exclusive(r.Algorithm) {
+		out.Yield = 0
+	}
+	if r.Yield.Set {
+		out.Yield = r.Yield.For
+	}
+	if r.Wait.Set {
+		out.Wait = r.Wait.For
+	}
+	return out
+}
+
+// defaults are what holds for files that no rule matches.
+func (d *daemon) defaults() fusefs.Rule {
+	return fusefs.Rule{Open: true, Yield: d.cfg.Yield, Wait: d.cfg.Wait}
+}
+
+// ruleFor is fusefs.Options.Rule.
+func (d *daemon) ruleFor(path string) fusefs.Rule { return d.rules.forOpen(path, d.defaults()) }
+
+// movable is fusefs.Options.Movable.
+func (d *daemon) movable(from, to string, dir bool) bool {
+	return d.rules.now.Load().Movable(from, to, dir)
+}
+
+// begin makes the policy of a new view the one in force, between the end of
+// the old epoch and the beginning of the new one.
+func (d *daemon) begin(v *member.View) {
+	old, first := d.rules.now.Load(), !d.rules.begun
+	d.rules.begun = true
+	if v.Policy.Hash == old.hash {
+		return
+	}
+	now := &ruling{hash: v.Policy.Hash}
+	now.Policy, now.err = policy.Parse("the policy of the cluster", v.Policy.TOML)
+	d.rules.now.Store(now)
+	d.engine.NewRules()
+	if s := d.server.Load(); s != nil {
+		s.RulesChanged()
+	}
+	if now.err != nil {
+		d.log.Error("the rules of the cluster cannot be followed: nothing can be locked", "epoch", v.Epoch, "err", now.err)
+		return
+	}
+	if !first {
+		text := "the rules have changed: " + strings.Join(old.Diff("before", now.Policy, "now"), "; ")
+		d.log.Warn(text, "epoch", v.Epoch, "by", v.By.Peer)
+		d.journal.Append(journal.Record{Epoch: v.Epoch, Event: journal.Note, Reason: text, Peer: locks.NodeID(v.By.Peer)})
+	}
+	if asked := d.rules.asked; asked != nil && asked.Hash() != now.hash {
+		d.log.Warn("the options of this mount ask for rules that were changed since, by dmxfs policy set: those of the cluster are in force",
+			"difference", strings.Join(asked.Diff("options", now.Policy, "cluster"), "; "))
+	}
+}
+
+// refused adds to the end of a membership what is different in the policies,
+// if that was the reason.
+func (d *daemon) refused(err error) error {
+	e, ok := errors.AsType[*cluster.Ended](err)
+	v := d.node.Load().Status().View
+	if !ok || e.Code != member.EndPolicy || v == nil {
+		return err
+	}
+	theirs, bad := policy.Parse("the policy of the cluster", v.Policy.TOML)
+	if bad != nil {
+		return fmt.Errorf("%w (%w)", err, bad)
+	}
+	lines := d.rules.asked.Diff("here", theirs, "in the cluster")
+	return fmt.Errorf("%w\n  %s", err, strings.Join(lines, "\n  "))
+}

@@ -1,0 +1,512 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"dmxfs/policy"
+)
+
+// Tests of rules with real mounts: exclusive algorithms, the policy of the
+// cluster, and moves from one algorithm to another.
+
+var increments = flag.Int("rules.increments", 15, "how often each process of TestExclusiveCounters adds one")
+
+// exclusiveAlgorithms are those that rules can name, beside rw.
+var exclusiveAlgorithms = policy.Algorithms[1:]
+
+func TestEveryAlgorithmIsThere(t *testing.T) {
+	for _, name := range policy.Algorithms {
+		if a := algorithms[name]; a == nil || a.Name != name || a.Shared == policy.Exclusive(name) {
+			t.Errorf("%s: %+v", name, a)
+		}
+	}
+	if len(algorithms) != len(policy.Algorithms) {
+		t.Errorf("%d algorithms, of which rules can name %d", len(algorithms), len(policy.Algorithms))
+	}
+}
+
+// exclusiveOptions has each exclusive algorithm serve the directory of its name.
+func exclusiveOptions() []string {
+	var out []string
+	for _, a := range exclusiveAlgorithms {
+		out = append(out, "--exclusive", a+"/**="+a)
+	}
+	return out
+}
+
+// newExclusiveCluster is n mounts with a directory for each algorithm.
+func newExclusiveCluster(t *testing.T, n int) *testCluster {
+	t.Helper()
+	c := newCluster(t, 0)
+	for _, dir := range append([]string{"rw"}, exclusiveAlgorithms...) {
+		if err := os.Mkdir(filepath.Join(c.src, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n {
+		c.add(exclusiveOptions()...).mount()
+	}
+	c.awaitMembers(n)
+	return c
+}
+
+// Five mounts, two processes each, add to one number under flock; then under
+// nothing but the exclusive open.
+func TestExclusiveCounters(t *testing.T) {
+	c := newExclusiveCluster(t, 5)
+	for _, alg := range exclusiveAlgorithms {
+		for _, kind := range []string{"flock", "open"} {
+			t.Run(alg+" "+kind, func(t *testing.T) {
+				data := filepath.Join(alg, kind)
+				write(t, c.mounts[0].path(data), "0")
+				var ps []*proc
+				for _, m := range c.mounts {
+					for range 2 {
+						ps = append(ps, m.helper("add", kind, data, fmt.Sprint(*increments)))
+					}
+				}
+				for _, p := range ps {
+					if out, code := p.wait(); code != 0 {
+						t.Errorf("exit code %d: %s", code, out)
+					}
+				}
+				want := fmt.Sprint(len(ps) * *increments)
+				for _, m := range c.mounts {
+					if got := read(t, m.path(data)); got != want {
+						t.Errorf("%s says %s, want %s", m.dir, got, want)
+					}
+				}
+				granted := 0
+				for _, r := range c.mounts[1].journal("--path", data, "--event", "granted") {
+					if r.Algorithm != alg {
+						t.Errorf("the journal says that %s served %s", r.Algorithm, r.Path)
+					}
+					granted++
+				}
+				if granted < 2**increments {
+					t.Errorf("the journal knows of %d grants", granted)
+				}
+			})
+		}
+	}
+}
+
+// add adds one to the number in a file, again and again: add flock|open FILE TIMES.
+// With flock it is opened once, and locked for reading only: that is exclusive, too.
+func add(args []string) error {
+	times, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	open := func() (fd int, err error) {
+		err = retry(func() (err error) {
+			fd, err = unix.Open(args[1], unix.O_RDWR|unix.O_CLOEXEC, 0)
+			return err
+		})
+		return fd, err
+	}
+	fd := -1
+	for i := range times {
+		if i == 0 || args[0] == "open" {
+			if fd, err = open(); err != nil {
+				return fmt.Errorf("open: %w", err)
+			}
+		}
+		if args[0] == "open" {
+			err = increment(fd)
+			unix.Close(fd)
+		} else if err = retry(func() error { return unix.Flock(fd, unix.LOCK_SH) }); err == nil {
+			if err = increment(fd); err == nil {
+				err = retry(func() error { return unix.Flock(fd, unix.LOCK_UN) })
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("increment %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Two opens of an exclusive file never overlap: not on one mount, not on two,
+// not those for reading, and not those that make the file.
+func TestExclusiveOpensNeverOverlap(t *testing.T) {
+	c := newExclusiveCluster(t, 2)
+	for _, alg := range exclusiveAlgorithms {
+		t.Run(alg, func(t *testing.T) {
+			for round := range 4 {
+				file := fmt.Sprintf("%s/f%d", alg, round)
+				busy := filepath.Join(c.dir, fmt.Sprintf("busy-%s-%d", alg, round))
+				var ps []*proc
+				for i := range 6 {
+					how := []string{"read", "write", "create"}[i/2]
+					if round == 0 {
+						how = "create" // all of them race for the first open
+					}
+					ps = append(ps, c.mounts[i%2].helper("open-alone", how, file, busy, "8"))
+				}
+				for _, p := range ps {
+					if out, code := p.wait(); code != 0 {
+						t.Errorf("round %d: exit code %d: %s", round, code, out)
+					}
+				}
+			}
+		})
+	}
+	// And a second one waits for as long as the first takes, if that is idle, too.
+	for i, m := range c.mounts {
+		file := exclusiveAlgorithms[0] + "/held"
+		write(t, m.path(file), "x")
+		hold := c.mounts[0].start("exec 3<" + file + "; sleep 100")
+		m.held(file, 1)
+		wait := m.start("cat " + file)
+		m.blocked(file, 1)
+		if out, code := m.helper("try-open", file).wait(); code != 0 {
+			t.Errorf("an open with O_NONBLOCK on mount %d: %s", i, out)
+		}
+		for end := time.Now().Add(12 * time.Second); time.Now().Before(end); waitALittle() {
+			if wait.ended() {
+				t.Fatalf("on mount %d: it was opened twice: %s", i, wait.out.String())
+			}
+		}
+		hold.signal(unix.SIGKILL)
+		if out, code := wait.wait(); code != 0 || out != "x" {
+			t.Errorf("%d %q", code, out)
+		}
+	}
+}
+
+// openAlone opens a file again and again, and fails if another process has it
+// open: open-alone read|write|create FILE BUSY TIMES. BUSY is a file that is
+// there while somebody has FILE open; it is not in a mount.
+func openAlone(args []string) error {
+	flags := map[string]int{"read": unix.O_RDONLY, "write": unix.O_RDWR, "create": unix.O_RDWR | unix.O_CREAT}[args[0]]
+	times, err := strconv.Atoi(args[3])
+	if err != nil {
+		return err
+	}
+	for range times {
+		fd := -1
+		err := retry(func() (err error) {
+			fd, err = unix.Open(args[1], flags|unix.O_CLOEXEC, 0o644)
+			return err
+		})
+		if errors.Is(err, unix.ENOENT) {
+			continue // nobody has made it yet
+		}
+		if err != nil {
+			return fmt.Errorf("open: %w", err)
+		}
+		b, err := os.OpenFile(args[2], os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return fmt.Errorf("somebody else has it open: %w", err)
+		}
+		b.Close()
+		<-time.After(time.Millisecond) // others have a moment to come in
+		if err := os.Remove(args[2]); err != nil {
+			return err
+		}
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// tryOpen fails unless an open that does not wait is told to try again.
+func tryOpen(file string) error {
+	err := retry(func() error {
+		_, err := unix.Open(file, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if !errors.Is(err, unix.EAGAIN) {
+		return fmt.Errorf("open says %v", err)
+	}
+	return nil
+}
+
+// What holds for locks by rw holds for exclusive ones.
+func TestExclusiveLocks(t *testing.T) {
+	needTool(t, "flock")
+	c := newExclusiveCluster(t, 3)
+	a, b := c.mounts[0], c.mounts[1]
+	for _, alg := range exclusiveAlgorithms {
+		t.Run(alg, func(t *testing.T) {
+			file := alg + "/f"
+			hold := a.start("flock -s " + file + " sleep 100")
+			a.held(file, 1)
+			for i, l := range b.locks() {
+				if l.Path == file && (l.Algorithm != alg || l.Token == 0) {
+					t.Errorf("lock %d: %+v", i, l)
+				}
+			}
+			if out, code := b.sh("flock -n -s " + file + " true"); code != 1 || out != "" {
+				t.Errorf("flock -n -s on another mount: %d %s", code, out)
+			}
+			if out, code := a.sh("flock -n -s " + file + " true"); code != 1 || out != "" {
+				t.Errorf("flock -n -s on the same mount: %d %s", code, out)
+			}
+			for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
+				wait := b.helper("wait-signal", "flock", file)
+				b.blocked(file, 1)
+				wait.signal(sig)
+				wait.ends("the wait after " + sig.String())
+				if n := b.count(file, "waiting"); n != 0 {
+					t.Errorf("%v: %d requests still wait", sig, n)
+				}
+			}
+			wait := b.start("flock -w 60 " + file + " echo mine")
+			b.blocked(file, 1)
+			for _, w := range b.locks() {
+				if w.Path == file && w.State == "waiting" && (len(w.WaitsFor) == 0 || w.WaitsFor[0].Node != a.peers().Self) {
+					t.Errorf("the waiter: %+v", w)
+				}
+			}
+			hold.signal(unix.SIGKILL)
+			if out, code := wait.wait(); code != 0 || out != "mine\n" {
+				t.Errorf("after the holder was killed: %d %q", code, out)
+			}
+			// Byte ranges are the whole file; another class is another lock.
+			hold = a.helper("hold", "fcntl", file)
+			a.held(file, 1)
+			if out, code := b.helper("try", "ofd", file).wait(); code == 0 {
+				t.Errorf("two holders: %s", out)
+			}
+			if out, code := b.sh("flock -n " + file + " true"); code != 0 {
+				t.Errorf("flock beside fcntl: %d %s", code, out)
+			}
+			hold.signal(unix.SIGKILL)
+			hold.ends("the holder")
+		})
+	}
+	// A node goes while all compete.
+	var files []string
+	var ps []*proc
+	for _, alg := range exclusiveAlgorithms {
+		data := alg + "/count"
+		files = append(files, data)
+		write(t, a.path(data), "0")
+		for _, m := range c.mounts[:2] {
+			ps = append(ps, m.helper("add", "flock", data, "40"), m.helper("add", "flock", data, "40"))
+		}
+	}
+	c.run("unmount", c.mounts[2].dir)
+	c.awaitMembers(2)
+	for _, p := range ps {
+		if out, code := p.wait(); code != 0 {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+	}
+	for _, f := range files {
+		if got := read(t, b.path(f)); got != "160" {
+			t.Errorf("%s says %s", f, got)
+		}
+	}
+}
+
+// A daemon that asks for other rules is told what is different. Then the rules
+// are changed under a lock that is held.
+func TestPolicyOfTheCluster(t *testing.T) {
+	needTool(t, "flock")
+	c := newExclusiveCluster(t, 3)
+	a, b := c.mounts[0], c.mounts[1]
+	var p policyJSON
+	if err := b.getJSON(&p, "policy", "show"); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Rules) != len(exclusiveAlgorithms) || p.Rules[0].Path != exclusiveAlgorithms[0]+"/**" || !p.Rules[0].Exclusive || p.Default.Algorithm != "rw" {
+		t.Errorf("the policy: %+v", p)
+	}
+	var of checkJSON
+	if err := b.getJSON(&of, "policy", "check", b.path("rcv/x")); err != nil || of.Algorithm != "rcv" || of.File != "rcv/x" || of.Rule == 0 || of.Yield != "never" {
+		t.Errorf("%+v %v", of, err)
+	}
+
+	other := c.add("--exclusive", "rcv/**=ring", "--exclusive", "new/**=rcv", "--no-restart")
+	err := other.tryMount()
+	if err == nil {
+		t.Fatal("a daemon with other rules was let in")
+	}
+	for _, want := range []string{"the cluster has another policy", "here: rcv/**=ring; in the cluster: rcv/**=rcv", "only here: new/**=rcv", "only in the cluster: ring/**=ring"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it was told %v, without %q", err, want)
+		}
+	}
+	if strings.Contains(err.Error(), "exit status 1:") {
+		t.Errorf("the exit code: %v", err)
+	}
+	plain := c.add() // who asks for nothing takes the cluster's
+	plain.mount()
+	c.awaitMembers(4)
+	if err := plain.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != len(exclusiveAlgorithms) {
+		t.Errorf("%+v %v", p, err)
+	}
+
+	// Two readers hold what will be exclusive, one writer what was.
+	write(t, a.path("rw/f"), "")
+	readers := []*proc{a.start("flock -s rw/f sleep 100"), b.start("flock -s rw/f sleep 100")}
+	a.held("rw/f", 2)
+	writer := b.start("flock rcv/f sleep 100")
+	a.held("rcv/f", 1)
+	waits := a.start("flock rcv/f echo mine")
+	a.blocked("rcv/f", 1)
+	// Two processes of one host wait for an open that they would share.
+	opened := b.start("exec 3>rw/g; sleep 100")
+	a.held("rw/g", 1)
+	openers := []*proc{a.start("exec 3<rw/g; sleep 100"), a.start("exec 3<rw/g; sleep 100")}
+	a.blocked("rw/g", 2)
+	file := filepath.Join(c.dir, "new.toml")
+	write(t, file, "[[rule]]\npath = 'rw/**'\nalgorithm = 'ring'\n[[rule]]\npath = 'rcv/**'\nalgorithm = 'rw'\nwait = '1h'\n")
+	before, _ := a.status()
+	out := c.run("policy", "set", file, a.dir)
+	if !strings.Contains(out, "rw/**") {
+		t.Errorf("policy set says\n%s", out)
+	}
+	for _, m := range []*testMount{a, b, c.mounts[2], plain} {
+		if err := m.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != 2 || p.Rules[0].Algorithm != "ring" || p.Epoch <= before.Epoch {
+			t.Errorf("%s: %+v %v", m.dir, p, err)
+		}
+		found := false
+		for _, r := range m.journal("--event", "note") {
+			found = found || strings.Contains(r.Reason, "the rules have changed") && strings.Contains(r.Reason, "only now: rw/**=ring")
+		}
+		if !found {
+			t.Errorf("%s: the journal says nothing of the change", m.dir)
+		}
+	}
+	a.held("rw/f", 2)
+	a.held("rcv/f", 1)
+	if waits.ended() || writer.ended() || readers[0].ended() || readers[1].ended() {
+		t.Fatal("a lock or a wait ended with the change")
+	}
+	if out, code := plain.sh("flock -n -s rw/f true"); code != 1 {
+		t.Errorf("a third reader of what is exclusive now: %d %s", code, out)
+	}
+	third := plain.start("flock -s rw/f echo third")
+	plain.blocked("rw/f", 1)
+	readers[0].signal(unix.SIGKILL)
+	a.held("rw/f", 1)
+	if third.ended() {
+		t.Fatal("two holders of what is exclusive now")
+	}
+	readers[1].signal(unix.SIGKILL)
+	if out, code := third.wait(); code != 0 || out != "third\n" {
+		t.Errorf("%d %q", code, out)
+	}
+	writer.signal(unix.SIGKILL)
+	if out, code := waits.wait(); code != 0 || out != "mine\n" {
+		t.Errorf("%d %q", code, out)
+	}
+	opened.signal(unix.SIGKILL)
+	await(t, "one of two processes has the file open", func() bool { return a.count("rw/g", "held") == 1 && a.count("rw/g", "waiting") == 1 })
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); waitALittle() {
+		if n := a.count("rw/g", "held"); n != 1 {
+			t.Fatalf("%d processes have an exclusive file open", n)
+		}
+	}
+	for _, p := range openers {
+		p.signal(unix.SIGKILL)
+	}
+	await(t, "the journal tells of the grants", func() bool {
+		rows := plain.journal("--path", "rw/f", "--event", "granted")
+		return len(rows) > 0 && slices.ContainsFunc(rows, func(r journalRow) bool { return r.Class == "flock" && r.Algorithm == "ring" })
+	})
+
+	// Options that ask for the old rules keep nobody out, and change nothing.
+	c.run("unmount", b.dir)
+	c.awaitMembers(3)
+	b.mount()
+	c.awaitMembers(4)
+	if err := b.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != 2 {
+		t.Errorf("%+v %v", p, err)
+	}
+	// Without rules all is as by default.
+	write(t, file, "# none\n")
+	c.run("policy", "set", file, a.dir)
+	if err := b.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != 0 || p.Hash != "" {
+		t.Errorf("%+v %v", p, err)
+	}
+}
+
+// A move or a link from one algorithm to another is one to another file
+// system, for programs that can copy.
+func TestMoveAcrossRules(t *testing.T) {
+	c := newExclusiveCluster(t, 2)
+	a, b := c.mounts[0], c.mounts[1]
+	if err := os.MkdirAll(a.path("rcv/dir/sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"plain", "rcv/f", "rcv/dir/sub/f"} {
+		write(t, a.path(f), "content of "+f)
+	}
+	for _, x := range []struct {
+		from, to string
+		want     error
+	}{
+		{"plain", "rcv/plain", unix.EXDEV},
+		{"rcv/f", "f", unix.EXDEV},
+		{"rcv/f", "ring/f", unix.EXDEV},
+		{"rcv/dir", "dir", unix.EXDEV},
+		{"rcv", "rw/rcv", unix.EXDEV},
+		{"rw", "rcv/rw", unix.EXDEV},
+		{"rcv/f", "rcv/g", nil},
+		{"rcv/dir", "rcv/moved", nil},
+		{"plain", "rw/plain", nil},
+		{"rw", "renamed", nil},
+	} {
+		if err := unix.Rename(a.path(x.from), a.path(x.to)); !errors.Is(err, x.want) {
+			t.Errorf("rename %s to %s: %v, want %v", x.from, x.to, err, x.want)
+		}
+	}
+	for _, x := range []struct {
+		from, to string
+		want     error
+	}{
+		{"renamed/plain", "rcv/link", unix.EXDEV},
+		{"rcv/g", "link", unix.EXDEV},
+		{"rcv/g", "rcv/link", nil},
+		{"renamed/plain", "link", nil},
+	} {
+		if err := unix.Link(b.path(x.from), b.path(x.to)); !errors.Is(err, x.want) {
+			t.Errorf("link %s to %s: %v, want %v", x.from, x.to, err, x.want)
+		}
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, a.path("rcv/g"), unix.AT_FDCWD, a.path("renamed/plain"), unix.RENAME_EXCHANGE); !errors.Is(err, unix.EXDEV) {
+		t.Errorf("exchange: %v", err)
+	}
+	// A file without a name is under the rule of its directory.
+	for dir, want := range map[string]error{"rcv": unix.EXDEV, "renamed": nil} {
+		fd, err := unix.Open(a.path(dir), unix.O_TMPFILE|unix.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, a.path("renamed/from-"+dir), unix.AT_SYMLINK_FOLLOW)
+		if !errors.Is(err, want) {
+			t.Errorf("link of a file of %s without a name: %v, want %v", dir, err, want)
+		}
+		unix.Close(fd)
+	}
+	// mv copies.
+	if out, code := b.sh("mv rcv/g copied && mv rcv/moved tree && mv copied ring/"); code != 0 {
+		t.Fatalf("mv: %d %s", code, out)
+	}
+	if got := read(t, a.path("ring/copied")); got != "content of rcv/f" {
+		t.Errorf("the copy says %q", got)
+	}
+	if got := read(t, a.path("tree/sub/f")); got != "content of rcv/dir/sub/f" {
+		t.Errorf("the copied tree says %q", got)
+	}
+	for _, f := range []string{"rcv/g", "rcv/moved", "copied"} {
+		if _, err := os.Lstat(a.path(f)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", f, err)
+		}
+	}
+}
