@@ -1,6 +1,7 @@
 package exclusive
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -60,7 +61,7 @@ func (m *machine) Token() locks.Token { return m.site.clock }
 
 func (m *machine) sorted() []*ticket {
 	ts := slices.Collect(maps.Values(m.tickets))
-	slices.SortFunc(ts, func(a, b *ticket) int { return int(min(1, max(-1, int64(a.ID)-int64(b.ID)))) })
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
 	return ts
 }
 

@@ -10,17 +10,19 @@ import (
 func TestMutantsAreFound(t *testing.T) {
 	locktest.Mutants(t, []locktest.Mutant{
 		// Section 4, (2), sends FAILED to who comes, never to who is displaced.
-		{Name: "step 2 of the paper", File: "arbiter.go",
+		{Name: "step 2 of the paper", Paper: true, File: "arbiter.go",
 			Old: "			c.fail(&c.queue[1])", New: "			_ = c.queue[1]"},
 		// (3): "it has received a FAILED message from some of its members".
-		{Name: "step 3 of the paper", File: "requester.go",
+		{Name: "step 3 of the paper", Paper: true, File: "requester.go",
 			Old: "= m.grant, 0, 0, true, 0\n", New: "= m.grant, 0, 0, false, 0\n"},
 		// (3) and (4) do not say which vote is given back.
-		{Name: "what is given back is not named", File: "arbiter.go",
+		{Name: "what is given back is not named", Paper: true, File: "arbiter.go",
 			Old: "	if msg.Request != c.lock.Request || msg.grant != c.grant {\n", New: "	if c.lock.None() {\n",
-			Also: []locktest.Edit{{File: "requester.go", Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {"}}},
+			Also: []locktest.Edit{{File: "requester.go", Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {"},
+				{File: "message.go", Old: "return &relinquish{q, positive(r)}", New: "return &relinquish{q, r.Uint()}"}}},
 		{Name: "gives back what it has not got", File: "requester.go",
-			Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {"},
+			Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {",
+			Also: []locktest.Edit{{File: "message.go", Old: "return &relinquish{q, positive(r)}", New: "return &relinquish{q, r.Uint()}"}}},
 		{Name: "an inquiry that comes before its vote is ignored", File: "requester.go",
 			Old: "msg.grant > m.relinquished {", New: "msg.grant == m.grant {"},
 

@@ -11,12 +11,12 @@ func TestMutantsAreFound(t *testing.T) {
 	locktest.Mutants(t, []locktest.Mutant{
 		// Lines 25 to 32: an IM is not exchanged, and whether the receiver has
 		// finished is guessed from its NONL.
-		{Name: "an IM as in the paper", File: "receive.go",
+		{Name: "an IM as in the paper", Paper: true, File: "receive.go",
 			Old: "		c.info.merge(&msg.info)\n		c.inform(", New: "		c.inform(",
 			Also: []locktest.Edit{{File: "rcv.go", Old: "	if before != c.my {\n", New: "	if c.info.position(before) == 0 {\n"}}},
 		// Exchange, lines 13 to 22: a row is copied before the finished
 		// requests that other rows tell of have been taken out of it.
-		{Name: "a ghost stays in a log that is copied", File: "info.go",
+		{Name: "a ghost stays in a log that is copied", Paper: true, File: "info.go",
 			Old: "			w.log, w.version = o.log, o.version\n		}\n	}\n	s.purge()\n", New: "			w.log, w.version = o.log, o.version\n		}\n		if n == 0 {\n			s.purge()\n		}\n	}\n"},
 		// Line 19 and 26: a request is known by its node only.
 		{Name: "a request is known by its node", File: "rcv.go",

@@ -11,7 +11,7 @@ func TestMutantsAreFound(t *testing.T) {
 	locktest.Mutants(t, []locktest.Mutant{
 		// Rule 2, first bullet: "it replaces the sequence number by
 		// HSeqNumSeen", for which a node must know its token by its node alone.
-		{Name: "rule 2 of the paper", File: "ring.go",
+		{Name: "rule 2 of the paper", Paper: true, File: "ring.go",
 			Old: "	case !c.before(msg.Request):\n", New: "	case !c.before(msg.Request):\n		if c.my.None() {\n			m := *msg\n			m.SN = c.high\n			msg = &m\n		}\n",
 			Also: []locktest.Edit{{File: "ring.go",
 				Old: "		if msg.Request == c.my && !c.in {\n			c.enter()\n", New: "		if !c.my.None() && !c.in {\n			c.enter()\n"}}},
