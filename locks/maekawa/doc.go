@@ -47,6 +47,15 @@
 //     answered by another RELEASE: testdata/07_ghost.txt.
 //   - Messages need not be FIFO, and may come twice.
 //
+// # Claims of the paper
+//
+//   - Sections 2 and 3, quorums and their sizes: hold, and Figure 1 has the
+//     properties that it should have. quorum_test.go
+//   - 3 to 5 messages for each member: holds on the average. counts_test.go
+//   - Section 5, the example: runs as it is told. testdata/paper/section5.txt
+//   - Section 6.2, no deadlock: does not hold as printed, see above.
+//   - From one holder to the next it takes two messages. testdata/08_delay.txt
+//
 // # Keeping the lock
 //
 // In the paper the lock is given back at once, so nobody has to ask for it. Here
