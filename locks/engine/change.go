@@ -76,8 +76,10 @@ func (e *Engine) judge(told map[locks.NodeID][]keyState) map[locks.Key]*verdict 
 			want = now
 		}
 		v := &verdict{alg: e.strictest(want), states: map[locks.NodeID][]byte{}, barrier: map[locks.NodeID]bool{}}
-		same := v.alg.Name == now[0] && len(slices.Compact(slices.Sorted(slices.Values(now)))) == 1
 		for _, x := range vs {
+			// A member that has missed the epochs since a change says what it
+			// says by the algorithm of then; the others need not do so.
+			same := x.algorithm == v.alg.Name
 			v.held = v.held || x.held
 			if x.lifting || x.held && !same {
 				v.barrier[x.node] = true

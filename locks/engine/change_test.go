@@ -306,6 +306,31 @@ func TestChangeOfRulesWithAnOldPath(t *testing.T) {
 	})
 }
 
+// A member that never got to the epoch in which the rules changed says what it
+// says by the algorithm of before. What the others hold since counts all the
+// same, and what it holds keeps the new algorithm from granting.
+func TestAMemberMissesTheChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		c.rules("x")
+		e := c.nodes["n0"].Engine
+		now, k := c.rule("x/f"), locks.Key{File: "f", Class: locks.Posix}
+		before := c.rule("other")
+		for _, held := range []bool{false, true} {
+			v := e.judge(map[locks.NodeID][]keyState{
+				"n0": {{key: k, path: "x/f", algorithm: now, state: []byte{1}}},
+				"n1": {{key: k, path: "x/f", algorithm: before, state: []byte{2}, held: held}},
+			})[k]
+			if v.alg.Name != now || len(v.states) != 1 || string(v.states["n0"]) != "\x01" {
+				t.Errorf("%s with %v", v.alg.Name, v.states)
+			}
+			if v.barrier["n1"] != held || v.barrier["n0"] {
+				t.Errorf("held %v: the barrier is %v", held, v.barrier)
+			}
+		}
+	})
+}
+
 // Two names of one file with different rules, which only a hard link that was
 // made elsewhere can have: the wait ends with an error that says so.
 func TestNamesWithDifferentRules(t *testing.T) {
