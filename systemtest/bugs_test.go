@@ -31,6 +31,7 @@ var bugs = []struct {
 	{"nothing is written out", 20, writeBack},
 	{"the engine is not told of new rules", 50, ruled},
 	{"no syncfs before a replacement", 100, replaced},
+	{"a fence command that does nothing", 40, fenced},
 	{"a former self is not replaced", 5, replaced},
 	{"a look is stamped when it ends", 50, stoppedAfterListing},
 }
@@ -52,7 +53,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
 	for name, found := range map[string]func(*testing.T, int64, string) error{
-		"ruled": ruled, "writeBack": writeBack, "replaced": replaced, "stoppedAfterListing": stoppedAfterListing,
+		"fenced": fenced, "ruled": ruled, "writeBack": writeBack, "replaced": replaced, "stoppedAfterListing": stoppedAfterListing,
 	} {
 		for seed := range int64(30) {
 			if err := found(t, seed, ""); err != nil {
@@ -73,6 +74,18 @@ func ruled(t *testing.T, seed int64, bug string) error {
 	o := randomOptions(seed)
 	o.bug, o.rules = bug, true
 	return schedule(t, o).err
+}
+
+// A node is cut off while the storage keeps back what it has written: only the
+// fence command keeps that from arriving after what the others write.
+func fenced(t *testing.T, seed int64, bug string) error {
+	return directed(t, options{seed: uint64(seed), bug: bug, fence: true, cutsOff: true, think: 20 * ms}, func(w *world) {
+		p := w.together(2)
+		w.run(w.between(0, time.Second))
+		p[1].disk.hang(20 * time.Second)
+		w.isolate(p[1:], p[:1], false, true, true, 20*time.Second)
+		w.run(25 * time.Second)
+	})
 }
 
 func writeBack(t *testing.T, seed int64, bug string) error {

@@ -266,6 +266,8 @@ func (d *data) land(w *write) {
 	}
 	for i, c := range w.cells {
 		switch {
+		case late && w.token < f[c].token && d.w.opt.cutsOff:
+			d.w.check.failf("a write of %v under token %v reaches the storage after one under token %v, in spite of the fence command", w.node, w.token, f[c].token)
 		case late && w.token < f[c].token:
 			f[c].late = true
 			continue
@@ -293,6 +295,11 @@ func (d *dirtyPages) add(w *write) { d.writes = append(d.writes, w) }
 // land writes out.
 func (d *dirtyPages) land(w *write) {
 	d.w.data.land(w)
+	d.settle()
+}
+
+// settle forgets what has landed.
+func (d *dirtyPages) settle() {
 	d.writes = slices.DeleteFunc(d.writes, func(x *write) bool { return x.landed })
 	if len(d.writes) == 0 {
 		waiting := d.waiting

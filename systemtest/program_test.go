@@ -183,11 +183,12 @@ func (g *program) release(r *locks.Request) {
 }
 
 // nest takes a lock on another file beside the one that is held, in whatever
-// order: with others that do the same it may be a deadlock.
+// order: with others that do the same it may be a deadlock. It is one of fcntl,
+// since only that knows EDEADLK.
 func (g *program) nest(rounds int) {
 	p, w := g.proc, g.proc.w
 	first := g.req
-	for g.req.Key.File == first.Key.File {
+	for g.req.Key.File == first.Key.File || g.req.Key.Class != locks.Posix {
 		g.req = g.request()
 	}
 	second := g.req

@@ -3,6 +3,7 @@ package systemtest
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
@@ -45,13 +46,34 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 func (p *proc) fence(ctx context.Context, f member.Fence) error {
 	if !f.Dead {
 		return p.await("fence "+f.Node.String(), func(done func(outcome)) {
-			p.w.after(p.w.between(0, 2000*ms), func() { done(outcome{}) })
+			p.w.after(p.w.between(0, 2000*ms), func() {
+				p.w.cutOff(f.Node)
+				done(outcome{})
+			})
 		}).err
 	}
 	if p.w.opt.bug == "no syncfs before a replacement" {
 		return nil
 	}
 	return p.await("syncfs "+f.Node.String(), func(done func(outcome)) { p.host.dirty.whenClean(func() { done(outcome{}) }) }).err
+}
+
+// cutOff is what a fence command does: what a node has on its way never reaches
+// the storage. Two that fence each other may both come to harm by it, so only
+// one that does not reach the storage itself is cut off here.
+func (w *world) cutOff(n member.Node) {
+	if p := w.target(n.Peer); !w.opt.cutsOff || p == nil || p.disk.hangUntil <= w.now() {
+		return
+	}
+	w.logf("%v is cut off from the storage", n)
+	for _, h := range w.hosts {
+		for _, x := range slices.Clone(h.dirty.writes) {
+			if x.node == n && w.opt.bug != "a fence command that does nothing" {
+				x.landed = true // in the eyes of its host
+				h.dirty.settle()
+			}
+		}
+	}
 }
 
 // boundEngine is the engine as the driver knows it.

@@ -26,6 +26,7 @@ type options struct {
 	files     int           // 0: 1
 	think     time.Duration // between two locks of a program, on average; 0: 500 ms
 	fence     bool          // nodes have a fence command
+	cutsOff   bool          // which does what it should
 	bug       string        // a planted bug
 	rules     bool          // the algorithm changes with the policy
 	wired     bool          // over the transport of package p2p
