@@ -76,7 +76,7 @@ func (c *scene) receive(alg locks.Algorithm, from, to int, b []byte) error {
 // time.
 func mangled(t *testing.T, alg locks.Algorithm, opt Options) {
 	n := uint64(4000)
-	if testing.Short() {
+	if testing.Short() || race {
 		n = 400
 	}
 	decoded := 0
