@@ -387,6 +387,51 @@ func TestWrittenOutWhatIsGivenUpBeforeAnEpoch(t *testing.T) {
 	}
 }
 
+// A State for an epoch that never came, and that is late, must not stop the
+// machines of the one that has begun.
+func TestALateState(t *testing.T) {
+	for _, slow := range []bool{false, true} { // it begins late, or is held up by the storage
+		synctest.Test(t, func(t *testing.T) {
+			c := newNet(t, 2)
+			a, b := c.nodes["n0"], c.nodes["n1"]
+			w := req(locks.Posix, 1, locks.Write, locks.Whole)
+			mustGrant(t, a.start(w))
+			a.Unlock(w.Key, 1, locks.Whole)
+			late := make(chan []byte)
+			if slow {
+				first, gate := true, make(chan struct{})
+				a.onFlush = func(locks.Key) error {
+					if first {
+						first = false
+						<-gate
+					}
+					return nil
+				}
+				a.Freeze()
+				go func() { late <- a.State() }()
+				synctest.Wait()
+				go func() {
+					time.Sleep(time.Second)
+					close(gate)
+				}()
+			}
+			c.view("n0", "n1")
+			if !slow {
+				go func() { late <- a.State() }()
+			}
+			<-late
+			p := b.start(w)
+			time.Sleep(10 * time.Second)
+			if !p.is() {
+				t.Fatal("the machines stand still")
+			}
+			mustGrant(t, p)
+			b.Unlock(w.Key, 1, locks.Whole)
+			mustGrant(t, a.start(w))
+		})
+	}
+}
+
 func TestRefreshThatFailsGivesNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

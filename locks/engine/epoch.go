@@ -44,8 +44,8 @@ func (e *Engine) Freeze() {
 // State is what the other members need to know of this node at the next
 // epoch. It returns when all that was written here under locks can be read
 // elsewhere: the permissions that guard it end with the epoch.
-// Freeze must have been called; a Freeze or an Install meanwhile makes the
-// result worthless, but does no harm.
+// Freeze must have been called; what else happens meanwhile, also that a later
+// epoch begins, makes the result worthless, but does no harm.
 func (e *Engine) State() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,6 +76,9 @@ func (e *Engine) State() []byte {
 		e.mu.Lock()
 		e.flushing--
 		e.flushed.Broadcast()
+	}
+	if e.phase == active {
+		return nil // the epoch that this was for is over: another one has begun meanwhile
 	}
 	e.stated = true
 	return e.encodeState()
