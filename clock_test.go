@@ -1,0 +1,95 @@
+package dmxfs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// wallCalls take the time of day out of a time.Time, or make one of it, and
+// wallNames are times of day. Everything else that is done with time.Now
+// (differences, comparisons, timers) goes by the monotonic reading that comes
+// with it.
+var (
+	wallCalls = []string{"Unix", "UnixNano", "UnixMilli", "UnixMicro", "UTC", "Local", "Format", "AppendFormat", "ModTime", "Date"}
+	wallNames = []string{"Mtim", "CLOCK_REALTIME", "CLOCK_REALTIME_COARSE"}
+)
+
+// wallClockUses are the files that may use it, and what for. None of them
+// decides by it who has a lock, who is a member, or how long anything waits:
+// somebody may set the clock at any time.
+var wallClockUses = map[string]string{
+	"cmd/dmxfs/answers.go":     "times in the answers to admins",
+	"cmd/dmxfs/daemon.go":      "when a view was made, for people",
+	"cmd/dmxfs/departed.go":    "when a member went, for people",
+	"cmd/dmxfs/showjournal.go": "the time of a record, and times that an admin asks for",
+	"fusefs/cache.go":          "whether a file is still as it was: its time is compared with itself",
+	"fusefs/lookup.go":         "times of files, which programs see",
+	"journal/blockwriter.go":   "times of records",
+	"journal/codec.go":         "times of records",
+	"journal/filter.go":        "records of a span of time that an admin asks for",
+	"journal/json.go":          "times of records",
+	"journal/recover.go":       "the pause between two runs, of which one day counts at most",
+	"journal/stats.go":         "the time of the oldest record, for people",
+	"locks/engine/deadlock.go": "which of the requests in a deadlock is told: any of them will do",
+	"p2p/member.go":            "a number to tell echoes apart; differences are monotonic",
+	"p2p/register/cluster.go":  "when a cluster was founded, for people",
+	"p2p/register/prune.go":    "the age of files by the storage's clock alone: no clock of this host counts",
+}
+
+// A jump of CLOCK_REALTIME changes nothing but what is shown to people. The
+// pure packages cannot even name a clock (TestImports); this is for the others.
+func TestNothingDependsOnTheWallClock(t *testing.T) {
+	used := map[string]bool{}
+	for _, p := range packages(t) {
+		for _, f := range p.GoFiles {
+			path := filepath.Join(p.Dir, f)
+			set := token.NewFileSet()
+			file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(rootDir(t), path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				var sel *ast.SelectorExpr
+				names := wallNames
+				switch n := n.(type) {
+				case *ast.CallExpr:
+					sel, _ = n.Fun.(*ast.SelectorExpr)
+					names = wallCalls
+				case *ast.SelectorExpr:
+					sel = n
+				}
+				if sel == nil || !slices.Contains(names, sel.Sel.Name) {
+					return true
+				}
+				used[name] = true
+				if wallClockUses[name] == "" {
+					t.Errorf("%s: %s uses the time of day: decide by CLOCK_BOOTTIME or a monotonic time, or say in this test what it is for",
+						set.Position(sel.Pos()), sel.Sel.Name)
+				}
+				return true
+			})
+		}
+	}
+	for name := range wallClockUses {
+		if !used[name] {
+			t.Errorf("%s does not use the time of day any more: take it off the list", name)
+		}
+	}
+}
+
+func rootDir(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
