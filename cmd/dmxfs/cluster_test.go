@@ -67,6 +67,7 @@ type testMount struct {
 	dir, state string
 	args       []string
 	ns, addr   string // network namespace of the daemon and its address; empty: those of the test
+	boot       string // boot ID that the daemon sees; empty: that of the machine
 	watcher    int    // process that watches the daemon
 }
 
@@ -154,6 +155,9 @@ func (m *testMount) tryMount() error {
 		if cmd.Path, err = exec.LookPath("nsenter"); err != nil {
 			return err
 		}
+	}
+	if m.boot != "" {
+		m.rebooted(cmd)
 	}
 	if _, err := output(cmd); err != nil {
 		return err
