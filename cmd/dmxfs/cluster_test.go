@@ -125,7 +125,13 @@ func (c *testCluster) try(args ...string) (string, error) { return output(c.cmd(
 func output(cmd *exec.Cmd) (string, error) {
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		// No command takes so long. A test that hangs leaves its mounts behind.
+		late := time.AfterFunc(3*time.Minute, func() { _ = cmd.Process.Kill() })
+		err = cmd.Wait()
+		late.Stop()
+	}
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 	}

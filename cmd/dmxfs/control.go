@@ -140,6 +140,9 @@ func (c *client) send(ctx context.Context, method, path string, body io.Reader) 
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 			return nil, withCode(exitNoMount, errNoDaemon)
 		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		return nil, fmt.Errorf("ask the daemon: %w", err)
 	}
 	if resp.StatusCode == http.StatusOK {
@@ -153,8 +156,14 @@ func (c *client) send(ctx context.Context, method, path string, body io.Reader) 
 	return nil, withCode(p.Code, errors.New(p.Error))
 }
 
+// answerTime is how long a daemon may take to tell how it is doing: it asks the
+// others for some seconds.
+const answerTime = 30 * time.Second
+
 // get asks for path and decodes the answer.
 func (c *client) get(ctx context.Context, path string, v any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer for %v: is the daemon stopped?", answerTime))
+	defer cancel()
 	resp, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
 		return err

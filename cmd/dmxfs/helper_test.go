@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -26,6 +27,10 @@ func helperMain(name string, args []string) {
 		err = serveCache(args)
 	case "chaos":
 		err = chaosWorker(args)
+	case "headless":
+		// The first thread ends, and the others do not.
+		runtime.LockOSThread()
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 	case "counter":
 		err = counter(args)
 	case "actor":

@@ -41,6 +41,9 @@ does the same, but returns earlier.`,
 		if err != nil {
 			return removeMount(point, *lazy) // a mount of another user, or a very old one
 		}
+		if err := endDying(r.State, point); err != nil {
+			return err
+		}
 		cl := newClient(r.State)
 		path := "/unmount"
 		if *lazy {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -133,6 +134,9 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // it may have ended already
 	defer stop()
+	ended := make(chan struct{})
+	var help sync.WaitGroup
+	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.log) })
 
 	var m readyMessage
 	told := json.NewDecoder(r).Decode(&m) == nil
@@ -147,6 +151,8 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		}
 	}
 	err = cmd.Wait()
+	close(ended)
+	help.Wait()
 	switch {
 	case told && m.Error != "":
 		return usable, withCode(m.Code, errors.New(m.Error))
@@ -165,6 +171,9 @@ func (w *watcher) tellSystemd(state string) {
 
 // watch serves a mount by a process that is started anew when it dies.
 func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, ready func()) error {
+	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
+		return err
+	}
 	root, err := openSource(cfg)
 	if err != nil {
 		return err

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A daemon that is killed can be kept from ending by its own mount: one thread
+// has told the kernel to drop pages of a file, and waits there, not to be
+// interrupted, for a page that a READ keeps locked which nobody will answer any
+// more. While that thread lives the connection stays open, so that the READ
+// does not fail either, and all programs that use the mount hang. Cutting the
+// connection ends it.
+
+// dyingEvery is how often the watcher looks whether the daemon is in that state.
+const dyingEvery = 250 * time.Millisecond
+
+// dying reports whether a process has ended but for threads that cannot: its
+// first thread is gone, and there are others.
+func dying(pid int) bool {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	b, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // the name may have anything in it
+	if !strings.HasPrefix(rest, "Z ") {
+		return false
+	}
+	threads, err := os.ReadDir(filepath.Join(dir, "task"))
+	return err == nil && len(threads) > 1
+}
+
+// abortMount cuts the connection of the mount at a path, which stays in its
+// place and fails from then on.
+func abortMount(point string) error {
+	all, err := mounts()
+	if err != nil {
+		return err
+	}
+	if m, ok := mountedAt(all, point); !ok || m.fsType != fsType {
+		return nil
+	}
+	// umount(2) with MNT_FORCE cuts the connection whether or not it can take
+	// the mount away. What is open keeps it from that.
+	fd, err := unix.Open(point, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cut off the mount at %s: %w", point, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Unmount(point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("cut off the mount at %s: %w (echo 1 > /sys/fs/fuse/connections/NUMBER/abort does it too)", point, err)
+	}
+	return nil
+}
+
+// helpToEnd watches the daemon until ended is closed, and cuts off its mount if
+// that is what keeps it from ending.
+func helpToEnd(ended <-chan struct{}, pid int, point string, log *slog.Logger) {
+	tick := time.NewTicker(dyingEvery)
+	defer tick.Stop()
+	times := 0
+	for {
+		select {
+		case <-ended:
+			return
+		case <-tick.C:
+		}
+		if !dying(pid) {
+			times = 0
+			continue
+		}
+		if times++; times%4 != 2 { // not one that just ends; and again if it did not help
+			continue
+		}
+		log.Error("the daemon was killed and cannot end: its mount is cut off", "process", pid, "mount", point)
+		if err := abortMount(point); err != nil {
+			log.Error("the mount cannot be cut off", "err", err)
+		}
+	}
+}
+
+// endDying ends what is left of the daemon of a state directory, if it was
+// killed together with its watcher and cannot end.
+func endDying(state, point string) error {
+	b, err := os.ReadFile(filepath.Join(state, "lock"))
+	if err != nil {
+		return nil // there never was one, or openState says what is wrong
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || !dying(pid) {
+		return nil
+	}
+	if err := abortMount(point); err != nil {
+		return err
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); dying(pid); <-tick.C {
+		if time.Now().After(end) {
+			return fmt.Errorf("the former daemon (process %d) was killed and cannot end: does the storage hang?", pid)
+		}
+	}
+	return nil
+}

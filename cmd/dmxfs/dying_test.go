@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process whose first thread has ended, and no other one, is told from those
+// that run and those that have ended.
+func TestDying(t *testing.T) {
+	needMounts(t)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), helperEnv+"=headless")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	await(t, "its first thread has ended", func() bool { return procState(pid) == "Z" })
+	if !dying(pid) {
+		t.Error("it has other threads, and is not taken for dying")
+	}
+	if dying(os.Getpid()) {
+		t.Error("this process is taken for dying")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "all its threads have ended", func() bool { return !dying(pid) })
+	if procState(pid) != "Z" {
+		t.Error("it is not a plain zombie")
+	}
+	_ = cmd.Wait() // it was killed
+	if dying(pid) {
+		t.Error("a process that is no more is taken for dying")
+	}
+}
+
+// A mount that is cut off fails at once for all who wait for it, and stays in
+// its place.
+func TestAbortMount(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	m.signal(unix.SIGSTOP)
+	await(t, "the daemon stands still", func() bool { return procState(m.daemon()) == "T" })
+	p := &proc{t: t, cmd: exec.Command("ls", "-l", m.path("no-such-name")), done: make(chan struct{})}
+	p.runIn("/") // not in the mount: this process would wait for the daemon
+	await(t, "a program waits for the daemon", func() bool {
+		b, err := os.ReadFile("/sys/fs/fuse/connections/" + connection(t, m.dir) + "/waiting")
+		return err != nil || strings.TrimSpace(string(b)) != "0"
+	})
+	if err := abortMount(m.dir); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := p.wait(); code == 0 {
+		t.Errorf("the program that waited: %d %s", code, out)
+	}
+	if !m.mounted() || !isDead(m.dir) {
+		t.Errorf("mounted %v, dead %v", m.mounted(), isDead(m.dir))
+	}
+	m.signal(unix.SIGKILL)
+	await(t, "it is served again", func() bool { s, err := m.status(); return err == nil && s.State == "live" })
+	if out, code := m.sh("flock -n f true"); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+}
+
+// connection is the number of a FUSE mount.
+func connection(t *testing.T, dir string) string {
+	t.Helper()
+	for line := range strings.Lines(read(t, "/proc/self/mountinfo")) {
+		if f := strings.Fields(line); len(f) > 4 && f[4] == dir {
+			_, minor, _ := strings.Cut(f[2], ":")
+			return minor
+		}
+	}
+	t.Fatalf("%s is no mount", dir)
+	return ""
+}
