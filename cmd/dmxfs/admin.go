@@ -29,6 +29,7 @@ const (
 	breakTime = 15 * time.Second
 )
 
+// note puts what an admin does into the journal and the log.
 func (d *daemon) note(event journal.Event, id, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	d.log.Warn(text)
