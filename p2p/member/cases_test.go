@@ -40,8 +40,10 @@ func TestRemoveDropsAndDoesNotBan(t *testing.T) {
 	tell(t, 20, options{}, func(s *scene) {
 		n := s.cluster(3)
 		c := n[2].m.Self()
-		n[0].input(member.Remove{Wish: wish(n[0], 1, 20_000), Node: c})
-		s.until(6500, "its removal", func() bool { return !s.check.top.Has(c) })
+		n[0].input(member.Remove{Wish: wish(n[0], 1, 20_000), Node: c, Why: "it is broken"})
+		why := ""
+		s.until(6500, "its removal", func() bool { why = s.check.top.Why(c); return !s.check.top.Has(c) })
+		s.expect(why == "removed by an admin: it is broken", "the admin's reason in the view, not %q", why)
 		s.until(1000, "an answer", func() bool { a, ok := n[0].answered(1); return ok && a.Err == nil })
 		s.expect(s.check.top.Reason == member.ReasonAdmin || s.check.top.HasPeer("c"), "the admin as the reason, not %s", s.check.top.Reason)
 		s.until(3000, "it to be told, and to join again", func() bool { return n[2].expelled == 1 && s.settled() })

@@ -469,10 +469,12 @@ func TestStory23CrashLoop(t *testing.T) {
 		views, backoff := s.check.views, int64(0)
 		c := n[2]
 		for i := range 10 {
+			dead := c.m.Self()
 			c.kill()
 			s.run(200)
 			c = s.startOn("c", c.host, nil)
 			longest := s.pause(300, n[0], n[1])
+			s.until(100, "the dead one to be dropped, whatever the back-off", func() bool { return !s.check.top.Has(dead) })
 			s.expect(longest < 100, "crash %d: a pause under 0.1 s, not %d ms", i, longest)
 			s.until(25_000, "c to be back", s.settled)
 			s.expect(c.host.saved.Backoff >= min(2*backoff, 16_000), "crash %d: the back-off to grow from %d, not %d", i, backoff, c.host.saved.Backoff)
