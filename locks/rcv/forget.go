@@ -55,12 +55,9 @@ func (c *core) Expire() {
 	case c.site.N() == 1:
 		c.forget()
 	default:
-		c.closing = &closing{id: c.site.Tick()}
-		for n := range c.site.N() {
-			if n != c.self() {
-				c.closing.missing = append(c.closing.missing, n)
-				c.site.Send(n, &closeMsg{verbClose, c.closing.id})
-			}
+		c.closing = &closing{id: c.site.Tick(), missing: c.others()}
+		for _, n := range c.closing.missing {
+			c.site.Send(n, &closeMsg{verbClose, c.closing.id})
 		}
 	}
 }

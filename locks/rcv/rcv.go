@@ -89,13 +89,18 @@ func (c *core) Request(sn, ask uint64) {
 	}
 	c.my = exclusive.Request{SN: sn, Node: c.self()}
 	c.info.vote(c.self(), c.my)
-	var rest []int
+	c.roam(&roaming{inquiry: inquiry{c.my, ask}, unvisited: c.others()})
+}
+
+// others are all nodes but this one.
+func (c *core) others() []int {
+	var ns []int
 	for n := range c.site.N() {
 		if n != c.self() {
-			rest = append(rest, n)
+			ns = append(ns, n)
 		}
 	}
-	c.roam(&roaming{inquiry: inquiry{c.my, ask}, unvisited: rest})
+	return ns
 }
 
 // Ask finds out who goes before the open request: by what this node knows
@@ -108,14 +113,8 @@ func (c *core) Ask(ask uint64) {
 	case c.info.position(c.my) > 0:
 		c.question(q)
 	default:
-		var rest []int
-		for n := range c.site.N() {
-			if n != c.self() {
-				rest = append(rest, n)
-			}
-		}
 		c.probes = append(c.probes, ask)
-		c.roam(&roaming{inquiry: q, unvisited: rest, probe: true})
+		c.roam(&roaming{inquiry: q, unvisited: c.others(), probe: true})
 	}
 }
 
