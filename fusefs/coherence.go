@@ -20,6 +20,10 @@ import (
 // the kernel can be made to write them out only so.
 func (s *Server) Flush(k locks.Key) error { return s.fs.flush(k) }
 
+// Clean reports whether Flush of k would have nothing to do. It returns at
+// once, and calls no method of Locker.
+func (s *Server) Clean(k locks.Key) bool { return s.fs.clean(k) }
+
 // Refresh makes sure that the next access to the file of k, and for an
 // explicit class to every other file that is open without an open lock, sees
 // what other nodes have written. It is called before a lock is granted that
@@ -70,6 +74,33 @@ func (f *fileSystem) flush(k locks.Key) error {
 	return failed
 }
 
+func (f *fileSystem) clean(k locks.Key) bool {
+	if f.storage.ClientCache {
+		return false
+	}
+	own, others := f.concerned(k)
+	defer f.unpinAll(own, others)
+	for _, ns := range [...][]*node{own, others} {
+		for _, n := range ns {
+			if n.cached.Load() && mapped(n.openHandles()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// mapped reports whether a file that hs are the handles of may be mapped so
+// that its pages can be changed.
+func mapped(hs []*handle) bool {
+	for _, h := range hs {
+		if h.mixed {
+			return true
+		}
+	}
+	return false
+}
+
 // flushNode writes out one file.
 //
 // There is no way to make the kernel write mapped pages out but to make it
@@ -78,11 +109,7 @@ func (f *fileSystem) flush(k locks.Key) error {
 // before it was read or written.
 func (f *fileSystem) flushNode(n *node) error {
 	hs := n.openHandles()
-	mapped := false
-	for _, h := range hs {
-		mapped = mapped || h.mixed
-	}
-	if mapped && n.cached.Load() {
+	if n.cached.Load() && mapped(hs) {
 		f.drop(n)
 	}
 	for _, h := range hs {

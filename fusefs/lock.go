@@ -1,6 +1,8 @@
 package fusefs
 
 import (
+	"runtime"
+
 	"dmxfs/locks"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -31,6 +33,10 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	if in.Lk.Typ == unix.F_UNLCK {
 		f.locker.Unlock(req.Key, req.Owner, req.Range)
 		f.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
+		// Whoever was let in goes first, on this processor: otherwise it would
+		// wait until another one has woken up, which takes longer than all the
+		// rest.
+		runtime.Gosched()
 		return fuse.OK
 	}
 	if h.lost.Load() {

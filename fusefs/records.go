@@ -15,9 +15,9 @@ type recordKey struct {
 type lockRecord struct {
 	recordKey
 	n      *node
-	h      *handle  // that the latest of them came through
-	p      *process // that asked for the latest; may be nil
-	ranges locks.Ranges
+	h      *handle      // that the latest of them came through
+	p      *process     // that asked for the latest; may be nil
+	ranges locks.Ranges // shared with nothing
 	tenure locks.Tenure // of the oldest of them
 	token  locks.Token  // of the latest
 	turn   uint64       // when that was granted, as a count of all such
@@ -44,7 +44,7 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 	}
 	oldH, oldP := r.h, r.p
 	r.h, r.p, r.token, r.turn = h, p, g.Token, f.turns.Add(1)
-	r.ranges = r.ranges.Add(req.Range)
+	r.ranges.Insert(req.Range)
 	n.recount(h)
 	if oldH != h {
 		n.recount(oldH)
@@ -64,7 +64,7 @@ func (f *fileSystem) unremember(n *node, k recordKey, rg locks.Range) {
 	if r == nil {
 		return
 	}
-	if r.ranges = r.ranges.Sub(rg); r.ranges.Empty() {
+	if r.ranges.Remove(rg); r.ranges.Empty() {
 		f.deleteRecord(r)
 	}
 }

@@ -44,6 +44,11 @@ func (f *files) Flush(k locks.Key) error {
 	return nil
 }
 
+func (f *files) Clean(k locks.Key) bool {
+	s := f.server.Load()
+	return s == nil || s.Clean(k)
+}
+
 func (f *files) Refresh(k locks.Key) error {
 	if s := f.server.Load(); s != nil {
 		return s.Refresh(k)

@@ -238,6 +238,7 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) {
 func (e *Engine) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	var quiet time.Time // until when there is no sweep
 	for {
 		select {
 		case <-ctx.Done():
@@ -245,14 +246,29 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.workers.Wait()
 			return context.Cause(ctx)
 		case <-e.kick:
+			if left := time.Until(quiet); left > 0 {
+				timer.Reset(left)
+				continue
+			}
 		case <-timer.C:
 		}
 		e.mu.Lock()
-		next := e.sweep(time.Now())
+		began := time.Now()
+		next := e.sweep(began)
+		// A sweep looks at all that wait. When those are many, sweeps are few.
+		quiet = time.Now()
+		quiet = quiet.Add(min(sweepShare*quiet.Sub(began), maxQuiet))
 		e.mu.Unlock()
-		timer.Reset(next)
+		timer.Reset(max(next, time.Until(quiet)))
 	}
 }
+
+// Sweeps take one part in sweepShare of the time at most, as long as none is
+// put off for more than maxQuiet.
+const (
+	sweepShare = 20
+	maxQuiet   = 50 * time.Millisecond
+)
 
 // Leave ends granting for good: the node is about to leave the view, or the
 // process to end. Calls that wait end with ErrUnavailable, and unlocking does

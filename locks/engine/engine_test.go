@@ -149,6 +149,44 @@ func TestInterruptedWaitKeepsItsPlace(t *testing.T) {
 
 // flock(2): "converting a lock is not guaranteed to be atomic: the existing
 // lock is first removed, and then a new lock is established"
+// A wait that has a limit ends at it, on the node of the holder as on others,
+// also outside of the cluster; nothing is left of it, and who waits longest is
+// told of.
+func TestPatienceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		w := req(locks.Flock, 1, locks.Write, locks.Whole)
+		mustGrant(t, c.nodes["n0"].start(w))
+		for _, n := range []locks.NodeID{"n0", "n1"} {
+			began := time.Now()
+			limited := *w
+			limited.Owner, limited.Handle, limited.Patience = 2, 2, 700
+			p := c.nodes[n].start(&limited)
+			time.Sleep(600 * time.Millisecond)
+			if got := c.nodes[n].LongWaits(500 * time.Millisecond); len(got) != 1 || got[0].Owner != 2 {
+				t.Errorf("%s: long waits: %v", n, got)
+			}
+			<-p.done
+			if d := time.Since(began); !errors.Is(p.err, locks.ErrTimeout) || d != 700*time.Millisecond {
+				t.Errorf("%s: %v after %v", n, p.err, d)
+			}
+			if got := c.nodes[n].LongWaits(0); len(got) != 0 {
+				t.Errorf("%s: still waits: %v", n, got)
+			}
+		}
+		c.nodes["n0"].Unlock(w.Key, 1, locks.Whole)
+		mustGrant(t, c.nodes["n1"].start(w))
+		c.nodes["n1"].Engine.Expelled("a test")
+		again := *w
+		again.Patience = 700
+		p := c.nodes["n1"].start(&again)
+		<-p.done
+		if !errors.Is(p.err, locks.ErrTimeout) {
+			t.Errorf("outside of the cluster: %v", p.err)
+		}
+	})
+}
+
 func TestFlockConversionGivesUpFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

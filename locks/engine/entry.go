@@ -51,10 +51,10 @@ type entry struct {
 	passed   int
 	passedAt time.Time
 
-	waiting  int           // tickets
-	messages int           // sent and received, ever
-	idle     *list.Element // its place in Engine.idle while it has no ticket
-	since    time.Time     // of the last use
+	waits    map[locks.HandleID]int // tickets that wait, by what they came through
+	messages int                    // sent and received, ever
+	idle     *list.Element          // its place in Engine.idle while it has no ticket
+	since    time.Time              // of the last use
 }
 
 // owner is the state of one owner of a key, in classes Flock and Posix.
@@ -122,6 +122,7 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 			key:     k,
 			alg:     alg,
 			tickets: map[locks.TicketID]*ticket{},
+			waits:   map[locks.HandleID]int{},
 		}
 		if k.Class == locks.Open {
 			en.handles = map[locks.HandleID]*ticket{}

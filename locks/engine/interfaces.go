@@ -27,6 +27,15 @@ type Files interface {
 	Expelled()
 }
 
+// Cleaner may be implemented by Files as well. It saves handing a Flush over to
+// another goroutine when that would have nothing to do.
+type Cleaner interface {
+	// Clean reports whether Flush of k would have nothing to do now. Unlike
+	// the methods of Files it is called under the engine's mutex: it returns
+	// at once, and calls nothing of the engine.
+	Clean(k locks.Key) bool
+}
+
 // Recorder is the journal. Its methods return at once.
 type Recorder interface {
 	Record(Event)

@@ -27,6 +27,9 @@ func (e *Engine) post(en *entry, t *locks.Turn) {
 		return
 	}
 	en.messages += len(t.Send)
+	if flush && len(en.outbox) == 0 && e.isClean(en.key) {
+		flush, en.dirty = false, en.holdsWrite()
+	}
 	if !flush && len(en.outbox) == 0 {
 		for _, m := range t.Send {
 			e.o.Transport.Send(e.view.Epoch, m.To, machineFrame(en, m.Msg))
@@ -90,4 +93,10 @@ func (e *Engine) flush(k locks.Key) {
 		e.o.Log.Error("could not write out a file before its lock was handed over: other hosts may read old data",
 			"key", k.String(), "err", err)
 	}
+}
+
+// isClean reports whether nothing needs to be written out under k.
+func (e *Engine) isClean(k locks.Key) bool {
+	c, ok := e.o.Files.(Cleaner)
+	return ok && c.Clean(k)
 }

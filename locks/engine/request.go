@@ -99,7 +99,7 @@ func (e *Engine) newTicket(en *entry, req *request) *ticket {
 	req.pieces = 1
 	e.keep(t)
 	e.waiters[t] = struct{}{}
-	en.waiting++
+	en.waits[t.Handle]++
 	e.settle(en)
 	return t
 }
@@ -234,7 +234,11 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 
 func (e *Engine) endWait(t *ticket) {
 	delete(e.waiters, t)
-	t.entry.waiting--
+	if n := t.entry.waits[t.Handle] - 1; n > 0 {
+		t.entry.waits[t.Handle] = n
+	} else {
+		delete(t.entry.waits, t.Handle)
+	}
 }
 
 // Wanted reports whether another member, or another owner on this one, waits
@@ -356,7 +360,7 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 	if en == nil || e.left.Load() {
 		return
 	}
-	if en.waiting > 0 {
+	if en.waits[h] > 0 {
 		for _, t := range e.waitingTickets() {
 			if _, waits := e.waiters[t]; waits && t.entry == en && t.Handle == h {
 				e.withdraw(t, locks.ErrInterrupted, "closed while waiting")
