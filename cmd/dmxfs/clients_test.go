@@ -39,6 +39,12 @@ func startCache(t testing.TB, source, mountpoint string) {
 // pair of sockets instead of ssh.
 func startSSHFS(t testing.TB, source, mountpoint string) {
 	t.Helper()
+	startSSHFSWith(t, source, mountpoint, "")
+}
+
+// startSSHFSWith has more options for sshfs, with a comma before each.
+func startSSHFSWith(t testing.TB, source, mountpoint, options string) {
+	t.Helper()
 	const sftp = "/usr/lib/openssh/sftp-server"
 	needTool(t, "sshfs", sftp)
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -55,7 +61,7 @@ func startSSHFS(t testing.TB, source, mountpoint string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Wait() }) // it ends with its client
-	client := exec.Command("sshfs", "-f", "-o", "passive,allow_other", ":"+source, mountpoint)
+	client := exec.Command("sshfs", "-f", "-o", "passive,allow_other"+options, ":"+source, mountpoint)
 	client.Stdin, client.Stdout = ours, ours
 	startClient(t, client, mountpoint)
 }

@@ -13,6 +13,9 @@ const (
 	exitSick    = 6 // status: the mount is served, but locks cannot be had, or something is wrong
 )
 
+// dmxfs run has those of the command that it runs, and 123 to 127 of its own;
+// see runcmd.go.
+
 // codedError carries the exit number of a failure.
 type codedError struct {
 	code int

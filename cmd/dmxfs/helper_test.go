@@ -52,6 +52,12 @@ func helperMain(name string, args []string) {
 		err = openAlone(args)
 	case "try-open":
 		err = tryOpen(args[0])
+	case "handover":
+		err = measureHandover(args)
+	case "waiters":
+		err = manyWaiters(args)
+	case "many-locks":
+		err = manyLocks(args)
 	case "readers":
 		err = readers(args)
 	case "replace":

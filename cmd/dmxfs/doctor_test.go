@@ -1,0 +1,180 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// examine runs the doctor and returns what it found, by check.
+func (c *testCluster) examine(args ...string) (doctorJSON, map[string]findingJSON) {
+	c.t.Helper()
+	out, err := c.try(append([]string{"doctor", "--json"}, args...)...)
+	var j doctorJSON
+	if e := json.Unmarshal([]byte(out), &j); e != nil {
+		c.t.Fatalf("%v: %v: %s", e, err, out)
+	}
+	if (err == nil) != j.Fit {
+		c.t.Errorf("fit is %v, and the end: %v", j.Fit, err)
+	}
+	byCheck := map[string]findingJSON{}
+	for _, f := range j.Findings {
+		byCheck[f.Check] = f
+	}
+	return j, byCheck
+}
+
+// checks wants results of checks, given as CHECK=RESULT.
+func (c *testCluster) checks(found map[string]findingJSON, want ...string) {
+	c.t.Helper()
+	for _, w := range want {
+		check, result, _ := strings.Cut(w, "=")
+		if f := found[check]; f.Result != result {
+			c.t.Errorf("%s: %q, want %s: %s", check, f.Result, result, f.Text)
+		}
+	}
+}
+
+func TestDoctorOnALocalDirectory(t *testing.T) {
+	t.Parallel()
+	c := &testCluster{t: t, dir: t.TempDir()}
+	src := filepath.Join(c.dir, "src")
+	if err := os.Mkdir(src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	j, found := c.examine(src, src)
+	c.checks(found, "two sides=note", "data after reopen=ok", "data without reopen=ok", "attributes=ok", "listings=ok",
+		"O_EXCL=ok", "link=ok", "rename=ok", "inode numbers=ok", "locks below=note")
+	if !j.Fit || len(j.Options) != 0 || !strings.Contains(found["locks below"].Text, "flock keeps them apart and fcntl keeps them apart") {
+		t.Errorf("%+v", j)
+	}
+	// Two hosts, which find each other by the directory.
+	joined := make(chan error, 1)
+	go func() {
+		_, err := c.try("doctor", "--join", src)
+		joined <- err
+	}()
+	j, found = c.examine(src)
+	if err := <-joined; err != nil {
+		t.Errorf("the other side: %v", err)
+	}
+	c.checks(found, "data after reopen=ok", "listings=ok", "link=ok", "inode numbers=ok")
+	if !j.Fit || !strings.HasPrefix(j.Partner, "host ") {
+		t.Errorf("%+v", j)
+	}
+	if left, err := os.ReadDir(src); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+	// For people.
+	out, err := c.try("doctor", src, src)
+	if err != nil || !strings.Contains(out, "CHECK") || !strings.Contains(out, "is fit for dmxfs") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestDoctorSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	c := &testCluster{t: t, dir: t.TempDir()}
+	a, b := filepath.Join(c.dir, "a"), filepath.Join(c.dir, "b")
+	for _, d := range []string{a, b} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(c.dir, "file"), "")
+	for _, x := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{a, b, "--patience", "200ms"}, exitFailure, "are they the same storage?"},
+		{[]string{a, "--patience", "200ms"}, exitFailure, "the other side does not answer"},
+		{[]string{"--join", a, "--patience", "200ms"}, exitFailure, "nothing was heard of a doctor"},
+		{[]string{"--join", a, b}, exitUsage, "--join takes one directory"},
+		{[]string{filepath.Join(c.dir, "file")}, exitUsage, "is not a directory"},
+		{[]string{filepath.Join(c.dir, "missing")}, exitFailure, "no such file"},
+		{nil, exitUsage, "arg"},
+	} {
+		_, err := c.try(append([]string{"doctor"}, x.args...)...)
+		if code(err) != x.code || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("doctor %v: %v", x.args, err)
+		}
+	}
+	if err := os.MkdirAll(doctorDir(a), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.try("doctor", a, a); code(err) != exitBusy || !strings.Contains(err.Error(), "another doctor") {
+		t.Errorf("a second doctor: %v", err)
+	}
+}
+
+// Over clients that cache, the doctor finds what they keep, and that they are
+// fit; and a dmxfs mount it does not examine.
+func TestDoctorOverSeparateClients(t *testing.T) {
+	needMounts(t)
+	for _, kind := range []clientKind{
+		{name: "cachefs", start: startCache},
+		{name: "sshfs", start: func(t testing.TB, source, mountpoint string) {
+			startSSHFSWith(t, source, mountpoint, ",dcache_timeout=2") // 20 s make a long test
+		}},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newCluster(t, 0)
+			var dirs []string
+			for _, name := range []string{"1", "2"} {
+				dir := filepath.Join(c.dir, "client-"+name)
+				if err := os.Mkdir(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				kind.start(t, c.src, dir)
+				dirs = append(dirs, dir)
+			}
+			j, found := c.examine(append(dirs, "--patience=6s")...)
+			c.checks(found, "link=ok", "O_EXCL=ok", "rename=ok", "data without reopen=note", "locks below=note")
+			if !strings.Contains(found["locks below"].Text, "granted to both") {
+				t.Errorf("locks: %s", found["locks below"].Text)
+			}
+			switch kind.name {
+			case "cachefs":
+				c.checks(found, "data after reopen=ok", "listings=note", "inode numbers=note")
+			case "sshfs":
+				c.checks(found, "inode numbers=ok", "listings=note")
+			}
+			if !j.Fit {
+				t.Errorf("%+v", j)
+			}
+		})
+	}
+	c := newCluster(t, 1)
+	if _, err := c.try("doctor", c.mounts[0].dir); code(err) != exitUsage || !strings.Contains(err.Error(), "is a dmxfs mount") {
+		t.Errorf("doctor of a mount: %v", err)
+	}
+}
+
+// A storage without hard links, or with other defects, is refused: the verdict
+// is made of findings alone.
+func TestDoctorsVerdict(t *testing.T) {
+	for _, x := range []struct {
+		findings []findingJSON
+		fit      bool
+		text     string
+	}{
+		{[]findingJSON{{"link", "ok", ""}, {"data after reopen", "ok", ""}}, true, "sees at once"},
+		{[]findingJSON{{"link", "ok", ""}, {"locks below", "note", ""}}, true, "sees at once"},
+		{[]findingJSON{{"link", "ok", ""}, {"listings", "note", ""}}, true, "what the notes say"},
+		{[]findingJSON{{"link", "bad", ""}, {"data after reopen", "ok", ""}}, false, "not fit"},
+		{[]findingJSON{{"inode numbers", "bad", ""}}, true, "what the notes say"}, // with an option
+		{[]findingJSON{{"inode numbers", "bad", ""}, {"listings", "bad", ""}}, false, "not fit"},
+	} {
+		d := doctor{findings: x.findings}
+		if fit, text := d.verdict(); fit != x.fit || !strings.Contains(text, x.text) {
+			t.Errorf("%v: %v %q", x.findings, fit, text)
+		}
+	}
+	if !slices.Equal(both([]string{"a", "b", "c"}, []string{"c", "x", "a"}), []string{"a", "c"}) {
+		t.Error("both")
+	}
+}
