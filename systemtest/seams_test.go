@@ -87,12 +87,16 @@ func (b *boundEngine) Freeze() {
 }
 
 func (b *boundEngine) State() []byte {
-	if b.w.opt.bug == "a state of before the freeze" && b.memory.state != nil {
-		s := b.memory.state
-		b.memory.state = b.engine.State()
+	s := b.engine.State()
+	if b.w.opt.bug != "a state of before the freeze" {
 		return s
 	}
-	s := b.engine.State()
+	b.w.mu.Lock()
+	defer b.w.mu.Unlock()
+	if before := b.memory.state; before != nil {
+		b.memory.state = s
+		return before
+	}
 	b.memory.state = s
 	return s
 }
