@@ -91,7 +91,7 @@ func Default() Params {
 		Guard:      500,
 		Keep:       256,
 		BackoffMin: 500,
-		BackoffMax: 16_000,
+		BackoffMax: 2000,
 		Served:     30_000,
 		Partial:    30_000,
 	}

@@ -477,10 +477,10 @@ func TestStory23CrashLoop(t *testing.T) {
 			s.until(100, "the dead one to be dropped, whatever the back-off", func() bool { return !s.check.top.Has(dead) })
 			s.expect(longest < 100, "crash %d: a pause under 0.1 s, not %d ms", i, longest)
 			s.until(25_000, "c to be back", s.settled)
-			s.expect(c.host.saved.Backoff >= min(2*backoff, 16_000), "crash %d: the back-off to grow from %d, not %d", i, backoff, c.host.saved.Backoff)
+			s.expect(c.host.saved.Backoff >= min(2*backoff, member.Default().BackoffMax), "crash %d: the back-off to grow from %d, not %d", i, backoff, c.host.saved.Backoff)
 			backoff = c.host.saved.Backoff
 		}
-		s.expect(backoff == 16_000, "the back-off to be at its largest, not %d", backoff)
+		s.expect(backoff == member.Default().BackoffMax, "the back-off to be at its largest, not %d", backoff)
 		s.expect(s.newViews(views) <= 20, "at most 2 views for a crash, not %d in all", s.newViews(views))
 		s.run(31_000)
 		s.expect(c.host.saved.Backoff == 0, "the back-off to be forgotten after 30 s of service")
