@@ -268,7 +268,10 @@ func (m *Machine) step(in Input) {
 func (m *Machine) start(in Start) {
 	m.saved = in.Saved
 	m.lastTick, m.knownFrom = m.now, m.now
-	m.join.at = m.now + min(max(in.Saved.Backoff, 0), m.p.BackoffMax)
+	// A process that starts does not wait: whoever starts it again and again
+	// makes pauses, and where all have died it would be added to the wait for
+	// the tenures of the dead.
+	m.join.at = m.now
 	m.disk.due = m.now
 	m.newInc()
 	m.join.rebase()
