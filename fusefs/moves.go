@@ -17,7 +17,8 @@ import (
 //   - A file that is locked, or open with an open lock on another host, is not
 //     renamed (EBUSY). The open locks of this host move: they are given up, and
 //     the next I/O asks for that of the new name.
-//   - A directory is not renamed while a file below it is open here.
+//   - A directory is not renamed while a file below it is open here, or locked
+//     elsewhere. (That is looked at, not kept so.)
 //   - Whoever is granted a lock looks whether the name that was locked still
 //     leads to the file, or the file has no name at all any more. If not, there
 //     is no lock (ESTALE, for I/O EIO): another host has renamed the file.
@@ -65,7 +66,7 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 		if f.tree.openBelow(n) {
 			return nil, fuse.EBUSY
 		}
-		return nothing, fuse.OK
+		return nothing, f.lockedBelow(f.tree.pathTo(n))
 	}
 	if !n.isRegular() {
 		f.tree.unpin(n)
@@ -97,6 +98,22 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 		}
 		f.tree.unpin(n)
 	}, fuse.OK
+}
+
+// lockedBelow is OK if no host has a lock below dir.
+func (f *fileSystem) lockedBelow(dir string) fuse.Status {
+	if f.opts.LockedBelow == nil {
+		return fuse.OK
+	}
+	locked, err := f.opts.LockedBelow(dir)
+	switch {
+	case err != nil:
+		f.log.Warn("a directory is not renamed: it cannot be known whether files below it are locked", "path", dir, "err", err)
+		return fuse.Status(unix.ENOLCK)
+	case locked:
+		return fuse.EBUSY
+	}
+	return fuse.OK
 }
 
 // claim locks path, which leads to n, for this node in all classes, or tells

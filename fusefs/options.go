@@ -34,6 +34,10 @@ type Options struct {
 	// may get another path: whether the same algorithm serves the locks there.
 	// Otherwise rename(2) and link(2) fail with EXDEV. Nil: always.
 	Movable func(oldPath, newPath string, dir bool) bool
+	// LockedBelow reports whether a host has a lock on a file below a directory.
+	// It is asked, where locks go by path, before the directory is renamed; an
+	// error means that it cannot be known. Nil: no other host has.
+	LockedBelow func(dir string) (bool, error)
 	// Locker grants the locks. It may be given to [Server.Serve] instead.
 	Locker Locker
 	// LateWrite is told of writes that came too late. It must not wait. It

@@ -268,6 +268,23 @@ func rangeEnd(r locks.Range) int64 {
 	return int64(r.End)
 }
 
+// lockedBelow reports whether a member has a lock on a file below dir, where
+// locks go by path.
+func (d *daemon) lockedBelow(dir string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	a := d.locks(ctx, false)
+	if len(a.Missing) > 0 {
+		return false, fmt.Errorf("no answer from %s", strings.Join(a.Missing, ", "))
+	}
+	for _, l := range a.Locks {
+		if l.State != "cached" && strings.HasPrefix(l.File, "p"+dir+"/") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // locks is the table of this node, or of the whole cluster.
 func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
 	all := d.rows()

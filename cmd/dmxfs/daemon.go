@@ -501,6 +501,7 @@ func (d *daemon) mount() error {
 		Rule:         d.ruleFor,
 		Movable:      d.movable,
 		LateWrite:    d.lateWrite,
+		LockedBelow:  d.lockedBelow,
 		WriteThrough: true,
 		Log:          d.log,
 	})

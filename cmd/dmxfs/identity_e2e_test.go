@@ -109,6 +109,14 @@ func TestIdentityByPath(t *testing.T) {
 		st.want("ok", "b open x e/f rw")
 		st.want("ok", "a flock x ex")
 		st.want("EAGAIN", "b flock x ex,nb")
+		// The other host has looked up nothing below this one.
+		st.want("ok", "a mkdir d2")
+		st.want("ok", "a open y d2/f rw,creat")
+		st.want("ok", "a lk y set r 0 1")
+		st.want("EBUSY", "b rename d2 e2")
+		st.want("ok", "a lk y set u 0 1")
+		st.want("ok", "b rename d2 e2")
+		st.want("ESTALE", "a lk y set r 0 1")
 	})
 	t.Run("a file that is removed while it is waited for", func(t *testing.T) {
 		write(t, c.src+"/removed", "")
