@@ -55,15 +55,17 @@ func TestVerdicts(t *testing.T) {
 		world world
 		want  Verdict
 	}{
-		{"fewest messages of the four", only("RCV", nme, flat(99)), holds},
-		{"fewest messages of the four", only("RCV", nme, flat(100)), fails},
-		{"fewest messages of the four", only("Broadcast", nme, func(x float64) float64 { return x }), fails},
-		{"fewest messages of the four", only("RCV", nme, func(x float64) float64 { return 2 * x }), partly},
+		{"fewest messages of the four (figure 4); requests go where", only("RCV", nme, flat(99)), holds},
+		{"fewest messages of the four (figure 4); requests go where", only("RCV", nme, flat(100)), fails},
+		{"fewest messages of the four (figure 4); requests go to any", only("Broadcast", nme, func(x float64) float64 { return x }), fails},
+		{"fewest messages of the four (figure 4); requests go where", only("RCV", nme, func(x float64) float64 { return 2 * x }), partly},
+		{"fewest messages of the four (figure 4); requests go to any", only("RCV, to any node", nme, flat(99)), holds},
 		{"similar to that of the other three", only("RCV", rt, flat(120)), holds},
 		{"similar to that of the other three", only("RCV", rt, flat(130)), fails},
 		{"NME of RCV falls", only("RCV", nme, func(x float64) float64 { return 20 - 100*x }), holds},
 		{"NME of RCV falls", only("RCV", nme, func(x float64) float64 { return 20 + 100*x }), fails},
 		{"NME of RCV falls", only("RCV", nme, flat(20)), fails},
+		{"NME of RCV falls as λ rises (figure 6); requests go to any", only("RCV, to any node", nme, func(x float64) float64 { return 20 - 100*x }), holds},
 		{"NME of RCV falls", only("RCV", nme, func(x float64) float64 { return 20 - math.Abs(x-0.003)*1000 }), partly},
 		{"than Maekawa in NME (figure 6); quorums of planes", only("Maekawa", nme, func(x float64) float64 { return 100 + 1000*x }), holds},
 		{"than Maekawa in NME (figure 6); quorums of planes", only("Maekawa", nme, func(x float64) float64 { return 90 + 100*x }), partly},

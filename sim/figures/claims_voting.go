@@ -7,21 +7,8 @@ import (
 
 // Claims of section 6 of the paper on relative consensus voting.
 var votingClaims = []asserted{
-	{
-		cao, "Burst: RCV needs the fewest messages of the four (figure 4)", "least NME at every N",
-		func(d *Data) (string, Verdict) {
-			good := d.where(burst, func(n float64) bool {
-				for _, s := range paperFour[1:] {
-					if d.value(nme, burst, s, n) <= d.value(nme, burst, rcv, n) {
-						return false
-					}
-				}
-				return true
-			})
-			return fmt.Sprintf("least %s; N = %s: %s", at("N", good, d.over(burst)), short(d.first(burst)),
-				d.sideBySide(nme, burst, d.first(burst), paperFour...)+"; N = 30: "+d.sideBySide(nme, burst, 30, paperFour...)), verdict(len(good), len(d.over(burst)))
-		},
-	},
+	fewestClaim(rcv, "requests go where the vote is not known"),
+	fewestClaim(uniform, "requests go to any node"),
 	{
 		cao, "Burst: RT of RCV is similar to that of the other three (figure 5)", "within 25 % of their mean at every N",
 		func(d *Data) (string, Verdict) {
@@ -35,32 +22,8 @@ var votingClaims = []asserted{
 			return fmt.Sprintf("so %s; N = 30: %s", at("N", good, d.over(burst)), d.sideBySide(rt, burst, 30, paperFour...)), verdict(len(good), len(d.over(burst)))
 		},
 	},
-	{
-		cao, "NME of RCV falls as λ rises (figure 6)", "lowest at the greatest λ, and never more than 2 % above what it was at a lesser one; partly if it falls from its peak on by more than 2 %",
-		func(d *Data) (string, Verdict) {
-			var values []float64
-			falls, peak, least := true, 0, math.Inf(1)
-			for i, x := range d.over(rate) {
-				v := d.value(nme, rate, rcv, x)
-				values = append(values, v)
-				falls = falls && v <= 1.02*least
-				least = math.Min(least, v)
-				if v > values[peak] {
-					peak = i
-				}
-			}
-			end := values[len(values)-1]
-			measured := fmt.Sprintf("%.1f at λ = %s, at most %.1f at %s, %.1f at %s", values[0], short(d.first(rate)),
-				values[peak], short(d.over(rate)[peak]), end, short(d.last(rate)))
-			switch {
-			case falls && end == least && end < values[0]:
-				return measured, holds
-			case end < 0.98*values[peak]:
-				return measured, partly
-			}
-			return measured, fails
-		},
-	},
+	fallsClaim(rcv, "requests go where the vote is not known"),
+	fallsClaim(uniform, "requests go to any node"),
 	gapClaim(planes, "planes"),
 	gapClaim(grid, "a grid"),
 	{
@@ -96,6 +59,58 @@ var votingClaims = []asserted{
 		cao, "The synchronization delay is T (section 6.1.2)", "within 10 % of Tn; partly if only under heavy load",
 		func(d *Data) (string, Verdict) { return delayIs(d, rcv, tn) },
 	},
+}
+
+// fewestClaim is about the messages of a burst, with RCV of a kind.
+func fewestClaim(voting Series, kind string) asserted {
+	return asserted{
+		cao, "Burst: RCV needs the fewest messages of the four (figure 4); " + kind, "least NME at every N",
+		func(d *Data) (string, Verdict) {
+			others := paperFour[1:]
+			good := d.where(burst, func(n float64) bool {
+				for _, s := range others {
+					if d.value(nme, burst, s, n) <= d.value(nme, burst, voting, n) {
+						return false
+					}
+				}
+				return true
+			})
+			four := append([]Series{voting}, others...)
+			return fmt.Sprintf("least %s; N = %s: %s; N = 30: %s", at("N", good, d.over(burst)), short(d.first(burst)),
+				d.sideBySide(nme, burst, d.first(burst), four...), d.sideBySide(nme, burst, 30, four...)), verdict(len(good), len(d.over(burst)))
+		},
+	}
+}
+
+// fallsClaim is about the messages under load.
+func fallsClaim(voting Series, kind string) asserted {
+	return asserted{
+		cao, "NME of RCV falls as λ rises (figure 6); " + kind,
+		"lowest at the greatest λ, and never more than 2 % above what it was at a lesser one; partly if it falls from its peak on by more than 2 %",
+		func(d *Data) (string, Verdict) {
+			var values []float64
+			falls, peak, least := true, 0, math.Inf(1)
+			for i, x := range d.over(rate) {
+				v := d.value(nme, rate, voting, x)
+				values = append(values, v)
+				falls = falls && v <= 1.02*least
+				least = math.Min(least, v)
+				if v > values[peak] {
+					peak = i
+				}
+			}
+			end := values[len(values)-1]
+			measured := fmt.Sprintf("%.1f at λ = %s, at most %.1f at %s, %.1f at %s", values[0], short(d.first(rate)),
+				values[peak], short(d.over(rate)[peak]), end, short(d.last(rate)))
+			switch {
+			case falls && end == least && end < values[0]:
+				return measured, holds
+			case end < 0.98*values[peak]:
+				return measured, partly
+			}
+			return measured, fails
+		},
+	}
 }
 
 // gapClaim is about the messages of RCV and Maekawa, with quorums of a kind.
