@@ -32,7 +32,6 @@ type net struct {
 	// exclusive, if not empty, is the first name of paths that ring serves;
 	// rules are new since the last view.
 	exclusive atomic.Pointer[string]
-	missing   locks.NodeID // is told of no states
 	newRules  bool
 }
 
