@@ -63,6 +63,7 @@
 //	dirHandle.mu
 //	nodeCache.cacheMu, entries.mu
 //
-// No Locker is called with any of them held, but Admit and Wanted with
+// [Server.Clean] is called under the mutex of the engine, and takes those of
+// the tree and of nodes. No Locker is called with any of them held, but Admit and Wanted with
 // handle.mu, which then do not wait.
 package fusefs

@@ -51,7 +51,8 @@
 // # Order of locks
 //
 // There is one mutex, Engine.mu. It is never held while Files is called, and
-// Transport.Send and Recorder.Record, which are called under it, never block.
+// Transport.Send, Recorder.Record and Cleaner.Clean, which are called under it,
+// never block.
 // That one mutex serves all keys is a choice: a turn takes about a
 // microsecond, and a file system request takes ten.
 //
