@@ -63,7 +63,7 @@
 //	dirHandle.mu
 //	nodeCache.cacheMu, entries.mu
 //
-// [Server.Clean] is called under the mutex of the engine, and takes those of
-// the tree and of nodes. No Locker is called with any of them held, but Admit and Wanted with
-// handle.mu, which then do not wait.
+// No Locker is called with any of them held, but Admit and Wanted with
+// handle.mu, which then do not wait. [Server.Clean] is called under the mutex
+// of the engine, and takes those of the tree and of nodes.
 package fusefs
