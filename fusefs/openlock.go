@@ -53,32 +53,32 @@ const givenUp = "its program locks for itself"
 // waited, so that it would be another owner's, it asks again.
 func (f *fileSystem) askFor(cancel <-chan struct{}, h *handle, try bool) (locks.Request, locks.Grant, error) {
 	for {
-		gen := f.ruleGen.Load()
-		if gen != h.open.gen {
-			f.renewRule(h)
-		}
-		req := h.open.req
+		req := f.request(h)
 		req.Try = try
 		g, err := f.locker.Lock(cancel, &req)
-		if err != nil || f.ruleGen.Load() == gen {
+		if err != nil || f.request(h).Owner == req.Owner {
 			return req, g, err
-		}
-		if f.renewRule(h); h.open.req.Owner == req.Owner {
-			return req, g, nil
 		}
 		f.locker.UnlockHandle(req.Key, req.Handle, "the rules have changed")
 	}
 }
 
-// renewRule makes the next request of h one by the present rules. (Whether h
-// needs an open lock at all was decided when it was opened.)
-func (f *fileSystem) renewRule(h *handle) {
+// request is what h asks for by the present rules. (Whether it needs an open
+// lock at all was decided when it was opened.)
+func (f *fileSystem) request(h *handle) locks.Request {
+	h.mu.RLock()
+	req, gen := h.open.req, h.open.gen
+	h.mu.RUnlock()
+	if gen == f.ruleGen.Load() {
+		return req
+	}
 	_, path := f.tree.identify(h.n)
 	rule := f.ruleFor(h.n, path)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open.gen, h.open.yield = rule.gen, rule.Yield
 	h.open.req.Owner, h.open.req.Patience = f.openOwner(rule, h), rule.patience()
+	return h.open.req
 }
 
 // lockOpened asks for the open lock of h, which is in openWaiting, and waits
