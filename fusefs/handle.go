@@ -50,8 +50,8 @@ type nodeLocks struct {
 	lockMu  sync.Mutex
 	handles map[*handle]struct{}
 	states  [openStates]int // handles by the state of their open lock
-	// unprotected: states[openNone] > 0.
-	unprotected bool
+	// unprotected: states[openNone] > 0. It changes under lockMu.
+	unprotected atomic.Bool
 	records     map[recordKey]*lockRecord
 	// posixUse counts POSIX locks and requests for them, so that a FLUSH need
 	// not ask where there are none.
@@ -140,10 +140,10 @@ func (f *fileSystem) setState(h *handle, s openState) {
 func (f *fileSystem) counted(n *node) {
 	n.unsettled.Store(int32(n.states[openWaiting] + n.states[openIdle]))
 	is := n.states[openNone] > 0
-	if is == n.unprotected {
+	if is == n.unprotected.Load() {
 		return
 	}
-	n.unprotected = is
+	n.unprotected.Store(is)
 	f.unprotectedMu.Lock()
 	if is {
 		f.unprotected[n] = struct{}{}

@@ -154,10 +154,18 @@ func (f *fileSystem) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
 
 // attrTTLOf is how long the kernel may keep the attributes of n that it is
 // told now. It is called before the storage is asked, or what was found out
-// before is compared with refreshGen. While a handle of n waits for its open lock, or has let another
-// node have it, every read(2) must come here before it looks at the size.
+// before is compared with refreshGen. While a handle of n waits for its open
+// lock, or has let another node have it, every read(2) must come here before it
+// looks at the size.
+//
+// Attributes of a file that is open without an open lock are not kept at all.
+// Any explicit lock that is granted here would have to make the kernel forget
+// them, as it may be the lock that protects the file; and the kernel drops an
+// answer that is on its way at that moment. So a program that has just been
+// granted another lock, and asks for the size of its file under that, would go
+// on with the old size.
 func (f *fileSystem) attrTTLOf(n *node) time.Duration {
-	if f.attrTTL <= 0 || n.unsettled.Load() > 0 {
+	if f.attrTTL <= 0 || n.unsettled.Load() > 0 || n.unprotected.Load() {
 		return 0
 	}
 	n.attrTold.Store(true)

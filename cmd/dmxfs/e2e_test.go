@@ -495,3 +495,28 @@ func TestMountOfAnotherHome(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// The size of a file comes with its lock, also while other programs of the host
+// are granted locks on other files all the time.
+func TestSizesAreHandedOver(t *testing.T) {
+	c := newCluster(t, 2)
+	const times = 300
+	var ps []*proc
+	files := map[string]string{"one": "flock", "two": "fcntl", "three": "ofd", "four": "flock"}
+	for name, kind := range files {
+		write(t, c.mounts[0].path(name), "")
+		for _, m := range c.mounts {
+			ps = append(ps, m.helper("grow", kind, name, fmt.Sprint(times)))
+		}
+	}
+	for _, p := range ps {
+		if out, code := p.wait(); code != 0 {
+			t.Errorf("exit code %d: %s", code, out)
+		}
+	}
+	for name := range files {
+		if n := len(read(t, c.mounts[0].path(name))); n != 2*times {
+			t.Errorf("%s has %d bytes, want %d", name, n, 2*times)
+		}
+	}
+}

@@ -37,6 +37,8 @@ func helperMain(name string, args []string) {
 		err = actorMain(args)
 	case "token":
 		err = printToken(args[0])
+	case "grow":
+		err = grow(args)
 	case "hold":
 		err = take(args[0], args[1], false)
 		if err == nil {
@@ -245,6 +247,36 @@ func appendLines(args []string) error {
 		}
 		if times == 0 {
 			<-time.After(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// grow makes a file longer by a byte, again and again, each time under a lock,
+// at the end that read(2) finds: grow KIND FILE TIMES.
+func grow(args []string) error {
+	times, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Open(args[1], unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	b := make([]byte, 1<<16)
+	for range times {
+		if err := lockCall(args[0], fd, true); err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+		n, err := unix.Pread(fd, b, 0)
+		if err != nil {
+			return fmt.Errorf("pread: %w", err)
+		}
+		if _, err := unix.Pwrite(fd, []byte("x"), int64(n)); err != nil {
+			return fmt.Errorf("pwrite: %w", err)
+		}
+		if err := lockCall(args[0], fd, false); err != nil {
+			return fmt.Errorf("unlock: %w", err)
 		}
 	}
 	return nil
