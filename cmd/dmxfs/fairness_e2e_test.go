@@ -122,6 +122,9 @@ func TestWaitersAreServedInTheirOrder(t *testing.T) {
 	var ps []*pendingCall
 	for i := range n {
 		ps = append(ps, st.begin("%c.t flock x ex", 'b'+i).waits())
+		for _, m := range c.mounts { // the next one comes when all hosts know of it
+			m.blocked("f", i+1)
+		}
 	}
 	st.want("ok", "a flock x un")
 	for i, p := range ps {

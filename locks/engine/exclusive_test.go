@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -76,20 +77,25 @@ func TestExclusiveDataIsHandedOver(t *testing.T) {
 	for _, idle := range []time.Duration{0, time.Minute} {
 		forEach(t, 3, func(t *testing.T, c *net, alg string) {
 			w := on(alg, "f", req(locks.Flock, 1, locks.Write, locks.Whole))
-			storage := 0
-			for round := range 9 {
+			var storage atomic.Int64
+			for round := range int64(9) {
 				n := c.nodes[three[round%3]]
-				seen := storage
-				n.refresh = func(locks.Key) error { seen = storage; return nil }
+				var seen atomic.Int64
+				seen.Store(storage.Load())
+				n.mu.Lock()
+				n.refresh = func(locks.Key) error { seen.Store(storage.Load()); return nil }
+				n.mu.Unlock()
 				mustGrant(t, n.start(w))
-				if seen != round {
-					t.Fatalf("round %d: %s sees %d", round, n.id, seen)
+				if seen.Load() != round {
+					t.Fatalf("round %d: %s sees %d", round, n.id, seen.Load())
 				}
+				n.mu.Lock()
 				n.onFlush = func(locks.Key) error { // takes longer than any message
 					time.Sleep(100 * time.Millisecond)
-					storage = max(storage, round+1)
+					storage.Store(max(storage.Load(), round+1))
 					return nil
 				}
+				n.mu.Unlock()
 				n.Unlock(w.Key, 1, locks.Whole)
 				time.Sleep(idle)
 			}
