@@ -174,3 +174,32 @@ func TestExclusiveInterrupted(t *testing.T) {
 		mustGrant(t, late)
 	})
 }
+
+// The number of a file that was removed may be that of a new file at once,
+// under another rule: a lock on that comes when the members have forgotten the
+// old one, and is not refused.
+func TestNumberOfAFileUnderAnotherRule(t *testing.T) {
+	forEach(t, 3, func(t *testing.T, c *net, alg string) {
+		key := locks.Key{File: "i7", Class: locks.Flock}
+		ask := func(path string, owner int) *locks.Request {
+			r := req(locks.Flock, owner, locks.Write, locks.Whole)
+			r.Key, r.Path = key, path
+			return r
+		}
+		for i, id := range three {
+			mustGrant(t, c.nodes[id].start(ask(alg+"/old", i+1)))
+			c.nodes[id].Unlock(key, locks.OwnerID(i+1), locks.Whole)
+		}
+		c.nodes["n1"].Engine.mu.Lock()
+		_, known := c.nodes["n1"].entries[key]
+		c.nodes["n1"].Engine.mu.Unlock()
+		if !known {
+			t.Fatal("nobody knows of the old file any more: the test shows nothing")
+		}
+		for i, id := range three {
+			mustGrant(t, c.nodes[id].start(ask("new", i+1)))
+			c.nodes[id].Unlock(key, locks.OwnerID(i+1), locks.Whole)
+			time.Sleep(10 * time.Second) // this node forgets the old one, the others have it
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"dmxfs/locks"
@@ -80,6 +81,8 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 	}
 }
 
+var errOther = errors.New("another algorithm")
+
 // receiveOther: a member serves k by another algorithm, so that what waits here
 // would wait for ever. Two names of one file have different rules.
 func (e *Engine) receiveOther(from locks.NodeID, k locks.Key, theirs string) {
@@ -87,8 +90,8 @@ func (e *Engine) receiveOther(from locks.NodeID, k locks.Key, theirs string) {
 	if en == nil || en.alg.Name == theirs {
 		return
 	}
-	err := fmt.Errorf("%w: %s uses the file by a name whose rule says %s, here it says %s: names of one file must have one rule",
-		locks.ErrUnavailable, from, theirs, en.alg.Name)
+	err := fmt.Errorf("%w: %w: %s uses the file by a name whose rule says %s, here it says %s: names of one file must have one rule",
+		locks.ErrUnavailable, errOther, from, theirs, en.alg.Name)
 	for _, t := range e.waitingTickets() {
 		if _, waits := e.waiters[t]; waits && t.entry == en {
 			e.withdraw(t, err, err.Error())

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,6 +15,27 @@ import (
 // that was not held before, with the exceptions that flock(2) and fcntl(2)
 // make: a flock in another mode is given up before the new one is asked for.
 func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	for began := time.Now(); ; {
+		g, err := e.lock(cancel, r)
+		if !errors.Is(err, errOther) || time.Since(began) >= otherTime {
+			return g, err
+		}
+		select {
+		case <-cancel:
+			return g, locks.ErrInterrupted
+		case <-time.After(otherTime / 16):
+		}
+	}
+}
+
+// otherTime is for how long a request is made again that a member refuses since
+// it serves the file by another algorithm. A number of a file that was removed
+// may be that of a new file under another rule, and members forget the old one
+// only when it has not been used for a second.
+const otherTime = 4 * time.Second
+
+// lock is one attempt of Lock.
+func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
 	if err := e.o.Recorder.Healthy(); err != nil {
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
