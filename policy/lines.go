@@ -59,8 +59,8 @@ func (l lines) line(rule int, key string) string {
 	return fmt.Sprintf("line %d", l[rule][""])
 }
 
-// problem says in one line what is wrong with a TOML file, and where.
-func problem(err error) string {
+// Problem says in one line what is wrong with a TOML file, and where.
+func Problem(err error) string {
 	if missing, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 		var all []string
 		for _, e := range missing.Errors {

@@ -37,7 +37,7 @@ type fileRule struct {
 func Parse(name, text string) (*Policy, error) {
 	var f file
 	if err := toml.NewDecoder(strings.NewReader(text)).DisallowUnknownFields().Decode(&f); err != nil {
-		return nil, fmt.Errorf("%s: %s", name, problem(err))
+		return nil, fmt.Errorf("%s: %s", name, Problem(err))
 	}
 	at := locate(text)
 	p := &Policy{}

@@ -13,6 +13,7 @@ import (
 
 	"dmxfs/fusefs"
 	"dmxfs/locks/engine"
+	"dmxfs/policy"
 )
 
 // Config is what a mount is made of, from flags, -o options and a file.
@@ -125,7 +126,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 	var fc fileConfig
 	d := toml.NewDecoder(strings.NewReader(string(b))).DisallowUnknownFields()
 	if err := d.Decode(&fc); err != nil {
-		return withCode(exitUsage, fmt.Errorf("%s: %s", path, tomlProblem(err)))
+		return withCode(exitUsage, fmt.Errorf("%s: %s", path, policy.Problem(err)))
 	}
 	set := func(name string, values ...string) error {
 		if flags.Changed(name) {
@@ -175,23 +176,6 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		one("secret", fc.Secret), one("file-id", fc.FileID), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
-}
-
-// tomlProblem says in one line what is wrong with a TOML file, and where.
-func tomlProblem(err error) string {
-	if missing, ok := errors.AsType[*toml.StrictMissingError](err); ok {
-		var all []string
-		for _, e := range missing.Errors {
-			row, _ := e.Position()
-			all = append(all, fmt.Sprintf("line %d: unknown key %q", row, strings.Join(e.Key(), ".")))
-		}
-		return strings.Join(all, "; ")
-	}
-	if de, ok := errors.AsType[*toml.DecodeError](err); ok {
-		row, _ := de.Position()
-		return fmt.Sprintf("line %d: %s", row, strings.TrimPrefix(de.Error(), "toml: "))
-	}
-	return err.Error()
 }
 
 // setOptions takes the options behind -o: those of this program by the names
