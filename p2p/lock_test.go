@@ -456,7 +456,7 @@ func TestFramesOfAllSizes(t *testing.T) {
 		}
 	}
 	b.wait(t, "all", func() bool { return len(b.frames[a.name]) == len(sizes) })
-	for i, f := range b.frames[a.name] {
+	for i, f := range b.framesOf(a.name) {
 		if len(f) != len("1:")+sizes[i] {
 			t.Errorf("frame %d has %d bytes, want %d", i, len(f)-len("1:"), sizes[i])
 		}

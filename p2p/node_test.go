@@ -175,6 +175,25 @@ func (n *node) wait(tb testing.TB, what string, cond func() bool) {
 	}
 }
 
+// mails, framesOf and synced are what has come so far.
+func (n *node) mails() []mail {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.member)
+}
+
+func (n *node) framesOf(from locks.NodeID) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.frames[from])
+}
+
+func (n *node) synced() []mail {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.states)
+}
+
 // poll is for states that nobody announces.
 func poll(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
@@ -201,9 +220,7 @@ func (n *node) tell(tb testing.TB, to *node, msg string) {
 	tb.Helper()
 	poll(tb, fmt.Sprintf("a message of %s to %s", n.name, to.name), func() bool {
 		n.SendMember(to.host.ID(), []byte(msg))
-		to.mu.Lock()
-		defer to.mu.Unlock()
-		return slices.Contains(to.member, mail{n.host.ID().String(), msg})
+		return slices.Contains(to.mails(), mail{n.host.ID().String(), msg})
 	})
 }
 
@@ -256,7 +273,7 @@ func TestFourChannelsBetweenTwoHosts(t *testing.T) {
 	connect(t, a, b)
 
 	a.tell(t, b, "hello")
-	if got, want := b.member[0], (mail{a.host.ID().String(), "hello"}); got != want {
+	if got, want := b.mails()[0], (mail{a.host.ID().String(), "hello"}); got != want {
 		t.Errorf("got message %v, want %v", got, want)
 	}
 
@@ -267,7 +284,7 @@ func TestFourChannelsBetweenTwoHosts(t *testing.T) {
 		}
 	}
 	b.wait(t, "100 frames", func() bool { return len(b.frames[a.name]) >= 100 })
-	for i, f := range b.frames[a.name] {
+	for i, f := range b.framesOf(a.name) {
 		if want := fmt.Sprintf("1:frame %d", i); f != want {
 			t.Errorf("frame %d is %q, want %q", i, f, want)
 		}
@@ -277,8 +294,8 @@ func TestFourChannelsBetweenTwoHosts(t *testing.T) {
 	if err := a.SendSync(t.Context(), b.name, 1, state); err != nil {
 		t.Fatal(err)
 	}
-	if want := (mail{string(a.name), "1:" + string(state)}); len(b.states) != 1 || b.states[0] != want {
-		t.Errorf("got %d states, or not the one that was sent", len(b.states))
+	if want := (mail{string(a.name), "1:" + string(state)}); !slices.Equal(b.synced(), []mail{want}) {
+		t.Errorf("got %d states, or not the one that was sent", len(b.synced()))
 	}
 
 	got, err := b.Ask(t.Context(), a.host.ID(), []byte("question"))

@@ -28,11 +28,9 @@ func TestStatesOfAllSizes(t *testing.T) {
 		if err := a.SendSync(t.Context(), b.name, 1, state); err != nil {
 			t.Fatalf("%d bytes: %v", size, err)
 		}
-		b.mu.Lock()
-		if last := b.states[len(b.states)-1]; last.from != string(a.name) || last.text != "1:"+string(state) {
+		if last := b.synced()[len(b.synced())-1]; last.from != string(a.name) || last.text != "1:"+string(state) {
 			t.Errorf("%d bytes: another state came, of %d bytes", size, len(last.text)-2)
 		}
-		b.mu.Unlock()
 	}
 	poll(t, "the budget to be whole again", func() bool { return b.budget.TryAcquire(syncBudget) })
 }
@@ -64,8 +62,8 @@ func TestStateWaitsForTheEpochOfTheReceiver(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if len(b.states) != 1 {
-		t.Errorf("%d states came", len(b.states))
+	if n := len(b.synced()); n != 1 {
+		t.Errorf("%d states came", n)
 	}
 }
 
@@ -129,16 +127,14 @@ func TestStateWhoseConnectionBreaks(t *testing.T) {
 	if err := a.SendSync(t.Context(), b.name, 1, state); err == nil {
 		t.Error("SendSync: no error although the connection broke in the middle")
 	}
-	b.mu.Lock()
-	if len(b.states) != 0 {
+	if len(b.synced()) != 0 {
 		t.Error("half of a state was delivered")
 	}
-	b.mu.Unlock()
 	if err := a.SendSync(t.Context(), b.name, 1, state); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.states) != 1 || b.states[0].text != "1:"+string(state) {
-		t.Errorf("%d states came, or not the right one", len(b.states))
+	if got := b.synced(); len(got) != 1 || got[0].text != "1:"+string(state) {
+		t.Errorf("%d states came, or not the right one", len(got))
 	}
 }
 
@@ -166,8 +162,8 @@ func TestStateOfAnEpochThatEndsIsDropped(t *testing.T) {
 	if err := await(s); err == nil {
 		t.Error("a state of epoch 1 was taken in epoch 2")
 	}
-	if len(b.states) != 0 {
-		t.Errorf("got %v", b.states)
+	if got := b.synced(); len(got) != 0 {
+		t.Errorf("got %v", got)
 	}
 }
 
