@@ -280,6 +280,11 @@ func tokenOf(f *os.File) []string {
 // when it is not. The call asks dmxfs each time and costs nothing below; it
 // waits while the host is cut off and nothing is decided.
 func probe(ctx context.Context, lock *os.File, lost chan<- error) {
+	conn, err := lock.SyscallConn() // keeps the descriptor while a call is under way
+	if err != nil {
+		lost <- err
+		return
+	}
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
@@ -288,7 +293,10 @@ func probe(ctx context.Context, lock *os.File, lost chan<- error) {
 			return
 		case <-tick.C:
 		}
-		_, err := unix.Seek(int(lock.Fd()), 0, unix.SEEK_HOLE)
+		var err error
+		if conn.Control(func(fd uintptr) { _, err = unix.Seek(int(fd), 0, unix.SEEK_HOLE) }) != nil {
+			return // the file is closed: the command has ended
+		}
 		switch err {
 		case unix.EIO:
 			lost <- errors.New("the other hosts went on without this one")
