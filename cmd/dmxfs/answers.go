@@ -346,23 +346,28 @@ func (d *daemon) askRows(ctx context.Context, to string) ([]row, error) {
 }
 
 // remoteBlockers finds what a waiting lock waits for on other nodes: the locks
-// there that conflict, or else the nodes themselves, which have not answered.
+// there that conflict, and then the nodes that have not answered. A node that
+// waits for an exclusive lock does not know which of the others has it; when
+// the holder is found, those others are of no interest.
 func remoteBlockers(w *row, all []row, hosts map[string]string) []waitFor {
-	var out []waitFor
+	var holders, nodes []waitFor
 	for _, n := range w.Remote {
 		found := false
 		for i := range all {
 			h := &all[i]
 			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(&h.lockJSON, &w.lockJSON)) {
-				out = append(out, waitFor{n, h.Host, h.PID, h.Command})
+				holders = append(holders, waitFor{n, h.Host, h.PID, h.Command})
 				found = true
 			}
 		}
 		if !found {
-			out = append(out, waitFor{Node: n, Host: hosts[n]})
+			nodes = append(nodes, waitFor{Node: n, Host: hosts[n]})
 		}
 	}
-	return out
+	if !w.Shared && len(holders) > 0 {
+		return holders
+	}
+	return append(holders, nodes...)
 }
 
 func conflict(a, b *lockJSON) bool {
