@@ -292,8 +292,20 @@ func newDirtyPages(w *world) *dirtyPages { return &dirtyPages{w: w} }
 
 func (d *dirtyPages) add(w *write) { d.writes = append(d.writes, w) }
 
-// land writes out.
+// land writes out. What the host wrote to the same pages before goes first,
+// also that of a former process whose call still hangs: whoever wrote since has
+// read it there, and a page reaches the storage as a whole.
 func (d *dirtyPages) land(w *write) {
+	for _, x := range d.writes {
+		if x == w {
+			break
+		}
+		if x.key == w.key && slices.ContainsFunc(x.cells, func(c int) bool {
+			return slices.Contains(w.cells, c) && x.token >= d.w.data.file(x.key)[c].token
+		}) {
+			d.w.data.land(x)
+		}
+	}
 	d.w.data.land(w)
 	d.settle()
 }
