@@ -2,6 +2,7 @@ package p2p
 
 import (
 	"fmt"
+	"net"
 	"sync"
 
 	"github.com/libp2p/go-libp2p/core/connmgr"
@@ -128,9 +129,39 @@ type connScope struct {
 type peerScope struct {
 	network.NullScope
 	peer peer.ID
+	conn *connScope
 }
 
 func (s *peerScope) Peer() peer.ID { return s.peer }
+
+// countingMuxer makes muxed connections that take themselves out of the counts.
+// A connection that ends between its handshake and the moment when libp2p's
+// listener hands it out is left out there, and its scope is never Done
+// (upgrader/listener.go, Accept, in go-libp2p 0.51): it would count for ever, and
+// a peer that does so some times, as hosts may that dial each other at once,
+// could not connect any more. All that the listener does is ask IsClosed.
+type countingMuxer struct{ network.Multiplexer }
+
+func (m countingMuxer) NewConn(c net.Conn, isServer bool, scope network.PeerScope) (network.MuxedConn, error) {
+	mc, err := m.Multiplexer.NewConn(c, isServer, scope)
+	if p, ok := scope.(*peerScope); ok && err == nil {
+		mc = &countedConn{mc, p.conn}
+	}
+	return mc, err
+}
+
+type countedConn struct {
+	network.MuxedConn
+	scope *connScope
+}
+
+func (c *countedConn) IsClosed() bool {
+	closed := c.MuxedConn.IsClosed()
+	if closed {
+		c.scope.Done()
+	}
+	return closed
+}
 
 // PeerScope is nil until the peer is known: so libp2p calls SetPeer.
 func (s *connScope) PeerScope() network.PeerScope {
@@ -139,7 +170,7 @@ func (s *connScope) PeerScope() network.PeerScope {
 	if s.peer == "" {
 		return nil
 	}
-	return &peerScope{peer: s.peer}
+	return &peerScope{peer: s.peer, conn: s}
 }
 
 // SetPeer is called when the handshake has shown who the peer is. An error

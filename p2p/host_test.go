@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
@@ -590,3 +591,41 @@ func TestGarbageAsAnswerIsAnError(t *testing.T) {
 		})
 	}
 }
+
+// What ends before libp2p's listener hands it out is not counted for ever: the
+// listener asks whether it is closed, and forgets it.
+func TestConnectionsThatEndBeforeTheyAreHandedOutAreNotCounted(t *testing.T) {
+	g := newGate(nil, newLimitedLog(slog.New(slog.DiscardHandler)))
+	scope, err := g.OpenConnection(network.DirInbound, true, ma.StringCast("/ip4/127.0.0.1/tcp/1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := scope.SetPeer("peer"); err != nil {
+		t.Fatal(err)
+	}
+	var closed closedMuxer
+	c, err := countingMuxer{&closed}.NewConn(nil, true, scope.PeerScope())
+	if err != nil || c.IsClosed() || g.conns != 1 || g.peers["peer"] != 1 {
+		t.Errorf("an open connection: %v, closed %v, %d in all, %d of the peer", err, c.IsClosed(), g.conns, g.peers["peer"])
+	}
+	closed.yes = true
+	if !c.IsClosed() || g.conns != 0 || len(g.peers) != 0 {
+		t.Errorf("a closed connection: closed %v, %d in all, peers %v", c.IsClosed(), g.conns, g.peers)
+	}
+	scope.Done()
+	if g.conns != 0 {
+		t.Errorf("%d connections after Done", g.conns)
+	}
+}
+
+// closedMuxer makes connections that are closed when it says yes.
+type closedMuxer struct {
+	network.MuxedConn
+	yes bool
+}
+
+func (m *closedMuxer) NewConn(net.Conn, bool, network.PeerScope) (network.MuxedConn, error) {
+	return m, nil
+}
+
+func (m *closedMuxer) IsClosed() bool { return m.yes }

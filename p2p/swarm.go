@@ -76,7 +76,7 @@ func (h *Host) addTCP(sw *swarm.Swarm) error {
 	mux.ConnectionWriteTimeout = writeTimeout
 	mux.MaxIncomingStreams = maxStreams
 	mux.MaxStreamWindowSize = streamWindow
-	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: &mux}}
+	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: countingMuxer{&mux}}}
 	secure, err := noise.New(noise.ID, h.o.Identity.key, muxers)
 	if err != nil {
 		return err
