@@ -296,6 +296,9 @@ func (d *dirtyPages) add(w *write) { d.writes = append(d.writes, w) }
 // also that of a former process whose call still hangs: whoever wrote since has
 // read it there, and a page reaches the storage as a whole.
 func (d *dirtyPages) land(w *write) {
+	if w.landed {
+		return
+	}
 	for _, x := range d.writes {
 		if x == w {
 			break

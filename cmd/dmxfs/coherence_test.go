@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,14 +15,14 @@ func TestCountersOverSeparateClients(t *testing.T) {
 	for _, kind := range clientKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2)
-			runCounters(t, c, 2, 100)
+			runCounters(t, c, 2, times(100))
 		})
 	}
 }
 
-// runCounters lets procs programs on each mount count, times each, in every
+// runCounters lets procs programs on each mount count, n times each, in every
 // variant.
-func runCounters(t *testing.T, c *testCluster, procs, times int) {
+func runCounters(t *testing.T, c *testCluster, procs, n int) {
 	for _, kind := range []string{"flock", "fcntl", "ofd"} {
 		for _, how := range []string{"kept", "anew"} {
 			for _, where := range []string{"self", "lockfile"} {
@@ -30,7 +31,7 @@ func runCounters(t *testing.T, c *testCluster, procs, times int) {
 					var ps []*proc
 					for _, m := range c.mounts {
 						for range procs {
-							ps = append(ps, m.helper("counter", kind, how, where, fmt.Sprint(times)))
+							ps = append(ps, m.helper("counter", kind, how, where, fmt.Sprint(n)))
 						}
 					}
 					for _, p := range ps {
@@ -38,7 +39,7 @@ func runCounters(t *testing.T, c *testCluster, procs, times int) {
 							t.Errorf("exit code %d: %s", code, out)
 						}
 					}
-					want := fmt.Sprint(len(ps) * times)
+					want := fmt.Sprint(len(ps) * n)
 					for _, m := range c.mounts {
 						if got := read(t, m.path("data")); got != want {
 							t.Errorf("%s says %s, want %s", m.dir, got, want)
@@ -61,14 +62,14 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 				"fcntl self kept", "fcntl lockfile kept", "fcntl lockfile anew", "ofd self kept", "ofd lockfile anew", "open self anew"} {
 				t.Run(lock, func(t *testing.T) {
 					write(t, a.path("data"), "")
-					args := append(strings.Fields(lock), "100", a.dir, b.dir)
+					args := append(strings.Fields(lock), strconv.Itoa(times(100)), a.dir, b.dir)
 					if out, code := a.helper("rounds", args...).wait(); code != 0 {
 						t.Errorf("exit code %d: %s", code, out)
 					}
 				})
 			}
 			t.Run("rename", func(t *testing.T) {
-				if out, code := a.helper("replace", "flock", "100", a.dir, b.dir).wait(); code != 0 {
+				if out, code := a.helper("replace", "flock", strconv.Itoa(times(100)), a.dir, b.dir).wait(); code != 0 {
 					t.Errorf("exit code %d: %s", code, out)
 				}
 			})
@@ -80,7 +81,7 @@ func TestSQLiteOverSeparateClients(t *testing.T) {
 	needTool(t, "sqlite3")
 	for _, kind := range clientKinds {
 		t.Run(kind.name, func(t *testing.T) {
-			runSQLite(t, newClientCluster(t, kind, 2))
+			runSQLite(t, newClientCluster(t, kind, 2), times(100))
 		})
 	}
 }
@@ -105,9 +106,9 @@ func TestNothingIsReadAgainWithoutAWriter(t *testing.T) {
 			readers()
 			after := [2]int{a.clientCounter(cacheReads), b.clientCounter(cacheReads)}
 			// A program that begins may open the file without a lock that
-			// could tell that it is unchanged: then it is read once.
+			// could tell that it is unchanged: then it is read once, in a few requests.
 			for i := range after {
-				if n := after[i] - before[i]; n > 1 {
+				if n := after[i] - before[i]; n > 5 {
 					t.Errorf("host %d: %d requests for data reached the storage's client in 50 rounds", i, n)
 				}
 			}

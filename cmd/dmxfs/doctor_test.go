@@ -122,6 +122,7 @@ func TestDoctorOverSeparateClients(t *testing.T) {
 		}},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t, 0)
 			var dirs []string
 			for _, name := range []string{"1", "2"} {

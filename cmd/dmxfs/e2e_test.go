@@ -269,15 +269,15 @@ func TestSignalsEndWaits(t *testing.T) {
 
 func TestSQLite(t *testing.T) {
 	needTool(t, "sqlite3")
-	runSQLite(t, newCluster(t, 2))
+	runSQLite(t, newCluster(t, 2), 100)
 }
 
-// runSQLite lets two programs on each of two mounts insert 100 rows each.
-func runSQLite(t *testing.T, c *testCluster) {
+// runSQLite lets two programs on each of two mounts insert n rows each.
+func runSQLite(t *testing.T, c *testCluster, n int) {
 	if out, code := c.mounts[0].sh("sqlite3 t.db 'create table t(x)'"); code != 0 {
 		t.Fatalf("%d %s", code, out)
 	}
-	insert := "for i in $(seq 100); do sqlite3 -cmd '.timeout 60000' t.db \"insert into t values($i)\" || exit 1; done"
+	insert := fmt.Sprintf("for i in $(seq %d); do sqlite3 -cmd '.timeout 60000' t.db \"insert into t values($i)\" || exit 1; done", n)
 	var ps []*proc
 	for _, m := range c.mounts {
 		ps = append(ps, m.start(insert), m.start(insert))
@@ -288,7 +288,7 @@ func runSQLite(t *testing.T, c *testCluster) {
 		}
 	}
 	for _, m := range c.mounts {
-		if out, code := m.sh("sqlite3 t.db 'select count(*) from t; pragma integrity_check'"); code != 0 || out != "400\nok\n" {
+		if out, code := m.sh("sqlite3 t.db 'select count(*) from t; pragma integrity_check'"); code != 0 || out != fmt.Sprintf("%d\nok\n", 4*n) {
 			t.Errorf("on %s: %d %q", m.dir, code, out)
 		}
 	}

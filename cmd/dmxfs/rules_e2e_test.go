@@ -163,24 +163,30 @@ func TestExclusiveOpensNeverOverlap(t *testing.T) {
 			}
 		})
 	}
-	// And a second one waits for as long as the first takes, if that is idle, too.
+	// And others wait for as long as the first takes, if that is idle, too.
+	file := exclusiveAlgorithms[0] + "/held"
+	write(t, c.mounts[0].path(file), "x")
+	hold := c.mounts[0].start("exec 3<" + file + "; sleep 100")
+	c.mounts[0].held(file, 1)
+	var waits []*proc
 	for i, m := range c.mounts {
-		file := exclusiveAlgorithms[0] + "/held"
-		write(t, m.path(file), "x")
-		hold := c.mounts[0].start("exec 3<" + file + "; sleep 100")
-		m.held(file, 1)
-		wait := m.start("cat " + file)
-		m.blocked(file, 1)
+		waits = append(waits, m.start("cat "+file))
+		m.blocked(file, i+1)
 		if out, code := m.helper("try-open", file).wait(); code != 0 {
 			t.Errorf("an open with O_NONBLOCK on mount %d: %s", i, out)
 		}
-		for end := time.Now().Add(12 * time.Second); time.Now().Before(end); waitALittle() {
-			if wait.ended() {
-				t.Fatalf("on mount %d: it was opened twice: %s", i, wait.out.String())
+	}
+	// By rw an idle file is given up after ten seconds.
+	for end := time.Now().Add(12 * time.Second); time.Now().Before(end); waitALittle() {
+		for i, p := range waits {
+			if p.ended() {
+				t.Fatalf("on mount %d: it was opened twice: %s", i, p.out.String())
 			}
 		}
-		hold.signal(unix.SIGKILL)
-		if out, code := wait.wait(); code != 0 || out != "x" {
+	}
+	hold.signal(unix.SIGKILL)
+	for _, p := range waits {
+		if out, code := p.wait(); code != 0 || out != "x" {
 			t.Errorf("%d %q", code, out)
 		}
 	}
