@@ -318,7 +318,7 @@ func (m *Machine) onAnswers(answers []Answer) {
 			return
 		}
 		m.dropAsk()
-		j.askAt = m.now + 10_000
+		j.askAt = m.now + m.p.BackoffMax
 		m.noteWaiting("%s", text)
 	}
 }

@@ -79,7 +79,7 @@ func (m *Machine) left(w *View) {
 		m.leave = leave{}
 		m.join.at = m.now + m.p.BackoffMin
 		m.outside(w)
-		m.join.askAt = m.now + 10_000
+		m.join.askAt = m.now + m.p.BackoffMax
 		return
 	}
 	m.finishLeave("")

@@ -38,7 +38,8 @@ type Params struct {
 	Keep uint64
 	// BackoffMin and BackoffMax bound the pause before a node that was
 	// expelled joins again; it doubles each time and is forgotten after
-	// Served of membership.
+	// Served of membership. A node that was told on the storage that members
+	// are there, but reaches none, asks again after BackoffMax.
 	BackoffMin, BackoffMax, Served int64
 	// Partial is how long a newcomer goes on when some members welcome it and
 	// others do not. After that a first start fails.
