@@ -1,0 +1,5 @@
+//go:build !race
+
+package main
+
+func times(n int) int { return n }
