@@ -3,6 +3,7 @@ package fusefs
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -179,16 +180,12 @@ func TestASignalEndsAWait(t *testing.T) {
 		m.calls()
 		p.tell("flock %d ex", fd)
 		p.sleeping()
+		await(t, "the locker is asked", func() bool { return len(m.calls("f")) > 0 })
 		must(t, p.cmd.Process.Signal(sig))
 		p.cmd.Wait()
-		got := m.calls("f")
-		withdrawn := false
-		for _, c := range got {
-			withdrawn = withdrawn || strings.HasPrefix(c, "withdrawn flock:f")
-		}
-		if !withdrawn {
-			t.Errorf("%v: the locker was asked %q", sig, got)
-		}
+		await(t, fmt.Sprintf("%v: the request is withdrawn", sig), func() bool {
+			return slices.ContainsFunc(m.calls("f"), func(c string) bool { return strings.HasPrefix(c, "withdrawn flock:f") })
+		})
 	}
 	if n := m.holders("f", locks.Flock); n != 0 {
 		t.Errorf("%d locks", n)
