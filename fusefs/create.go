@@ -3,6 +3,8 @@ package fusefs
 import (
 	"strconv"
 
+	"dmxfs/locks"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -26,6 +28,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 	gen := f.refreshGen.Load()
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	for range createAttempts {
+		began := f.locker.Moment()
 		fd, err := f.createNew(in, dir, name, mode)
 		if err == unix.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			st := f.openExisting(in, dir, name, gen, out)
@@ -50,7 +53,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 			return errStale
 		}
 		f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
-		f.opened(n, fd, in, &out.OpenOut)
+		f.opened(n, fd, in, began, &out.OpenOut)
 		return fuse.OK
 	}
 	return errStale
@@ -141,7 +144,7 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 		}
 	}
 	f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
-	f.opened(n, fd, in, &out.OpenOut)
+	f.opened(n, fd, in, 0, &out.OpenOut)
 	return fuse.OK
 }
 
@@ -155,7 +158,7 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	defer f.tree.unpin(dir)
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	flags := int(in.Flags)&(keptFlags|unix.O_EXCL) | unix.O_TMPFILE | unix.O_CLOEXEC
-	fd := -1
+	fd, began := -1, f.locker.Moment()
 	err := f.withRoom(func() error {
 		return f.create(&in.InHeader, func() (err error) {
 			fd, err = unix.Openat(dir.fd, ".", flags, mode)
@@ -175,7 +178,7 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	f.fillAttr(&out.Attr, &st)
 	// Which rule is its own says the directory, until it has a name.
 	f.tree.callUnnamed(n, f.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
-	f.opened(n, fd, in, &out.OpenOut)
+	f.opened(n, fd, in, began, &out.OpenOut)
 	return fuse.OK
 }
 
@@ -198,10 +201,11 @@ func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t,
 }
 
 // opened makes the handle of a new file, whose open lock is asked for but not
-// waited for.
-func (f *fileSystem) opened(n *node, fd int, in *fuse.CreateIn, out *fuse.OpenOut) {
+// waited for. born is before the file was made; zero if somebody else made it.
+func (f *fileSystem) opened(n *node, fd int, in *fuse.CreateIn, born locks.Moment, out *fuse.OpenOut) {
 	h := f.newHandle(n, in.Flags, false, &in.InHeader)
 	h.fd = fd
+	h.open.req.Born = born
 	lock := h.open.state == openWaiting
 	f.attach(h, h.open.state)
 	if lock {

@@ -108,7 +108,11 @@ func (l *fakeLocker) clear(k locks.Key, rg locks.Range, match func(fakeLock) boo
 
 func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
 	l.mu.Lock()
-	l.note("lock %v owner=%s h=%d %v %v try=%v path=%s", r.Key, l.ownerName(r), r.Handle, r.Mode, r.Range, r.Try, r.Path)
+	born := ""
+	if r.Born != 0 {
+		born = " born"
+	}
+	l.note("lock %v owner=%s h=%d %v %v try=%v path=%s%s", r.Key, l.ownerName(r), r.Handle, r.Mode, r.Range, r.Try, r.Path, born)
 	withdrawn, ends := false, l.ends[r.Handle]
 	for {
 		if c := l.conflict(r.Key, r.Owner, false, r.Mode, r.Range); c == nil && !l.suspended {
@@ -166,6 +170,8 @@ func (l *fakeLocker) UnlockOwner(k locks.Key, o locks.OwnerID) {
 	l.note("unlockowner %v", k)
 	l.clear(k, locks.Whole, func(x fakeLock) bool { return x.owner == o && x.remote == 0 })
 }
+
+func (l *fakeLocker) Moment() locks.Moment { return 1 }
 
 func (l *fakeLocker) Closing(k locks.Key, _ locks.HandleID) {
 	l.mu.Lock()

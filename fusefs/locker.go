@@ -34,6 +34,8 @@ type Locker interface {
 	// conflicts with one that this node holds. The mount asks about open
 	// locks that have been idle for the time of [Rule.Yield], once a second.
 	Wanted(k locks.Key) bool
+	// Moment is the present one, for Request.Born.
+	Moment() locks.Moment
 	// Tenure is the tenure that a grant would have now.
 	Tenure() locks.Tenure
 	// Admit is asked directly before I/O that a lock of tenure t protects.

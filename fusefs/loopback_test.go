@@ -22,6 +22,7 @@ func (nullLocker) UnlockOwner(locks.Key, locks.OwnerID)           {}
 func (nullLocker) Closing(locks.Key, locks.HandleID)              {}
 func (nullLocker) UnlockHandle(locks.Key, locks.HandleID, string) {}
 func (nullLocker) Wanted(locks.Key) bool                          { return false }
+func (nullLocker) Moment() locks.Moment                           { return 1 }
 func (nullLocker) Tenure() locks.Tenure                           { return 1 }
 func (nullLocker) Admit(<-chan struct{}, locks.Tenure) error      { return nil }
 func (nullLocker) Test(<-chan struct{}, *locks.Request) (*locks.Conflict, error) {

@@ -25,6 +25,9 @@ func (p Program) Thread() int {
 	return p.PID
 }
 
+// Moment is a time in the life of the lock engine, which it tells; never zero.
+type Moment int64
+
 // Request is what a program asks for through the file system.
 type Request struct {
 	Key Key
@@ -44,6 +47,10 @@ type Request struct {
 	// Blind: nothing is going to be read or written under it, so that what is
 	// cached of the file need not be renewed before the grant is told.
 	Blind bool
+	// Born is a moment before the file was made, for the program that made it
+	// and now asks for the lock; zero for all others. It spares the first
+	// lock what is done for a file that others may have written.
+	Born Moment
 	// Patience is how long it may wait, in milliseconds; then it ends with
 	// ErrTimeout. 0: without limit.
 	Patience int64

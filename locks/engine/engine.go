@@ -58,13 +58,15 @@ var errClosed = fmt.Errorf("%w: %s", locks.ErrUnavailable, leaving)
 // Engine owns the machines of one node. Its methods are safe for concurrent
 // use, but for those named in the package comment under Epochs.
 type Engine struct {
-	o Options
+	o     Options
+	start time.Time
 
 	tenure atomic.Uint64
 	left   atomic.Bool // see Leave; set under mu
 
 	mu      sync.Mutex
 	phase   phase
+	began   locks.Moment // when the epoch became active
 	closed  bool
 	view    *locks.View // of the epoch that is active, or being restored
 	entries map[locks.Key]*entry
@@ -106,6 +108,7 @@ type Engine struct {
 	flushing int
 	flushed  *sync.Cond
 	kick     chan struct{} // wakes Run
+	sweepAt  time.Time     // when Run sweeps next, by itself
 	lastID   uint64        // tickets, requests and queries
 }
 
@@ -122,6 +125,7 @@ func New(o Options) *Engine {
 	}
 	e := &Engine{
 		o:       o,
+		start:   time.Now(),
 		entries: map[locks.Key]*entry{},
 		pinned:  map[locks.Key]string{},
 		clean:   newRecent(maxClean),
@@ -139,6 +143,9 @@ func New(o Options) *Engine {
 	e.tenure.Store(1)
 	return e
 }
+
+// Moment is the present one.
+func (e *Engine) Moment() locks.Moment { return locks.Moment(time.Since(e.start)) + 1 }
 
 // Tenure is the present one.
 func (e *Engine) Tenure() locks.Tenure { return locks.Tenure(e.tenure.Load()) }
@@ -247,6 +254,9 @@ func (e *Engine) Run(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-e.kick:
 			if left := time.Until(quiet); left > 0 {
+				e.mu.Lock()
+				e.sweepAt = quiet
+				e.mu.Unlock()
 				timer.Reset(left)
 				continue
 			}
@@ -258,8 +268,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		// A sweep looks at all that wait. When those are many, sweeps are few.
 		quiet = time.Now()
 		quiet = quiet.Add(min(sweepShare*quiet.Sub(began), maxQuiet))
+		e.sweepAt = began.Add(next)
+		if e.sweepAt.Before(quiet) {
+			e.sweepAt = quiet
+		}
 		e.mu.Unlock()
-		timer.Reset(max(next, time.Until(quiet)))
+		timer.Reset(time.Until(e.sweepAt))
 	}
 }
 
@@ -319,6 +333,14 @@ func (e *Engine) close() {
 func (e *Engine) id() uint64 {
 	e.lastID++
 	return e.lastID
+}
+
+// wakeFor makes Run look for work at t at the latest. Most waits are over long
+// before anything is due for them, and most sweeps would come in time anyway.
+func (e *Engine) wakeFor(t time.Time) {
+	if e.sweepAt.IsZero() || t.Before(e.sweepAt) {
+		e.wake()
+	}
 }
 
 // wake makes Run look for work.

@@ -146,6 +146,21 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 	return en
 }
 
+// bear is called when r has made en known here. If it is sure that nobody else
+// can have written the file, since r's program has just made it, nothing that
+// is cached of it here is old.
+//
+// By rw, whoever wants to write it must have asked this node, which would have
+// made the entry before r did, and the entry would be there still: none is
+// dropped that was used within Expire. Only an epoch in between makes them all
+// anew. (By the exclusive algorithms some nodes are not asked.)
+func (e *Engine) bear(en *entry, r *locks.Request) {
+	if r.Born != 0 && en.alg.Shared && e.phase == active && e.began < r.Born &&
+		time.Duration(e.Moment()-r.Born) < e.o.Expire/2 {
+		en.stale = en.fresh
+	}
+}
+
 // settle puts en on the list of idle entries, or takes it off.
 func (e *Engine) settle(en *entry) {
 	switch busy := len(en.tickets) > 0; {
@@ -156,7 +171,7 @@ func (e *Engine) settle(en *entry) {
 		en.since = time.Now()
 		en.idle = e.idle.PushBack(en)
 		if e.idle.Len() == 1 {
-			e.wake()
+			e.wakeFor(en.since.Add(e.o.Expire))
 		}
 	}
 }

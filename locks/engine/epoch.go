@@ -132,6 +132,7 @@ func (e *Engine) restore() error {
 		return err
 	}
 	e.phase, e.sync, e.stated, e.newRules = active, nil, false, false
+	e.began = e.Moment()
 	e.clean.clear()
 	for _, en := range e.sorted() {
 		en.stale++

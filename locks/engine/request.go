@@ -56,10 +56,14 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
+	known := e.entries[r.Key] != nil
 	en := e.entry(r.Key, r.Path, "")
 	if en == nil {
 		e.mu.Unlock()
 		return locks.Grant{}, fmt.Errorf("%w: the rule of %q names an unknown algorithm", locks.ErrUnavailable, r.Path)
+	}
+	if !known {
+		e.bear(en, r)
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	e.record(Requested, en, req, event{rng: r.Range})
@@ -102,6 +106,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 			e.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
 		} else if waits {
 			e.places.put(r, t.place(), t.since, time.Now())
+			e.wake()
 			e.withdraw(t, locks.ErrInterrupted, "interrupted")
 		}
 	}
@@ -217,7 +222,11 @@ func (e *Engine) park(t *ticket) {
 	if t.asks && t.entry.nested(t) {
 		e.overtake(t)
 	}
-	e.wake()
+	if t.due.Before(t.probe) {
+		e.wakeFor(t.due)
+	} else {
+		e.wakeFor(t.probe)
+	}
 }
 
 // decided does what the outcome of a ticket asks for.
