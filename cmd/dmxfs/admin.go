@@ -142,11 +142,14 @@ func (d *daemon) breakHere(ctx context.Context, q breakRequest) breakAnswer {
 	ctx, cancel := context.WithTimeoutCause(ctx, breakTime, fmt.Errorf("waited %v", breakTime))
 	defer cancel()
 	for k, handles := range keys {
+		lost := d.engine.Condemn(k, handles, q.Reason)
 		if err := d.server.Load().Break(ctx, k, handles); err != nil {
+			d.engine.Condemn(k, handles, "")
 			a.Errors = append(a.Errors, fmt.Sprintf("%s: %q: the lock stays, and its programs get errors: %v", host, paths[k], err))
 			continue
 		}
-		for _, l := range d.engine.Break(k, handles, q.Reason) {
+		d.engine.Break(k, handles)
+		for _, l := range lost {
 			d.log.Error("a lock is lost", "path", l.Path, "class", k.Class.String(), "mode", l.Mode.String(),
 				"pid", l.Program.PID, "command", l.Program.Command, "why", q.Reason)
 			a.Broken = append(a.Broken, lockJSON{

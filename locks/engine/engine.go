@@ -95,8 +95,6 @@ type Engine struct {
 	// something. See change.go.
 	newRules bool
 	pinned   map[locks.Key]string
-	// breaking: what is released just now is taken away by an admin.
-	breaking bool
 	// stated: in this pause between two epochs the machines have been asked
 	// for their states.
 	stated bool

@@ -100,8 +100,9 @@ type request struct {
 	locks.Request
 	asked    time.Time
 	granted  time.Time
-	messages int // of the entry when it was asked
-	pieces   int // tickets that are left of it
+	messages int    // of the entry when it was asked
+	pieces   int    // tickets that are left of it
+	broken   string // why an admin takes it away, see Condemn
 }
 
 // entry finds or makes the entry of k. path may be empty when it isn't known.

@@ -19,8 +19,8 @@ type event struct {
 }
 
 func (e *Engine) record(s Step, en *entry, req *request, ev event) {
-	if s == Released && e.breaking {
-		s = Lost
+	if s == Released && req.broken != "" {
+		s, ev.reason = Lost, req.broken
 	}
 	var epoch locks.Epoch
 	if e.view != nil {
