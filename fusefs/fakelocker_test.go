@@ -157,11 +157,12 @@ func (l *fakeLocker) ownerName(r *locks.Request) string {
 	return fmt.Sprint(r.Owner)
 }
 
-func (l *fakeLocker) Unlock(k locks.Key, o locks.OwnerID, rg locks.Range) {
+func (l *fakeLocker) Unlock(k locks.Key, o locks.OwnerID, rg locks.Range) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.note("unlock %v %v", k, rg)
 	l.clear(k, rg, func(x fakeLock) bool { return x.owner == o && x.remote == 0 })
+	return true
 }
 
 func (l *fakeLocker) UnlockOwner(k locks.Key, o locks.OwnerID) {

@@ -31,12 +31,14 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		return fuse.EINVAL
 	}
 	if in.Lk.Typ == unix.F_UNLCK {
-		f.locker.Unlock(req.Key, req.Owner, req.Range)
+		handed := f.locker.Unlock(req.Key, req.Owner, req.Range)
 		f.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
-		// Whoever was let in goes first, on this processor: otherwise it would
-		// wait until another one has woken up, which takes longer than all the
-		// rest.
-		runtime.Gosched()
+		if handed {
+			// Whoever was let in goes first, on this processor: otherwise it
+			// would wait until another one has woken up, which takes longer
+			// than all the rest.
+			runtime.Gosched()
+		}
 		return fuse.OK
 	}
 	if h.lost.Load() {

@@ -14,8 +14,9 @@ type Locker interface {
 	// of locks.Err*. cancel may be nil, which is never. The Locker may keep r.
 	Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error)
 	// Unlock gives up what o holds of rg: flock LOCK_UN, fcntl F_UNLCK. It
-	// never fails and never waits.
-	Unlock(k locks.Key, o locks.OwnerID, rg locks.Range)
+	// never fails and never waits. It reports whether somebody goes on because
+	// of it, here or on another node.
+	Unlock(k locks.Key, o locks.OwnerID, rg locks.Range) (handed bool)
 	// UnlockOwner gives up all that o holds of k, through whatever handle.
 	// It never waits: it comes at close(2).
 	UnlockOwner(k locks.Key, o locks.OwnerID)

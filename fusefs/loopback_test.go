@@ -17,14 +17,14 @@ type nullLocker struct{}
 func (nullLocker) Lock(<-chan struct{}, *locks.Request) (locks.Grant, error) {
 	return locks.Grant{Tenure: 1}, nil
 }
-func (nullLocker) Unlock(locks.Key, locks.OwnerID, locks.Range)   {}
-func (nullLocker) UnlockOwner(locks.Key, locks.OwnerID)           {}
-func (nullLocker) Closing(locks.Key, locks.HandleID)              {}
-func (nullLocker) UnlockHandle(locks.Key, locks.HandleID, string) {}
-func (nullLocker) Wanted(locks.Key) bool                          { return false }
-func (nullLocker) Moment() locks.Moment                           { return 1 }
-func (nullLocker) Tenure() locks.Tenure                           { return 1 }
-func (nullLocker) Admit(<-chan struct{}, locks.Tenure) error      { return nil }
+func (nullLocker) Unlock(locks.Key, locks.OwnerID, locks.Range) bool { return false }
+func (nullLocker) UnlockOwner(locks.Key, locks.OwnerID)              {}
+func (nullLocker) Closing(locks.Key, locks.HandleID)                 {}
+func (nullLocker) UnlockHandle(locks.Key, locks.HandleID, string)    {}
+func (nullLocker) Wanted(locks.Key) bool                             { return false }
+func (nullLocker) Moment() locks.Moment                              { return 1 }
+func (nullLocker) Tenure() locks.Tenure                              { return 1 }
+func (nullLocker) Admit(<-chan struct{}, locks.Tenure) error         { return nil }
 func (nullLocker) Test(<-chan struct{}, *locks.Request) (*locks.Conflict, error) {
 	return nil, nil
 }

@@ -108,6 +108,7 @@ type Engine struct {
 	kick     chan struct{} // wakes Run
 	sweepAt  time.Time     // when Run sweeps next, by itself
 	lastID   uint64        // tickets, requests and queries
+	handed   uint64        // turns in which somebody was let in, or told something
 }
 
 // New makes an engine. It is outside until the first Install.
@@ -228,6 +229,9 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) {
 	f(t)
 	if t.Stale {
 		en.stale++
+	}
+	if len(t.Send)+len(t.Done) > 0 {
+		e.handed++
 	}
 	e.post(en, t)
 	for _, d := range t.Done {

@@ -324,6 +324,32 @@ func TestDataIsHandedOverWithTheLock(t *testing.T) {
 	})
 }
 
+// An unlock tells whether somebody goes on because of it.
+func TestUnlockTellsWhetherSomebodyGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		w, other := req(locks.Flock, 1, locks.Write, locks.Whole), req(locks.Flock, 2, locks.Write, locks.Whole)
+		mustGrant(t, a.start(w))
+		if a.Unlock(w.Key, 1, locks.Whole) {
+			t.Error("nobody waits")
+		}
+		mustGrant(t, a.start(w))
+		p := a.start(other)
+		synctest.Wait()
+		if !a.Unlock(w.Key, 1, locks.Whole) {
+			t.Error("another program of the node waits")
+		}
+		mustGrant(t, p)
+		p = b.start(w)
+		time.Sleep(time.Second)
+		if !a.Unlock(w.Key, 2, locks.Whole) {
+			t.Error("another node waits")
+		}
+		mustGrant(t, p)
+	})
+}
+
 // What is written under a range that is held still goes out before that range
 // is handed over, also if another range of the file was handed over meanwhile.
 func TestEveryRangeIsWrittenOut(t *testing.T) {

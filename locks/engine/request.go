@@ -360,9 +360,10 @@ func (e *Engine) releaseOpen(en *entry, t *ticket, reason string) {
 }
 
 // Unlock gives up what o holds of r, in whatever mode. It never waits and
-// never fails: what is not held needs no unlock.
-func (e *Engine) Unlock(k locks.Key, o locks.OwnerID, r locks.Range) {
-	e.unlock(k, o, r, "unlocked")
+// never fails: what is not held needs no unlock. It reports whether somebody
+// goes on because of it, here or on another node.
+func (e *Engine) Unlock(k locks.Key, o locks.OwnerID, r locks.Range) (handed bool) {
+	return e.unlock(k, o, r, "unlocked")
 }
 
 // UnlockOwner gives up all that o holds: in class Posix, its process has
@@ -371,14 +372,16 @@ func (e *Engine) UnlockOwner(k locks.Key, o locks.OwnerID) {
 	e.unlock(k, o, locks.Whole, "a descriptor of the file was closed by its process")
 }
 
-func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason string) {
+func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason string) (handed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	before := e.handed
 	if en := e.entries[k]; en != nil && !e.left.Load() {
 		if o := en.owners[id]; o != nil {
 			e.release(en, o, r, 0, reason)
 		}
 	}
+	return e.handed != before
 }
 
 // UnlockHandle gives up all that was taken through h, and ends what waits
