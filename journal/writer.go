@@ -125,14 +125,17 @@ func (w *writer) work() error {
 	return w.retain()
 }
 
-// flush writes all that is buffered.
+// flush writes all that was buffered when it was called. What comes meanwhile
+// waits for others in its turn, or wakes the writer: under load there would
+// always be some more, and a batch of two costs as much as one of hundreds.
 func (w *writer) flush() error {
-	for {
+	for more := true; more; {
 		if !w.encoded {
 			chunks := w.buf.take(batchRecords)
 			if len(chunks) == 0 {
 				return nil
 			}
+			more = len(chunks) == batchRecords/chunkRecords
 			w.encode(chunks)
 		}
 		if err := w.store(); err != nil {
@@ -148,6 +151,7 @@ func (w *writer) flush() error {
 		w.encoded = false
 		w.buf.done()
 	}
+	return nil
 }
 
 // encode makes blocks of the records, in w.prs.
