@@ -473,3 +473,35 @@ func changesLikeOneHost(t *testing.T, seed uint64) {
 		n.Engine.mu.Unlock()
 	}
 }
+
+// The number of a file that was removed is that of a new one under another
+// rule, while both nodes still know the old one.
+func TestANumberThatIsUsedAgain(t *testing.T) {
+	for _, alg := range exclusives {
+		t.Run(alg, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newNet(t, 2)
+				a, b := c.nodes["n0"], c.nodes["n1"]
+				use := func(n *node, path string) {
+					t.Helper()
+					r := req(locks.Open, 1, locks.Write, locks.Whole)
+					r.Path = path
+					began := time.Now()
+					mustGrant(t, n.start(r))
+					if d := time.Since(began); d > otherTime/2 {
+						t.Errorf("%s has %s after %v", n.id, path, d)
+					}
+					n.UnlockHandle(r.Key, r.Handle, "closed")
+				}
+				for range 2 {
+					use(b, "f")
+					use(a, "f")
+					use(a, alg+"/f")
+					use(b, alg+"/f")
+					time.Sleep(3 * time.Second)
+				}
+				c.check()
+			})
+		})
+	}
+}

@@ -193,6 +193,17 @@ func (e *Engine) drop(en *entry) bool {
 	return true
 }
 
+// giveUp drops en before its time, if nobody here uses it: the number of a file
+// that was removed may be that of a new one under another rule by now. What is
+// refused instead leaves a machine elsewhere that waits for an answer.
+func (e *Engine) giveUp(en *entry) bool {
+	if len(en.tickets) > 0 || e.phase != active {
+		return false
+	}
+	e.step(en, func(turn *locks.Turn) { en.machine.Expire(turn) })
+	return e.drop(en)
+}
+
 // writes reports whether a program may write under a lock of mode m: also
 // under one for reading, if that keeps out everybody else.
 func (en *entry) writes(m locks.Mode) bool { return m == locks.Write || !en.alg.Shared }

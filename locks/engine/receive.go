@@ -43,6 +43,9 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 			return
 		}
 		en := e.entry(f.key, "", f.algorithm)
+		if en.alg.Name != f.algorithm && e.giveUp(en) {
+			en = e.entry(f.key, "", f.algorithm)
+		}
 		if en.alg.Name != f.algorithm {
 			// A hard link that was made elsewhere, under another rule.
 			e.o.Log.Error("a member serves a file by another algorithm: its message is refused",

@@ -56,6 +56,9 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
+	if en := e.entries[r.Key]; en != nil && !e.newRules && e.pinned[r.Key] == "" && en.alg.Name != e.o.Rule(r.Path) {
+		e.giveUp(en)
+	}
 	known := e.entries[r.Key] != nil
 	en := e.entry(r.Key, r.Path, "")
 	if en == nil {
