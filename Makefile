@@ -6,7 +6,7 @@ build: ## the program, into ./dmxfs
 	go build -o dmxfs ./cmd/dmxfs
 
 test: ## all tests
-	go test ./...
+	go test -timeout 25m ./...
 
 check: ## what must pass before a change counts
 	.ci/run
