@@ -29,8 +29,18 @@ func TestTheFirstLockOfANewFile(t *testing.T) {
 			mustGrant(b.net.t, b.start(r))
 			b.UnlockHandle(r.Key, r.Handle, "closed")
 		}, false},
-		{"a moment ago", "f", func(*net, *node, *node) { time.Sleep(400 * time.Millisecond) }, false},
-		{"long ago", "f", func(*net, *node, *node) { time.Sleep(600 * time.Millisecond) }, true},
+		{"another node was faster, and is forgotten", "f", func(_ *net, a, b *node) {
+			w := req(locks.Open, 2, locks.Write, locks.Whole)
+			mustGrant(b.net.t, b.start(w))
+			b.UnlockHandle(w.Key, w.Handle, "closed")
+			time.Sleep(3 * time.Second)
+			a.Engine.mu.Lock()
+			defer a.Engine.mu.Unlock()
+			if n := len(a.entries); n != 0 {
+				a.net.t.Errorf("%d entries are left", n)
+			}
+		}, true},
+		{"long ago", "f", func(*net, *node, *node) { time.Sleep(time.Minute) }, false},
 		{"before this epoch", "f", func(c *net, _, _ *node) {
 			time.Sleep(time.Millisecond)
 			c.view("n0", "n1")

@@ -73,6 +73,8 @@ type Engine struct {
 	// clean holds the keys without an entry of which this node knows that
 	// nobody else wrote since its last grant.
 	clean *recent
+	// forgot is when an entry was dropped last that others may have written.
+	forgot locks.Moment
 	// floor is at least the token of every machine that was dropped.
 	floor locks.Token
 	// idle lists entries without a ticket, the longest idle first.

@@ -152,12 +152,11 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 // is cached of it here is old.
 //
 // By rw, whoever wants to write it must have asked this node, which would have
-// made the entry before r did, and the entry would be there still: none is
-// dropped that was used within Expire. Only an epoch in between makes them all
-// anew. (By the exclusive algorithms some nodes are not asked.)
+// made an entry before r did. It would be there still, or have been dropped
+// since, by itself or with its epoch. (By the exclusive algorithms some nodes
+// are not asked.)
 func (e *Engine) bear(en *entry, r *locks.Request) {
-	if r.Born != 0 && en.alg.Shared && e.phase == active && e.began < r.Born &&
-		time.Duration(e.Moment()-r.Born) < e.o.Expire/2 {
+	if r.Born != 0 && en.alg.Shared && e.phase == active && e.began < r.Born && e.forgot < r.Born {
 		en.stale = en.fresh
 	}
 }
@@ -185,6 +184,8 @@ func (e *Engine) drop(en *entry) bool {
 	e.floor = max(e.floor, en.machine.Token())
 	if en.stale == en.fresh {
 		e.clean.put(en.key)
+	} else {
+		e.forgot = e.Moment()
 	}
 	if en.idle != nil {
 		e.idle.Remove(en.idle)
