@@ -100,13 +100,13 @@ func TestOneOfManyTriesWins(t *testing.T) {
 	c := newCluster(t, 2)
 	for round := range 5 {
 		f := fmt.Sprintf("f%d", round)
+		if err := unix.Mkfifo(c.src+fmt.Sprintf("/gate-%d", round), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		var ps []*proc
 		for i := range 100 {
 			// The winner holds it until all others have had their answer.
 			ps = append(ps, c.mounts[i%2].start(fmt.Sprintf("flock -n %s sh -c 'echo won; read x < gate-%d'", f, round)))
-		}
-		if err := unix.Mkfifo(c.src+fmt.Sprintf("/gate-%d", round), 0o600); err != nil {
-			t.Fatal(err)
 		}
 		await(t, "99 tries have failed", func() bool {
 			n := 0
@@ -141,10 +141,10 @@ func TestOpenWaitsForAWriterElsewhere(t *testing.T) {
 	if got := read(t, b.path("f")); got != "old\n" {
 		t.Fatalf("b reads %q", got)
 	}
-	w := a.start("exec 3>f; echo one >&3; read x < ../src/go; echo two >&3")
 	if err := unix.Mkfifo(c.src+"/go", 0o600); err != nil {
 		t.Fatal(err)
 	}
+	w := a.start("exec 3>f; echo one >&3; read x < ../src/go; echo two >&3")
 	a.held("f", 1)
 	r := b.start("cat f")
 	b.blocked("f", 1)
