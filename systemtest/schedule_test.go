@@ -140,7 +140,7 @@ func (w *world) play() time.Duration {
 // newest view; see package member.
 func (w *world) settleBound() time.Duration {
 	p := w.opt.params
-	b := p.Tenure + p.Delta + 3000 + p.BackoffMax + 1000 + 5*w.opt.cache
+	b := max(p.Tenure, p.LookTenure) + p.Delta + 3000 + p.BackoffMax + 1000 + 5*w.opt.cache
 	if w.opt.fence {
 		b += p.Tenure + 2000
 	}

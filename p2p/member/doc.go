@@ -25,10 +25,10 @@
 //	S2  A node that a view has dropped is not live from the moment of its link.
 //	S3  No node grants at an epoch before it has the SYNC of all its members.
 //	L1  After the last fault all nodes that run are live in one view, within
-//	    L + delta + 3 s + back-off (at most 2 s) + 1 s, and 5S. The five are
-//	    those of a node that has to go on without any other: its ask stands
-//	    for 2S, its view is seen after S, the others are dropped another S
-//	    later, and that view is seen after S.
+//	    L + delta + 3 s + back-off (at most 2 s) + 1 s, and 5S, with Ls for L
+//	    if that is longer. They are those of a node that has to go on without
+//	    any other: its ask stands for 2S, its view is seen after S, the
+//	    others are dropped Ls + delta + S later, and that is seen after S.
 //	L3  A fault costs two views per node that it happens to: one to go on
 //	    without it and one for its return.
 //
