@@ -100,9 +100,11 @@ func (n *cacheNode) child(ctx context.Context, name string, out *fuse.EntryOut) 
 	} else {
 		unix.Close(fd)
 	}
+	// Two lookups of one name must not both make the inode of x.
+	i := n.NewInode(ctx, x, fs.StableAttr{Mode: st.Mode & unix.S_IFMT, Ino: st.Ino})
 	n.c.mu.Unlock()
 	x.fill(&out.Attr)
-	return n.NewInode(ctx, x, fs.StableAttr{Mode: st.Mode & unix.S_IFMT, Ino: st.Ino}), x, 0
+	return i, x, 0
 }
 
 // fill answers with what is cached.

@@ -115,6 +115,39 @@ func TestNothingIsKeptOfAnInterruptedWait(t *testing.T) {
 	})
 }
 
+// A signal does not end a try before its answer, unless that is long in coming.
+func TestASignalDuringATry(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		delay time.Duration
+		after time.Duration
+		err   error
+	}{
+		{"the answer is near", 50 * time.Millisecond, 100 * time.Millisecond, locks.ErrWouldBlock},
+		{"there is no answer", 10 * time.Second, tryGrace, locks.ErrInterrupted},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newNet(t, 2)
+				w := req(locks.Flock, 1, locks.Write, locks.Whole)
+				mustGrant(t, c.nodes["n0"].start(w))
+				c.mu.Lock()
+				c.delay = tt.delay
+				c.mu.Unlock()
+				r := req(locks.Flock, 2, locks.Write, locks.Whole)
+				r.Try = true
+				began := time.Now()
+				p := c.nodes["n1"].start(r)
+				close(p.cancel)
+				<-p.done
+				if took := time.Since(began); !errors.Is(p.err, tt.err) || took != tt.after {
+					t.Errorf("%v after %v, want %v after %v", p.err, took, tt.err, tt.after)
+				}
+			})
+		})
+	}
+}
+
 // A request that comes again within a second stands where it stood: before one
 // that came later.
 func TestInterruptedWaitKeepsItsPlace(t *testing.T) {

@@ -96,13 +96,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	if _, waits := e.waiters[t]; waits {
 		e.park(t)
 		e.mu.Unlock()
-		timeout := false
-		select {
-		case <-t.done:
-		case <-cancel:
-		case <-limit:
-			timeout = true
-		}
+		timeout := t.await(cancel, limit)
 		e.mu.Lock()
 		if _, waits := e.waiters[t]; waits && timeout {
 			why := e.waitsFor(t)
@@ -119,6 +113,32 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	}
 	return e.deliver(en, t)
 }
+
+// await returns when t is decided or withdrawn, when cancel is closed, or, with
+// true, when limit is over.
+func (t *ticket) await(cancel <-chan struct{}, limit <-chan time.Time) (timeout bool) {
+	var grace <-chan time.Time
+	for {
+		select {
+		case <-t.done:
+			return false
+		case <-cancel:
+			if !t.req.Try {
+				return false
+			}
+			cancel, grace = nil, time.After(tryGrace)
+		case <-grace:
+			return false
+		case <-limit:
+			return true
+		}
+	}
+}
+
+// tryGrace is how long a try still waits for its answer, which takes a round
+// trip, when a signal comes. Without a cluster a try does not wait at all, and
+// programs do not expect EINTR of it.
+const tryGrace = 200 * time.Millisecond
 
 // newTicket adds a waiting ticket for all of req.
 func (e *Engine) newTicket(en *entry, req *request) *ticket {
