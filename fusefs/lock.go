@@ -24,22 +24,14 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	if h == nil {
 		return fuse.EBADF
 	}
+	if in.Lk.Typ == unix.F_UNLCK {
+		return f.unlock(in, h)
+	}
 	p := f.procs.find(in.Pid)
 	f.locksForItself(h, p)
 	req, ok := f.lockRequest(in, h, p)
 	if !ok {
 		return fuse.EINVAL
-	}
-	if in.Lk.Typ == unix.F_UNLCK {
-		handed := f.locker.Unlock(req.Key, req.Owner, req.Range)
-		f.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
-		if handed {
-			// Whoever was let in goes first, on this processor: otherwise it
-			// would wait until another one has woken up, which takes longer
-			// than all the rest.
-			runtime.Gosched()
-		}
-		return fuse.OK
 	}
 	if h.lost.Load() {
 		return fuse.EIO
@@ -65,6 +57,28 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		f.locker.Unlock(req.Key, req.Owner, req.Range)
 		f.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
 		return status(err)
+	}
+	return fuse.OK
+}
+
+// unlock asks who unlocks only where nobody has locked through h before. To
+// find that out takes longer than all the rest.
+func (f *fileSystem) unlock(in *fuse.LkIn, h *handle) fuse.Status {
+	if !h.flocked.Load() && !h.posixed.Load() {
+		f.locksForItself(h, f.procs.find(in.Pid))
+	}
+	class, owner, rg, ok := lockTarget(in, h)
+	if !ok {
+		return fuse.EINVAL
+	}
+	file, _ := f.tree.identify(h.n)
+	handed := f.locker.Unlock(locks.Key{File: file, Class: class}, owner, rg)
+	f.unremember(h.n, recordKey{class, owner}, rg)
+	if handed {
+		// Whoever was let in goes first, on this processor: otherwise it
+		// would wait until another one has woken up, which takes longer
+		// than all the rest.
+		runtime.Gosched()
 	}
 	return fuse.OK
 }
@@ -109,7 +123,7 @@ func (f *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOu
 	return fuse.OK
 }
 
-// lockRequest says in the words of the engine what the kernel asks for.
+// lockTarget says in the words of the engine what a lock call is about.
 //
 // The owner of a flock lock is the open file, as flock(2) has it. The kernel
 // has a number for it, too, but that may be used again before the RELEASE that
@@ -117,20 +131,29 @@ func (f *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOu
 // owner is the table of open files of the process, and the kernel's number is
 // the only name of it. An OFD lock comes as a POSIX lock whose owner is the
 // open file; what came through a handle goes with it.
-func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.Request, bool) {
+func lockTarget(in *fuse.LkIn, h *handle) (c locks.Class, o locks.OwnerID, rg locks.Range, ok bool) {
 	if in.Lk.Start > in.Lk.End || in.Lk.End >= locks.MaxOffset {
+		return 0, 0, locks.Range{}, false
+	}
+	if in.LkFlags&fuse.LK_FLOCK != 0 {
+		return locks.Flock, locks.OwnerID(h.id), locks.Whole, true
+	}
+	return locks.Posix, locks.OwnerID(in.Owner), locks.Range{Start: in.Lk.Start, End: in.Lk.End + 1}, true
+}
+
+// lockRequest says in the words of the engine what the kernel asks for.
+func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.Request, bool) {
+	class, owner, rg, ok := lockTarget(in, h)
+	if !ok {
 		return nil, false
 	}
 	r := &locks.Request{
-		Key:     locks.Key{Class: locks.Posix},
-		Owner:   locks.OwnerID(in.Owner),
+		Key:     locks.Key{Class: class},
+		Owner:   owner,
 		Handle:  h.lockID(),
 		Mode:    locks.Read,
-		Range:   locks.Range{Start: in.Lk.Start, End: in.Lk.End + 1},
+		Range:   rg,
 		Program: program(p, &in.InHeader),
-	}
-	if in.LkFlags&fuse.LK_FLOCK != 0 {
-		r.Key.Class, r.Owner, r.Range = locks.Flock, locks.OwnerID(h.id), locks.Whole
 	}
 	switch in.Lk.Typ {
 	case unix.F_RDLCK, unix.F_UNLCK:
