@@ -127,7 +127,9 @@ func (w *writer) work() error {
 
 // flush writes all that was buffered when it was called. What comes meanwhile
 // waits for others in its turn, or wakes the writer: under load there would
-// always be some more, and a batch of two costs as much as one of hundreds.
+// always be some more, and a batch of two costs as much as one of hundreds. It
+// goes on while full batches wait: who appends faster than the disk takes it, a
+// million records a second, makes a Sync wait until its context ends.
 func (w *writer) flush() error {
 	for more := true; more; {
 		if !w.encoded {
