@@ -74,6 +74,9 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	return fuse.OK
 }
 
+// setsSomething are the fields of SETATTR that this file system serves.
+const setsSomething = fuse.FATTR_UID | fuse.FATTR_GID | fuse.FATTR_MODE | fuse.FATTR_SIZE | fuse.FATTR_ATIME | fuse.FATTR_MTIME
+
 // SetAttr is chmod, chown, utimensat and truncate in one. The kernel has
 // checked that the program may do it.
 func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
@@ -84,7 +87,9 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 	defer f.tree.unpin(n)
 	// The owner first, because that clears the bits of the mode; the times
 	// last, because everything else sets them.
-	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
+	// That nothing is to be set is chown(2) with neither owner nor group,
+	// which sets the time of the last change.
+	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || in.Valid&setsSomething == 0 {
 		uid, gid := -1, -1
 		if u, ok := in.GetUID(); ok {
 			uid = int(u)

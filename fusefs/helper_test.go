@@ -279,6 +279,17 @@ func helperCall(w []string) (string, error) {
 		b := make([]byte, 4096)
 		n, err := unix.Getxattr(w[1], w[2], b)
 		return string(b[:max(n, 0)]), err
+	case "listxattr":
+		size, err := unix.Listxattr(w[1], nil)
+		if err != nil || size == 0 {
+			return "none", err
+		}
+		b := make([]byte, size)
+		n, err := unix.Listxattr(w[1], b)
+		names := strings.Split(strings.TrimSuffix(string(b[:max(n, 0)]), "\x00"), "\x00")
+		slices.Sort(names)
+		_, short := unix.Listxattr(w[1], b[:size-1])
+		return fmt.Sprint(strings.Join(names, " "), " ", short), err
 	case "map": // FD LEN: kept for peek and poke
 		m, err := unix.Mmap(int(num(1)), 0, int(num(2)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		helperMap = m

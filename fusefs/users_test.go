@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,6 +53,8 @@ func TestOtherUsers(t *testing.T) {
 			os.WriteFile(dir+"/setid", []byte("prog"), 0o755), os.Chown(dir+"/setid", 11000, 12000), unix.Chmod(dir+"/setid", 0o6777),
 			os.WriteFile(dir+"/setgid-data", []byte("data"), 0o644), os.Chown(dir+"/setgid-data", 11000, 12000), unix.Chmod(dir+"/setgid-data", 0o2666),
 			unix.Setxattr(dir+"/acl", aclDefault, acl(7, 11001, 6, 5, 7, 0), 0),
+			unix.Setxattr(dir+"/setid", "trusted.a", nil, 0), unix.Setxattr(dir+"/setid", "user.a", nil, 0), unix.Setxattr(dir+"/setid", "trusted.z", nil, 0),
+			unix.Setxattr(dir+"/setgid-data", "trusted.a", nil, 0),
 			os.WriteFile(dir+"/shared", []byte("for bob"), 0o600), os.Chown(dir+"/shared", 11000, 12000),
 			unix.Setxattr(dir+"/shared", aclAccess, acl(6, 11001, 6, 0, 6, 0), 0),
 		} {
@@ -79,7 +82,7 @@ func TestOtherUsers(t *testing.T) {
 		{carol, "open sticky/h rw,creat 0666"}, {bob, "open sticky/h rw,creat 0666"},
 		{alice, "cat root-only"}, {alice, "ls private"}, {alice, "cat private/f"}, {alice, "stat private/f"},
 		{alice, "put private/g x"}, {alice, "truncate root-only 0"}, {alice, "open root-only r,trunc"},
-		{alice, "getxattr root-only user.x"},
+		{alice, "getxattr root-only user.x"}, {alice, "listxattr setid"}, {alice, "listxattr setgid-data"}, {alice, "listxattr shared"},
 		// Changing a file takes its bits away; the owner's own chmod does not.
 		{carol, "open setid rw"}, {carol, "put setid x"}, {carol, "stat setid"},
 		{alice, "chmod setid 06777"}, {alice, "stat setid"}, {carol, "truncate setid 1"}, {carol, "stat setid"},
@@ -113,6 +116,24 @@ func TestOtherUsers(t *testing.T) {
 	want, got := run(native), run(m.dir)
 	diffLines(t, strings.Join(want, "\n"), strings.Join(got, "\n"))
 	sameTree(t, native, m.dir, "ino", "times", "blocks", "sizes of directories")
+}
+
+// chown(2) with neither owner nor group is a change all the same.
+func TestChownOfNothingSetsTheTimeOfChange(t *testing.T) {
+	m := mount(t)
+	writeFile(t, m.path("f"), "")
+	changed := func() unix.Timespec {
+		var st unix.Stat_t
+		must(t, unix.Stat(m.path("f"), &st))
+		return st.Ctim
+	}
+	before := changed()
+	for end := time.Now().Add(10 * time.Second); changed() == before; { // the clock of files goes in steps
+		must(t, unix.Chown(m.path("f"), -1, -1))
+		if time.Now().After(end) {
+			t.Fatal("the time of the last change stays")
+		}
+	}
 }
 
 // What a storage refuses the daemon, it may allow the program: an NFS server

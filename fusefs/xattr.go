@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"bytes"
 	"strconv"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -36,7 +37,37 @@ func (f *fileSystem) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest [
 		return 0, errno
 	}
 	defer f.tree.unpin(n)
-	return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Listxattr(fdPath(n.fd), b) })
+	if in.Uid == 0 {
+		return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Listxattr(fdPath(n.fd), b) })
+	}
+	return f.readXAttr(in, dest, func(b []byte) (int, error) {
+		all := make([]byte, xattrListMax)
+		size, err := unix.Listxattr(fdPath(n.fd), all)
+		if err != nil {
+			return 0, err
+		}
+		names := withoutTrusted(all[:size])
+		if len(b) > 0 && len(b) < len(names) {
+			return len(names), unix.ERANGE
+		}
+		copy(b, names)
+		return len(names), nil
+	})
+}
+
+// xattrListMax is XATTR_LIST_MAX: no list of names is longer.
+const xattrListMax = 1 << 16
+
+// withoutTrusted takes the names out of a list that only root sees, see
+// xattr(7), "Trusted extended attributes". The daemon sees them.
+func withoutTrusted(list []byte) []byte {
+	names := make([]byte, 0, len(list))
+	for name := range bytes.SplitAfterSeq(list, []byte{0}) {
+		if !bytes.HasPrefix(name, []byte("trusted.")) {
+			names = append(names, name...)
+		}
+	}
+	return names
 }
 
 // readXAttr makes a call that fills a buffer, or tells the size if it is
