@@ -72,12 +72,13 @@ func (t *tree) setAnchor(n *node, fd int) {
 	}
 }
 
-// REQUIRES: mu held.
-func (t *tree) dropAnchor(n *node) {
+// dropAnchor gives up n's anchor, by closing it or handing it to somebody who
+// does. REQUIRES: mu held.
+func (t *tree) dropAnchor(n *node, closeFD func(int)) {
 	if n.fd < 0 {
 		return
 	}
-	unix.Close(n.fd)
+	closeFD(n.fd)
 	n.fd = -1
 	a := &t.anchors
 	last := a.nodes[len(a.nodes)-1]
@@ -100,7 +101,7 @@ func (t *tree) weigh(n int) (done int) {
 			a.hand++
 			continue
 		}
-		t.dropAnchor(x) // which puts another one here
+		t.dropAnchor(x, closeFD) // which puts another one here
 		done++
 		a.done++
 	}

@@ -39,6 +39,14 @@ func ownCredentials() credentials {
 // supplementary groups; then the call is made once more with those, and with
 // the daemon's capabilities.
 func (f *fileSystem) create(in *fuse.InHeader, call func() error) error {
+	err := f.createOnce(in, call)
+	if f.spaceFreed(nil, err) {
+		err = f.createOnce(in, call)
+	}
+	return err
+}
+
+func (f *fileSystem) createOnce(in *fuse.InHeader, call func() error) error {
 	if !f.differs(in) {
 		return retryEINTR(call)
 	}

@@ -30,11 +30,17 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 
 func (f *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
 	var done uint32
+	again := true
 	for _, b := range data {
 		for len(b) > 0 {
 			piece := b[:min(len(b), maxPiece)]
 			n, st := f.write(cancel, in, piece, int64(in.Offset)+int64(done))
 			done += uint32(n)
+			if again && f.spaceFreed(cancel, unix.Errno(st)) {
+				again = false
+				b = b[n:]
+				continue
+			}
 			if !st.Ok() && done > 0 && st != fuse.EIO {
 				return done, fuse.OK // the error comes again with the rest
 			}
@@ -147,6 +153,14 @@ func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.L
 }
 
 func (f *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	st := f.fallocate(cancel, in)
+	if f.spaceFreed(cancel, unix.Errno(st)) {
+		st = f.fallocate(cancel, in)
+	}
+	return st
+}
+
+func (f *fileSystem) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	h := f.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF

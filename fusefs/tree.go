@@ -64,9 +64,11 @@ type tree struct {
 	byFile  map[string][]*node
 	last    uint64 // the newest node ID
 	anchors anchors
-	gen     uint64 // changes when the path of a directory that has children does
-	root    *node
-	ids     fileIDs
+	// closings closes what is dropped, while mu is held by others.
+	closings closings
+	gen      uint64 // changes when the path of a directory that has children does
+	root     *node
+	ids      fileIDs
 }
 
 // newTree takes the descriptor of the root; it keeps so many anchors beside it.
@@ -279,7 +281,7 @@ func (t *tree) dropUnused(n *node) {
 	delete(t.byID, n.id)
 	n.forgotten = true
 	t.setFile(n, "")
-	t.dropAnchor(n)
+	t.dropAnchor(n, t.closings.add)
 }
 
 // nameOf is the newest name of n, with its directory pinned; ok is false when
@@ -377,7 +379,10 @@ func (t *tree) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.anchors.nodes) > 0 {
-		t.dropAnchor(t.anchors.nodes[0])
+		t.dropAnchor(t.anchors.nodes[0], closeFD)
 	}
 	unix.Close(t.root.fd)
+	if closed := t.closings.pending(); closed != nil {
+		<-closed
+	}
 }

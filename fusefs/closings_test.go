@@ -1,0 +1,117 @@
+package fusefs
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+func TestClosingsCloseAll(t *testing.T) {
+	var c closings
+	if c.pending() != nil {
+		t.Fatal("something is pending")
+	}
+	var p [2]int
+	must(t, unix.Pipe2(p[:], unix.O_CLOEXEC))
+	defer unix.Close(p[0])
+	for range 3 * maxClosings {
+		fd, err := unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, 0)
+		must(t, err)
+		c.add(fd)
+	}
+	unix.Close(p[1])
+	if n, err := unix.Read(p[0], make([]byte, 1)); n != 0 || err != nil { // when no writer is left
+		t.Errorf("read %d, %v", n, err)
+	}
+	if d := c.pending(); d != nil {
+		<-d
+	}
+	if c.pending() != nil || len(c.fds) > 0 {
+		t.Errorf("left: %v", c.fds)
+	}
+}
+
+// What needs space waits for a file that was removed and is being freed.
+func TestSpaceThatIsBeingFreed(t *testing.T) {
+	needRoot(t)
+	dir := tempDir(t)
+	must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"))
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	f := handlersOnly(t, func(o *Options) {
+		root, err := os.Open(dir)
+		must(t, err)
+		t.Cleanup(func() { root.Close() })
+		o.Root = root
+	})
+	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
+	h := f.openForTest(t, "f", unix.O_RDWR)
+	big := filepath.Join(dir, "big")
+	cancel := make(chan struct{})
+	closing := func(done chan struct{}) {
+		f.tree.closings.mu.Lock()
+		defer f.tree.closings.mu.Unlock()
+		f.tree.closings.done = done
+	}
+	calls := map[string]func() fuse.Status{
+		"write": func() fuse.Status {
+			_, st := f.Write(cancel, &fuse.WriteIn{InHeader: header(h.n.id), Fh: h.id, Size: 1 << 17}, make([]byte, 1<<17))
+			return st
+		},
+		"fallocate": func() fuse.Status {
+			return f.Fallocate(cancel, &fuse.FallocateIn{InHeader: header(h.n.id), Fh: h.id, Length: 1 << 17})
+		},
+		"symlink": func() fuse.Status {
+			in, out := header(rootID), fuse.EntryOut{}
+			return f.Symlink(cancel, &in, strings.Repeat("x", 3000), "s", &out)
+		},
+	}
+	for name, call := range calls {
+		full := func() int { // a descriptor of what holds all the space, and has no name any more
+			os.Remove(filepath.Join(dir, "s"))
+			must(t, os.Truncate(filepath.Join(dir, "f"), 0))
+			w, err := os.Create(big)
+			must(t, err)
+			for err == nil {
+				_, err = w.Write(make([]byte, 4096))
+			}
+			fd, err := unix.Dup(int(w.Fd()))
+			must(t, err)
+			w.Close()
+			must(t, os.Remove(big))
+			return fd
+		}
+		fd := full()
+		if st := call(); st != fuse.Status(unix.ENOSPC) {
+			t.Errorf("%s while nothing is being freed: %v", name, st)
+		}
+		// The goroutine that closes is this one: it waits for the call to wait.
+		done := make(chan struct{})
+		closing(done)
+		result := make(chan fuse.Status, 1)
+		go func() { result <- call() }()
+		stacks := make([]byte, 1<<20)
+		for end := time.Now().Add(10 * time.Second); !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), ".spaceFreed("); runtime.Gosched() {
+			if time.Now().After(end) {
+				t.Fatalf("%s does not wait for space", name)
+			}
+		}
+		unix.Close(fd)
+		closing(nil)
+		close(done)
+		if st := <-result; !st.Ok() {
+			t.Errorf("%s after space was freed: %v", name, st)
+		}
+	}
+	closing(make(chan struct{}))
+	close(cancel)
+	if f.spaceFreed(cancel, unix.ENOSPC) || f.spaceFreed(nil, unix.EIO) || f.spaceFreed(nil, nil) {
+		t.Error("space was freed that was not")
+	}
+	closing(nil)
+}
