@@ -1,0 +1,142 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var (
+	randomSeed  = flag.Int64("locks.seed", 1, "the first seed of TestRandomLockCalls")
+	randomSeeds = flag.Int("locks.seeds", 3, "how many seeds TestRandomLockCalls tries")
+	randomCalls = flag.Int("locks.calls", 500, "how many calls TestRandomLockCalls makes for each seed")
+)
+
+// TestRandomLockCalls makes random calls of several processes, none of which
+// waits, on a local file system, on one mount and on two, as TestSemantics does
+// with its cases. All must see the same.
+func TestRandomLockCalls(t *testing.T) {
+	needMounts(t)
+	one, two := newCluster(t, 1), newCluster(t, 2)
+	local := t.TempDir()
+	columns := []*column{
+		{name: "local", src: local, dirs: []string{local}},
+		{name: "one", src: one.src, dirs: []string{one.mounts[0].dir}},
+		{name: "two", src: two.src, dirs: []string{two.mounts[0].dir, two.mounts[1].dir}},
+	}
+	for i := range *randomSeeds {
+		seed := *randomSeed + int64(i)
+		c := randomLockCase(seed, *randomCalls)
+		got := make([][]string, len(columns))
+		var wg sync.WaitGroup
+		for j, col := range columns {
+			wg.Go(func() { got[j] = col.run(t, i, c) })
+		}
+		wg.Wait()
+		refused := 0
+		for s, step := range c.steps {
+			if strings.HasPrefix(got[0][s], "EAGAIN") {
+				refused++
+			}
+			for j, col := range columns[1:] {
+				if seen(got[j+1][s]) == seen(got[0][s]) {
+					continue
+				}
+				for k := max(0, s-30); k <= s; k++ {
+					t.Logf("%-40s %-20s %-20s %s", c.steps[k], got[0][k], got[1][k], got[2][k])
+				}
+				// What comes after may be different for that reason only.
+				t.Fatalf("%s: %s sees %s, a local file system %s: -locks.seed %d -locks.seeds 1 -locks.calls %d",
+					step, col.name, got[j+1][s], got[0][s], seed, *randomCalls)
+			}
+		}
+		if refused < len(c.steps)/100 {
+			t.Errorf("seed %d: only %d of %d calls met a lock of another one", seed, refused, len(c.steps))
+		}
+	}
+}
+
+// seen is what must be the same everywhere. Which of several locks that are in
+// the way F_GETLK tells is left open by fcntl(2).
+func seen(outcome string) string {
+	if strings.HasPrefix(outcome, "r ") || strings.HasPrefix(outcome, "w ") {
+		return "a lock"
+	}
+	return outcome
+}
+
+// randomLockCase is a story of so many calls. It knows which descriptors are
+// open, and nothing of locks. SEEK_END is not in it, nor F_TEST of lockf(3),
+// which goes by the process of an open file description lock: docs/semantics.md
+// says what is different there.
+func randomLockCase(seed int64, calls int) *semCase {
+	r := rand.New(rand.NewPCG(uint64(seed), 0))
+	pick := func(s ...string) string { return s[r.IntN(len(s))] }
+	// A seed in two is about the ends of what can be locked.
+	bound := func() string { return fmt.Sprint(r.IntN(40)) }
+	length := func() string { return pick("0", "1", "2", "5", "10", "20", "-3") }
+	if seed%2 == 0 {
+		bound = func() string { return pick("0", "1", "5", "10", "50", "99", "100", "-1", "max", "9223372036854775802") }
+		length = func() string { return pick("0", "0", "1", "5", "10", "100", "-1", "-10", "max", "min") }
+	}
+	open := map[string]map[string]bool{} // of each actor
+	for _, a := range []string{"a", "b", "c", "d"} {
+		open[a] = map[string]bool{}
+	}
+	spawned := 0
+	c := &semCase{file: "random", name: fmt.Sprint("seed ", seed)}
+	for len(c.steps) < calls {
+		a := slices.Sorted(maps.Keys(open))[r.IntN(len(open))]
+		fds := slices.Sorted(maps.Keys(open[a]))
+		say := func(words ...string) {
+			c.steps = append(c.steps, semStep{line: len(c.steps) + 1, actor: a, words: words})
+		}
+		fd := "x" + fmt.Sprint(r.IntN(4))
+		kind := r.IntN(100)
+		switch {
+		case kind < 10 || len(fds) == 0: // open, or close first
+			if open[a][fd] {
+				say("close", fd)
+				delete(open[a], fd)
+				continue
+			}
+			open[a][fd] = true
+			if old := pick(append(fds, "new")...); old != "new" {
+				say("dup", fd, old)
+				continue
+			}
+			say("open", fd, pick("f", "f", "g"), pick("r,creat", "w,creat", "rw,creat", "rw,creat", "rw,creat"))
+		case kind < 13:
+			fd = pick(fds...)
+			say("close", fd)
+			delete(open[a], fd)
+		case kind < 48:
+			cmd := pick("set", "set", "set", "ofdset")
+			say("lk", pick(fds...), cmd, pick("r", "w", "u"), bound(), length(), pick("set", "set", "cur"))
+		case kind < 60:
+			say("lk", pick(fds...), pick("get", "get", "ofdget"), pick("r", "w"), bound(), length())
+		case kind < 65:
+			say("lockf", pick(fds...), pick("tlock", "ulock"), length())
+		case kind < 85:
+			say("flock", pick(fds...), pick("sh,nb", "ex,nb", "un"))
+		case kind < 90:
+			say("seek", pick(fds...), fmt.Sprint(r.IntN(40)), "set")
+		case kind < 96:
+			say("pwrite", pick(fds...), fmt.Sprint(r.IntN(100)), "text")
+		case kind < 98 && spawned < 3: // fork and exec, with the descriptors
+			child := string(rune('e' + spawned))
+			spawned++
+			say(append([]string{"spawn", child}, fds...)...)
+			open[child] = maps.Clone(open[a])
+		case kind == 99 && len(open) > 3:
+			say(pick("kill", "exit"))
+			delete(open, a)
+		}
+	}
+	return c
+}
