@@ -57,6 +57,7 @@ func (f *fileSystem) noteVersion(h *handle) {
 		n.version.gen = f.explicitGen.Load()
 	}
 	n.cacheMu.Unlock()
+	f.keeps(n)
 }
 
 // unchanged reports whether the file is as noteVersion found it, and nobody on
@@ -105,15 +106,15 @@ func (f *fileSystem) parkRequest(n *node) (unpark func()) {
 // attributes are gone already, and so read(2) comes back to ask for them and
 // waits for the rest (see awaitDrops).
 func (f *fileSystem) drop(n *node) {
-	n.cached.Store(false)
-	n.attrTold.Store(false)
 	f.stats.PageDrops.Add(1)
-
 	n.cacheMu.Lock()
 	if n.drops == 0 {
 		n.dropped = make(chan struct{})
 	}
 	n.drops++
+	// Not before: who finds that nothing is cached must find this drop.
+	n.cached.Store(false)
+	n.attrTold.Store(false)
 	parked := closedChan
 	if n.parked == 0 {
 		if n.park == nil {

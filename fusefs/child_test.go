@@ -235,7 +235,7 @@ func (c *control) Late(_ None, w *[]LateWrite) error {
 // Counts are sizes of the mount's tables.
 type Counts struct {
 	Nodes, Handles, Dirs, Threads, Descriptors int
-	Unprotected                                int
+	Unprotected, Kept                          int
 	Storage                                    Storage
 }
 
@@ -246,7 +246,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	n.Threads = len(f.procs.threads)
 	f.procs.mu.RUnlock()
 	f.unprotectedMu.Lock()
-	n.Unprotected = len(f.unprotected)
+	n.Unprotected, n.Kept = len(f.unprotected), len(f.kept)
 	f.unprotectedMu.Unlock()
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)

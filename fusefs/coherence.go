@@ -38,14 +38,19 @@ func (s *Server) Expelled() { s.fs.expelled() }
 // concerned are the files to which a lock of k may matter, each once and
 // pinned: the file itself, and those that are open without an open lock if k
 // is explicit. (An open lock protects the file that it is on: whoever uses one
-// has one on every file that it opens.)
+// has one on every file that it opens.) Of those that are not kept there is
+// nothing to do, unless the client of the storage may know something of them.
 func (f *fileSystem) concerned(k locks.Key) (own, others []*node) {
 	own = f.tree.ofFile(k.File)
 	if k.Class == locks.Open {
 		return own, nil
 	}
 	f.unprotectedMu.Lock()
-	for n := range f.unprotected {
+	files := f.kept
+	if f.storage.ClientCache {
+		files = f.unprotected
+	}
+	for n := range files {
 		others = append(others, n)
 	}
 	f.unprotectedMu.Unlock()
@@ -179,6 +184,8 @@ func (f *fileSystem) refresh(k locks.Key) error {
 			}
 		}
 	}
+	f.forgot(own)
+	f.forgot(others)
 	f.expireEntries()
 	return failed
 }

@@ -56,6 +56,7 @@
 //	└── nodeLocks.lockMu
 //	    ├── process.mu
 //	    └── fileSystem.unprotectedMu
+//	        └── nodeCache.cacheMu
 //	processes.mu
 //	└── process.mu
 //	tree.mu

@@ -43,9 +43,10 @@ type fileSystem struct {
 
 	unprotectedMu sync.Mutex
 	unprotected   map[*node]struct{}
-	explicit      atomic.Int64  // number of lock records
-	turns         atomic.Uint64 // number of explicit locks that were granted
-	ruleGen       atomic.Uint64 // changes when the rules do
+	kept          map[*node]struct{} // those of unprotected that keeps is about
+	explicit      atomic.Int64       // number of lock records
+	turns         atomic.Uint64      // number of explicit locks that were granted
+	ruleGen       atomic.Uint64      // changes when the rules do
 
 	entries    entries
 	refreshGen atomic.Uint64 // changes when other nodes may have changed names

@@ -52,6 +52,7 @@ type nodeLocks struct {
 	states  [openStates]int // handles by the state of their open lock
 	// unprotected: states[openNone] > 0. It changes under lockMu.
 	unprotected atomic.Bool
+	kept        atomic.Bool // see keeps; it changes under fileSystem.unprotectedMu
 	records     map[recordKey]*lockRecord
 	// posixUse counts POSIX locks and requests for them, so that a FLUSH need
 	// not ask where there are none.
@@ -145,10 +146,13 @@ func (f *fileSystem) counted(n *node) {
 	}
 	n.unprotected.Store(is)
 	f.unprotectedMu.Lock()
+	n.kept.Store(is) // whatever is known of it
 	if is {
 		f.unprotected[n] = struct{}{}
+		f.kept[n] = struct{}{}
 	} else {
 		delete(f.unprotected, n)
+		delete(f.kept, n)
 	}
 	f.unprotectedMu.Unlock()
 }

@@ -19,6 +19,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 		return nil, st
 	}
 	h.n.cached.Store(true)
+	f.keeps(h.n)
 	f.stats.Reads.Add(1)
 	n, err := pread(h.fd, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
 	a.end()
@@ -76,6 +77,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		return 0, st
 	}
 	h.n.cached.Store(true)
+	f.keeps(h.n)
 	var err error
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		err = f.dropSetID(&in.InHeader, h.fd)

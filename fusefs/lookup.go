@@ -169,6 +169,7 @@ func (f *fileSystem) attrTTLOf(n *node) time.Duration {
 		return 0
 	}
 	n.attrTold.Store(true)
+	f.keeps(n)
 	return f.attrTTL
 }
 

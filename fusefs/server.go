@@ -57,6 +57,7 @@ func newFileSystem(o Options) (*fileSystem, error) {
 		dev:           device{-1},
 		start:         time.Now(),
 		unprotected:   make(map[*node]struct{}),
+		kept:          make(map[*node]struct{}),
 	}
 	unix.Umask(0)
 	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
