@@ -353,7 +353,7 @@ func manyWaiters(args []string) error {
 // BenchmarkManyLocks takes many locks on one of two hosts, which are then held
 // at once: ranges of one file, or one lock on each of many files.
 func BenchmarkManyLocks(b *testing.B) {
-	for what, counts := range map[string][]int{"ranges": {1000, 10_000, 100_000}, "files": {500, 1000, 2000}} {
+	for what, counts := range map[string][]int{"ranges": {1000, 10_000, 100_000}, "files": {2000, 4000, 8000}} {
 		for _, n := range counts {
 			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
 				c := newCluster(b, 2)
@@ -387,7 +387,7 @@ func manyLocks(args []string) error {
 			if err := os.MkdirAll(name, 0o755); err != nil {
 				return err
 			}
-			if fd, err = unix.Open(filepath.Join(name, fmt.Sprint("many", i)), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644); err != nil {
+			if fd, err = unix.Open(filepath.Join(name, fmt.Sprint("many-", os.Getpid(), "-", i)), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644); err != nil {
 				return err
 			}
 		}
