@@ -62,6 +62,22 @@ func (c *closings) pending() <-chan struct{} {
 	return c.done
 }
 
+// wait waits until all is closed that is to be closed now, for some seconds at
+// most. It reports whether there was something, and it was closed.
+func (c *closings) wait(cancel <-chan struct{}) bool {
+	closed := c.pending()
+	if closed == nil {
+		return false
+	}
+	select {
+	case <-closed:
+		return true
+	case <-cancel:
+	case <-time.After(freeingTime):
+	}
+	return false
+}
+
 // freeingTime is how long a call waits for space that is being freed.
 const freeingTime = 5 * time.Second
 
@@ -71,18 +87,5 @@ const freeingTime = 5 * time.Second
 // counts on its space.
 // REQUIRES: the caller is not admitted to any file.
 func (f *fileSystem) spaceFreed(cancel <-chan struct{}, err error) bool {
-	if err != unix.ENOSPC && err != unix.EDQUOT {
-		return false
-	}
-	freed := f.tree.closings.pending()
-	if freed == nil {
-		return false
-	}
-	select {
-	case <-freed:
-		return true
-	case <-cancel:
-	case <-time.After(freeingTime):
-	}
-	return false
+	return (err == unix.ENOSPC || err == unix.EDQUOT) && f.tree.closings.wait(cancel)
 }

@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -51,7 +50,6 @@ func TestSpaceThatIsBeingFreed(t *testing.T) {
 	})
 	must(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
 	h := f.openForTest(t, "f", unix.O_RDWR)
-	big := filepath.Join(dir, "big")
 	cancel := make(chan struct{})
 	closing := func(done chan struct{}) {
 		f.tree.closings.mu.Lock()
@@ -72,21 +70,7 @@ func TestSpaceThatIsBeingFreed(t *testing.T) {
 		},
 	}
 	for name, call := range calls {
-		full := func() int { // a descriptor of what holds all the space, and has no name any more
-			os.Remove(filepath.Join(dir, "s"))
-			must(t, os.Truncate(filepath.Join(dir, "f"), 0))
-			w, err := os.Create(big)
-			must(t, err)
-			for err == nil {
-				_, err = w.Write(make([]byte, 4096))
-			}
-			fd, err := unix.Dup(int(w.Fd()))
-			must(t, err)
-			w.Close()
-			must(t, os.Remove(big))
-			return fd
-		}
-		fd := full()
+		fd := full(t, dir)
 		if st := call(); st != fuse.Status(unix.ENOSPC) {
 			t.Errorf("%s while nothing is being freed: %v", name, st)
 		}
@@ -95,12 +79,7 @@ func TestSpaceThatIsBeingFreed(t *testing.T) {
 		closing(done)
 		result := make(chan fuse.Status, 1)
 		go func() { result <- call() }()
-		stacks := make([]byte, 1<<20)
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), ".spaceFreed("); runtime.Gosched() {
-			if time.Now().After(end) {
-				t.Fatalf("%s does not wait for space", name)
-			}
-		}
+		awaitStack(t, "(*closings).wait(")
 		unix.Close(fd)
 		closing(nil)
 		close(done)
@@ -108,10 +87,55 @@ func TestSpaceThatIsBeingFreed(t *testing.T) {
 			t.Errorf("%s after space was freed: %v", name, st)
 		}
 	}
+	// statfs(2) tells of the space that will be free.
+	fd := full(t, dir)
+	done := make(chan struct{})
+	closing(done)
+	free := make(chan uint64, 1)
+	go func() {
+		in, out := header(rootID), fuse.StatfsOut{}
+		f.StatFs(cancel, &in, &out)
+		free <- out.Bfree * uint64(out.Bsize)
+	}()
+	awaitStack(t, "(*closings).wait(")
+	unix.Close(fd)
+	closing(nil)
+	close(done)
+	if n := <-free; n < 1<<19 {
+		t.Errorf("%d bytes are free after a file of nearly 1 MiB was removed", n)
+	}
 	closing(make(chan struct{}))
 	close(cancel)
 	if f.spaceFreed(cancel, unix.ENOSPC) || f.spaceFreed(nil, unix.EIO) || f.spaceFreed(nil, nil) {
 		t.Error("space was freed that was not")
 	}
 	closing(nil)
+}
+
+// full is a descriptor of a file that holds all the space of a small file
+// system, and has no name any more.
+func full(t *testing.T, dir string) int {
+	t.Helper()
+	os.Remove(filepath.Join(dir, "s"))
+	must(t, os.Truncate(filepath.Join(dir, "f"), 0))
+	big := filepath.Join(dir, "big")
+	w, err := os.Create(big)
+	must(t, err)
+	for err == nil {
+		_, err = w.Write(make([]byte, 4096))
+	}
+	fd, err := unix.Dup(int(w.Fd()))
+	must(t, err)
+	w.Close()
+	must(t, os.Remove(big))
+	return fd
+}
+
+// awaitStack waits until a goroutine is in a function.
+func awaitStack(t *testing.T, function string) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	await(t, "a goroutine is in "+function, func() bool {
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), function)
+	})
 }

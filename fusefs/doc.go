@@ -60,7 +60,7 @@
 //	processes.mu
 //	└── process.mu
 //	tree.mu
-//	└── devices.mu, registry.mu, nodeLocks.lockMu
+//	└── devices.mu, registry.mu, nodeLocks.lockMu, closings.mu
 //	dirHandle.mu
 //	nodeCache.cacheMu, entries.mu
 //

@@ -92,6 +92,7 @@ func (f *fileSystem) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse
 		return errno
 	}
 	defer f.tree.unpin(n)
+	f.tree.closings.wait(cancel) // what was removed is free, to who asks after that
 	var st unix.Statfs_t
 	if err := retryEINTR(func() error { return unix.Fstatfs(n.fd, &st) }); err != nil {
 		return status(err)

@@ -18,7 +18,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if !st.Ok() {
 		return nil, st
 	}
-	h.n.cached.Store(true)
+	h.n.cached.Swap(true)
 	f.keeps(h.n)
 	f.stats.Reads.Add(1)
 	n, err := pread(h.fd, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
@@ -76,7 +76,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	if !st.Ok() {
 		return 0, st
 	}
-	h.n.cached.Store(true)
+	h.n.cached.Swap(true)
 	f.keeps(h.n)
 	var err error
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {

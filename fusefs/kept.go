@@ -8,7 +8,8 @@ package fusefs
 
 // keeps puts n among the kept files if it belongs there. It is called after
 // n.cached or n.attrTold was set, or its version noted, and before the storage
-// is asked: what a refresh does not see then is found out after it.
+// is asked: what a refresh does not see then is found out after it. They are
+// set by Swap: with the race detector a Store is not ordered before a Load.
 func (f *fileSystem) keeps(n *node) {
 	if !n.unprotected.Load() || n.kept.Load() {
 		return
@@ -28,14 +29,13 @@ func (f *fileSystem) forgot(ns []*node) {
 	f.unprotectedMu.Lock()
 	defer f.unprotectedMu.Unlock()
 	for _, n := range ns {
-		// In this order: keeps sets first, and then asks for n.kept.
-		n.kept.Store(false)
-		if n.isKnown() {
-			if _, ok := f.unprotected[n]; ok {
-				n.kept.Store(true)
-			}
-		}
-		if !n.kept.Load() {
+		// In this order: who comes to know something sets that first, and
+		// then asks for n.kept.
+		n.kept.Swap(false)
+		if _, ok := f.unprotected[n]; ok && n.isKnown() {
+			n.kept.Store(true)
+			f.kept[n] = struct{}{}
+		} else {
 			delete(f.kept, n)
 		}
 	}

@@ -79,11 +79,11 @@ func TestKeptFilesAreNeverLost(t *testing.T) {
 	}
 	actions := []func(n *node){
 		func(n *node) { // READ and WRITE
-			n.cached.Store(true)
+			n.cached.Swap(true)
 			f.keeps(n)
 		},
 		func(n *node) { // GETATTR
-			n.attrTold.Store(true)
+			n.attrTold.Swap(true)
 			f.keeps(n)
 		},
 		func(n *node) { // the end of an open lock

@@ -168,7 +168,7 @@ func (f *fileSystem) attrTTLOf(n *node) time.Duration {
 	if f.attrTTL <= 0 || n.unsettled.Load() > 0 || n.unprotected.Load() {
 		return 0
 	}
-	n.attrTold.Store(true)
+	n.attrTold.Swap(true)
 	f.keeps(n)
 	return f.attrTTL
 }

@@ -382,7 +382,5 @@ func (t *tree) close() {
 		t.dropAnchor(t.anchors.nodes[0], closeFD)
 	}
 	unix.Close(t.root.fd)
-	if closed := t.closings.pending(); closed != nil {
-		<-closed
-	}
+	t.closings.wait(nil)
 }

@@ -108,7 +108,9 @@ func TestOpensDoNotStarveAnotherHost(t *testing.T) {
 // Waiters of one host are served in the order in which they came, and those of
 // two hosts in turns: who waits on a host that has the lock need not tell the
 // other one, so that of two that come at the same place in their hosts' queues
-// either may be first.
+// either may be first. A host asks for its next waiter right behind the answer
+// that lets the other one in; who unlocks before that has arrived lets in
+// another waiter of its own, and a host is one more ahead.
 func TestWaitersAreServedInTheirOrder(t *testing.T) {
 	c := newCluster(t, 2)
 	write(t, c.src+"/f", "")
@@ -128,7 +130,8 @@ func TestWaitersAreServedInTheirOrder(t *testing.T) {
 		c.mounts[0].blocked("f", i+1)
 	}
 	st.want("ok", "a flock x un")
-	for served := range n {
+	var served [2]int // of each host
+	for range n {
 		var now []int
 		await(t, "somebody is served", func() bool {
 			for i, p := range waits {
@@ -139,8 +142,12 @@ func TestWaitersAreServedInTheirOrder(t *testing.T) {
 			return len(now) > 0
 		})
 		i := now[0]
-		if len(now) > 1 || i/2 != served/2 {
-			t.Fatalf("waiters %v are served after %d others", now, served)
+		if len(now) > 1 || i/2 != served[i%2] {
+			t.Fatalf("waiters %v are served after %v of the hosts", now, served)
+		}
+		served[i%2]++
+		if ahead := served[0] - served[1]; ahead > 2 || ahead < -2 {
+			t.Fatalf("%v waiters of the hosts were served", served)
 		}
 		if out := waits[i].outcome(); out != "ok" {
 			t.Errorf("waiter %d: %s", i, out)
