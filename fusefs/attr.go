@@ -87,9 +87,11 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 	defer f.tree.unpin(n)
 	// The owner first, because that clears the bits of the mode; the times
 	// last, because everything else sets them.
-	// That nothing is to be set is chown(2) with neither owner nor group,
-	// which sets the time of the last change.
-	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || in.Valid&setsSomething == 0 {
+	nothing := in.Valid&setsSomething == 0
+	if nothing && f.mayNotChown(&in.InHeader, n) {
+		return fuse.EPERM
+	}
+	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || nothing {
 		uid, gid := -1, -1
 		if u, ok := in.GetUID(); ok {
 			uid = int(u)
@@ -124,6 +126,19 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		}
 	}
 	return f.answerAttr(n, out)
+}
+
+// mayNotChown is about chown(2) with neither owner nor group, for which the
+// kernel asks to set nothing. It sets the time of the last change, as anybody
+// may, and clears the bits of the mode that a chown clears. That only the owner
+// may do, and the kernel did not look.
+func (f *fileSystem) mayNotChown(in *fuse.InHeader, n *node) bool {
+	var st unix.Stat_t
+	if in.Uid == 0 || unix.Fstat(n.fd, &st) != nil || in.Uid == st.Uid || st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return false
+	}
+	const groupProgram = unix.S_ISGID | unix.S_IXGRP
+	return st.Mode&unix.S_ISUID != 0 || st.Mode&groupProgram == groupProgram
 }
 
 func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {

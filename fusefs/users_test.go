@@ -84,6 +84,7 @@ func TestOtherUsers(t *testing.T) {
 		{alice, "put private/g x"}, {alice, "truncate root-only 0"}, {alice, "open root-only r,trunc"},
 		{alice, "getxattr root-only user.x"}, {alice, "listxattr setid"}, {alice, "listxattr setgid-data"}, {alice, "listxattr shared"},
 		// Changing a file takes its bits away; the owner's own chmod does not.
+		{carol, "chown setid -1 -1"}, {carol, "stat setid"}, {bob, "chown setgid-data -1 -1"}, {carol, "chown root-only -1 -1"},
 		{carol, "open setid rw"}, {carol, "put setid x"}, {carol, "stat setid"},
 		{alice, "chmod setid 06777"}, {alice, "stat setid"}, {carol, "truncate setid 1"}, {carol, "stat setid"},
 		{alice, "chmod setid 06777"}, {carol, "open setid w,trunc"}, {carol, "stat setid"},
