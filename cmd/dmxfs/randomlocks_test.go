@@ -22,13 +22,7 @@ var (
 // with its cases. All must see the same.
 func TestRandomLockCalls(t *testing.T) {
 	needMounts(t)
-	one, two := newCluster(t, 1), newCluster(t, 2)
-	local := t.TempDir()
-	columns := []*column{
-		{name: "local", src: local, dirs: []string{local}},
-		{name: "one", src: one.src, dirs: []string{one.mounts[0].dir}},
-		{name: "two", src: two.src, dirs: []string{two.mounts[0].dir, two.mounts[1].dir}},
-	}
+	columns := newColumns(t)
 	for i := range *randomSeeds {
 		seed := *randomSeed + int64(i)
 		c := randomLockCase(seed, *randomCalls)

@@ -22,15 +22,9 @@ import (
 func TestSemantics(t *testing.T) {
 	needMounts(t)
 	cases := readCases(t, "testdata/semantics/*.txt")
-	one, two := newCluster(t, 1), newCluster(t, 2)
-	local := t.TempDir()
-	columns := []*column{
-		{name: "local", src: local, dirs: []string{local}},
-		{name: "one", src: one.src, dirs: []string{one.mounts[0].dir}},
-		{name: "two", src: two.src, dirs: []string{two.mounts[0].dir, two.mounts[1].dir}},
-	}
+	columns := newColumns(t)
 	named := map[string]bool{}
-	table := []string{fmt.Sprintf("%-64s %-12s %-20s %s", "case", fileSystemOf(t, local), "one mount", "two mounts")}
+	table := []string{fmt.Sprintf("%-64s %-12s %-20s %s", "case", fileSystemOf(t, columns[0].src), "one mount", "two mounts")}
 	for i, c := range cases {
 		row := fmt.Sprintf("%-64s", c.file+": "+c.name)
 		if c.kernel != "" && !kernelIs(t, c.kernel) {
@@ -230,6 +224,16 @@ type column struct {
 	name string
 	src  string
 	dirs []string
+}
+
+// newColumns are a local file system, a mount, and two mounts of one directory.
+func newColumns(t *testing.T) []*column {
+	one, two, local := newCluster(t, 1), newCluster(t, 2), t.TempDir()
+	return []*column{
+		{name: "local", src: local, dirs: []string{local}},
+		{name: "one", src: one.src, dirs: []string{one.mounts[0].dir}},
+		{name: "two", src: two.src, dirs: []string{two.mounts[0].dir, two.mounts[1].dir}},
+	}
 }
 
 // run makes the calls of a case and returns the outcomes.
