@@ -44,6 +44,8 @@ does the same, but returns earlier.`,
 		if err := endDying(r.State, point); err != nil {
 			return err
 		}
+		awaitWatcher, forget := watcherEnd(r.State)
+		defer forget()
 		cl := newClient(r.State)
 		path := "/unmount"
 		if *lazy {
@@ -63,7 +65,11 @@ does the same, but returns earlier.`,
 		if *lazy {
 			return nil
 		}
-		return waitGone(c.Context(), r.State)
+		if err := waitGone(c.Context(), r.State); err != nil {
+			return err
+		}
+		awaitWatcher(watcherTime)
+		return nil
 	}
 	return c
 }
@@ -150,4 +156,32 @@ func waitGone(ctx context.Context, state string) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// watcherTime is how long unmount waits for the watcher, which ends when the
+// daemon has.
+const watcherTime = 5 * time.Second
+
+// watcherEnd takes hold of the watcher of a state directory; await waits for
+// its end, if there is one. It has the shared directory open, and what that is
+// on could not be unmounted before.
+func watcherEnd(state string) (await func(time.Duration), forget func()) {
+	none := func(time.Duration) {}
+	pid, err := watcherOf(state)
+	if err != nil || pid == 0 {
+		return none, func() {}
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return none, func() {}
+	}
+	await = func(d time.Duration) {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		for end := time.Now().Add(d); ; {
+			if _, err := unix.Poll(p, int(time.Until(end).Milliseconds())); err != unix.EINTR || time.Now().After(end) {
+				return
+			}
+		}
+	}
+	return await, func() { unix.Close(fd) }
 }
