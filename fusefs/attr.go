@@ -164,7 +164,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			// The kernel holds back what it would write to the file now, so
 			// that nobody must wait for it to drop pages.
 			unpark := f.parkRequest(n)
-			err := f.lockOpened(cancel, h, false)
+			err := f.lockOpened(cancel, h, false, &in.InHeader)
 			unpark()
 			if err != nil {
 				return lockErrno(err, cancel)

@@ -127,7 +127,7 @@ func (f *fileSystem) drop(n *node) {
 	done := make(chan struct{})
 	f.background(func() {
 		defer close(done)
-		f.server.InodeNotify(n.id, 0, 0)
+		f.dev.forgetPages(n.id)
 		n.cacheMu.Lock()
 		if n.drops--; n.drops == 0 {
 			close(n.dropped)
@@ -144,7 +144,7 @@ func (f *fileSystem) drop(n *node) {
 func (f *fileSystem) dropAttr(n *node) {
 	if n.attrTold.Swap(false) {
 		f.stats.AttrDrops.Add(1)
-		f.server.InodeNotify(n.id, -1, 0)
+		f.dev.forgetAttr(n.id)
 	}
 }
 
@@ -168,6 +168,7 @@ func (f *fileSystem) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHead
 	if drops == 0 {
 		return fuse.OK
 	}
+	f.conn.handOver(in.Unique)
 	killed, stop := f.killed(cancel, in.Pid)
 	defer stop()
 	select {

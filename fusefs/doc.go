@@ -49,6 +49,13 @@
 // Refresh and [Server.Flush] also concern every file that is open without an
 // open lock, because a lock on another file may be what protects it.
 //
+// # Requests
+//
+// A request is answered in the goroutine that has read it, and while that does
+// not read nobody may. So whatever waits for more than the storage says so
+// before (conn.handOver), and what takes long is found by its time; see
+// readers.go and conn.go.
+//
 // # Order of locks
 //
 //	handle.mu
@@ -62,7 +69,7 @@
 //	tree.mu
 //	└── devices.mu, registry.mu, nodeLocks.lockMu, closings.mu
 //	dirHandle.mu
-//	nodeCache.cacheMu, entries.mu
+//	nodeCache.cacheMu, entries.mu, readers.mu
 //
 // No Locker is called with any of them held, but Admit and Wanted with
 // handle.mu, which then do not wait. [Server.Clean] is called under the mutex

@@ -26,10 +26,10 @@ type fileSystem struct {
 	self    credentials
 	acls    bool // the storage has POSIX ACLs
 
-	server *fuse.Server
-	dev    device
-	fds    int // descriptor of /proc/self/fd
-	start  time.Time
+	conn  *conn
+	dev   device
+	fds   int // descriptor of /proc/self/fd
+	start time.Time
 
 	entryTTL, attrTTL time.Duration
 
@@ -74,8 +74,6 @@ const errHidden = fuse.EPERM
 func (f *fileSystem) String() string { return "dmxfs" }
 
 func (f *fileSystem) SetDebug(bool) {}
-
-func (f *fileSystem) Init(s *fuse.Server) { f.server = s }
 
 func (f *fileSystem) OnUnmount() {}
 

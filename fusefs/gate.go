@@ -89,6 +89,7 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	}
 	a.h.mu.RUnlock()
 	if !errors.Is(err, locks.ErrLost) {
+		f.conn.handOver(in.Unique)
 		unpark := f.parkRequest(a.h.n)
 		killed, stop := f.killed(cancel, in.Pid)
 		err = f.locker.Admit(killed, a.tenure)
@@ -115,6 +116,7 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 	if a == nil {
 		return fuse.OK
 	}
+	f.conn.handOver(in.Unique)
 	unpark := f.parkRequest(h.n)
 	defer unpark()
 	killed, stop := f.killed(cancel, in.Pid)
@@ -166,6 +168,7 @@ func (f *fileSystem) inTime(a *admission, in *fuse.InHeader, off int64, length i
 	}
 	// Not live now, perhaps not live during the write. If the tenure goes on
 	// nobody else was let in meanwhile.
+	f.conn.handOver(in.Unique)
 	unpark := f.parkRequest(a.h.n)
 	err := f.locker.Admit(nil, a.tenure)
 	unpark()

@@ -29,7 +29,7 @@ func handlersOnly(t testing.TB, edit ...func(*Options)) *fileSystem {
 	syscall.Umask(umask)
 	must(t, err)
 	f.attrTTL, f.entryTTL = o.TTL, o.TTL
-	f.server = new(fuse.Server)
+	f.conn = &conn{readers: newReaders(1)}
 	t.Cleanup(func() {
 		f.tasks.Wait()
 		f.close()

@@ -37,6 +37,7 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		return fuse.EIO
 	}
 	req.Try = try
+	req.Waits = f.handsOver(&in.InHeader)
 	if req.Key.Class == locks.Posix {
 		h.posixed.Store(true)
 		// Counted before it is asked for: another thread may close the file
@@ -101,6 +102,7 @@ func (f *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOu
 	if in.Lk.Typ == unix.F_UNLCK {
 		req.Mode = 0
 	}
+	f.conn.handOver(in.Unique)
 	c, err := f.locker.Test(cancel, req)
 	if err != nil {
 		return lockErrno(err, cancel)

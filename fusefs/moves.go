@@ -134,6 +134,7 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release fun
 		r := locks.Request{
 			Key: locks.Key{File: "p" + path, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
 			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: program(p, in),
+			Waits: f.handsOver(in),
 		}
 		switch { // open locks of the same owner move
 		case c != locks.Open:

@@ -6,22 +6,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a descriptor of the connection to the kernel, beside the one of
-// go-fuse's server, for a notification that the server has no method for.
+// device is a descriptor of the connection to the kernel, for what is told it
+// unasked.
 type device struct{ fd int }
 
 // From include/uapi/linux/fuse.h.
 const (
+	notifyInvalInode = 2
 	notifyInvalEntry = 3
 	expireOnly       = 1 << 0
 	outHeaderSize    = 16
+	invalInodeSize   = 24
 	invalEntrySize   = 16
 )
 
+// forgetPages makes the kernel write out and drop all pages of a node, and
+// forget its attributes. It waits for pages that are locked for a READ or WRITE.
+func (d device) forgetPages(node uint64) { d.invalInode(node, 0) }
+
+// forgetAttr makes the kernel forget the attributes of a node.
+func (d device) forgetAttr(node uint64) { d.invalInode(node, -1) }
+
+// invalInode notifies the kernel; that it does not know the node is no error.
+func (d device) invalInode(node uint64, off int64) {
+	var b [outHeaderSize + invalInodeSize]byte
+	e := binary.NativeEndian
+	e.PutUint32(b[0:], uint32(len(b)))
+	e.PutUint32(b[4:], notifyInvalInode)
+	e.PutUint64(b[16:], node)
+	e.PutUint64(b[24:], uint64(off))
+	// b[32:40] is the length: 0, to the end.
+	_, _ = unix.Write(d.fd, b[:])
+}
+
 // expireEntry makes the kernel look a name up again at its next use (Linux
-// 6.2). Unlike FUSE_NOTIFY_INVAL_ENTRY without this flag, for which go-fuse
-// has EntryNotify, it does not tear down what is below the name: working
-// directories keep their path, and what is mounted there stays mounted.
+// 6.2). Unlike FUSE_NOTIFY_INVAL_ENTRY without this flag it does not tear down
+// what is below the name: working directories keep their path, and what is
+// mounted there stays mounted.
 //
 // The kernel takes the lock of the directory. It must therefore not be called
 // by a request for which the kernel holds that: anything that makes or removes

@@ -34,7 +34,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		h = f.newHandle(n, in.Flags, truncate, &in.InHeader)
 		f.attach(h, h.open.state)
 		if h.open.state == openWaiting {
-			if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0); err != nil {
+			if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
 				f.detach(h)
 				return lockErrno(err, cancel)
 			}

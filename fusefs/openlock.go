@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // openState is where a handle stands with its open lock.
@@ -51,10 +53,10 @@ const givenUp = "its program locks for itself"
 // askFor asks for the open lock of h, which is in openWaiting, and waits for
 // it: for its owner by the rules of this moment. If they have changed while it
 // waited, so that it would be another owner's, it asks again.
-func (f *fileSystem) askFor(cancel <-chan struct{}, h *handle, try bool) (locks.Request, locks.Grant, error) {
+func (f *fileSystem) askFor(cancel <-chan struct{}, h *handle, try bool, waits func()) (locks.Request, locks.Grant, error) {
 	for {
 		req := f.request(h)
-		req.Try = try
+		req.Try, req.Waits = try, waits
 		g, err := f.locker.Lock(cancel, &req)
 		if err != nil || f.request(h).Owner == req.Owner {
 			return req, g, err
@@ -83,8 +85,8 @@ func (f *fileSystem) request(h *handle) locks.Request {
 
 // lockOpened asks for the open lock of h, which is in openWaiting, and waits
 // for it. Without an error h holds it, or needs it no more.
-func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool) error {
-	req, g, err := f.askFor(cancel, h, try)
+func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) error {
+	req, g, err := f.askFor(cancel, h, try, f.handsOver(in))
 	h.mu.Lock()
 	wanted := h.open.state == openWaiting
 	if wanted && err == nil {
@@ -116,7 +118,7 @@ func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 	h.open.wait = a
 	f.setState(h, openWaiting)
 	f.background(func() {
-		req, g, err := f.askFor(a.cancel, h, false)
+		req, g, err := f.askFor(a.cancel, h, false, nil)
 		if err == nil && again && f.leads(h.n, req.Key.File) != nil {
 			f.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
 			h.lost.Store(true)

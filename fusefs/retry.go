@@ -133,7 +133,7 @@ func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fus
 		}
 		f.attach(h, openWaiting) // which pins n
 		f.tree.forget(n.id, 1)   // the kernel was not told
-		if err := f.lockOpened(cancel, h, false); err != nil {
+		if err := f.lockOpened(cancel, h, false, &in.InHeader); err != nil {
 			f.detach(h)
 			if err == locks.ErrInterrupted || closed(cancel) {
 				return nil, err

@@ -120,7 +120,7 @@ func (f *fileSystem) connect(dev int) error {
 		return err
 	}
 	f.dev = device{notify}
-	server, err := fuse.NewServer(f, fmt.Sprintf("/dev/fd/%d", dev), &fuse.MountOptions{
+	c, err := newConn(f, dev, &fuse.MountOptions{
 		AllowOther:        true,
 		EnableLocks:       true,
 		EnableAcl:         f.acls,
@@ -136,14 +136,13 @@ func (f *fileSystem) connect(dev int) error {
 	if err != nil {
 		return err
 	}
-	f.server = server
-	kernel := server.KernelSettings().Flags64()
+	f.conn = c
 	const needed = fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS
-	if kernel&needed != needed {
+	if c.kernel&needed != needed {
 		return errors.New("the kernel's FUSE is too old: it does not pass on locks")
 	}
 	f.attrTTL = f.opts.TTL
-	if kernel&fuse.CAP_HAS_EXPIRE_ONLY != 0 { // Linux 6.2
+	if c.kernel&fuse.CAP_HAS_EXPIRE_ONLY != 0 { // Linux 6.2
 		f.entryTTL = f.opts.TTL
 	}
 	return nil
@@ -165,6 +164,9 @@ func (f *fileSystem) close() {
 	}
 	closeFD(f.fds)
 	closeFD(f.dev.fd)
+	if f.conn != nil {
+		f.conn.close()
+	}
 }
 
 // Storage is what the mount has found out about the shared directory.
@@ -199,7 +201,7 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 		}
 	})
 
-	f.server.Serve()
+	f.conn.serve()
 
 	stop()
 	cancel()

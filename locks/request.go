@@ -55,6 +55,17 @@ type Request struct {
 	// ErrTimeout. 0: without limit.
 	Patience int64
 	Program  Program
+	// Waits, if it is not nil, is called before the call waits for anything:
+	// for others, for an answer, or until what is cached of the file has been
+	// renewed; perhaps more than once. It returns at once.
+	Waits func()
+}
+
+// WillWait calls Waits, if there is one.
+func (r *Request) WillWait() {
+	if r.Waits != nil {
+		r.Waits()
+	}
 }
 
 // Grant is what a program was given.

@@ -118,16 +118,17 @@ func (e *Engine) heldUp(k locks.Key, from locks.NodeID, frame []byte) bool {
 	return true
 }
 
-// awaitClosed waits, as a try by h does, until no lock of k may be on its way
-// out. REQUIRES: e.mu held; it is held again when awaitClosed returns.
-func (e *Engine) awaitClosed(cancel <-chan struct{}, k locks.Key, h locks.HandleID) error {
-	en := e.entries[k]
-	if en == nil || en.closing == nil || en.closing.handles[h] && len(en.closing.handles) == 1 {
+// awaitClosed waits, as the try r does, until no lock of its file may be on its
+// way out. REQUIRES: e.mu held; it is held again when awaitClosed returns.
+func (e *Engine) awaitClosed(cancel <-chan struct{}, r *locks.Request) error {
+	en := e.entries[r.Key]
+	if en == nil || en.closing == nil || en.closing.handles[r.Handle] && len(en.closing.handles) == 1 {
 		return nil
 	}
 	done := en.closing.done
 	e.mu.Unlock()
 	defer e.mu.Lock()
+	r.WillWait()
 	select {
 	case <-done:
 		return nil

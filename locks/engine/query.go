@@ -62,7 +62,7 @@ func (e *Engine) restartQueries() {
 func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if err := e.member(cancel, nil, false); err != nil {
+	if err := e.member(cancel, nil, r); err != nil {
 		return nil, err
 	}
 	if r.Mode == 0 {

@@ -20,6 +20,7 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		if !errors.Is(err, errOther) || time.Since(began) >= otherTime {
 			return g, err
 		}
+		r.WillWait()
 		select {
 		case <-cancel:
 			return g, locks.ErrInterrupted
@@ -46,10 +47,10 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		limit = timer.C
 	}
 	e.mu.Lock()
-	err := e.member(cancel, limit, r.Try)
+	err := e.member(cancel, limit, r)
 	if err == nil && r.Try {
-		if err = e.awaitClosed(cancel, r.Key, r.Handle); err == nil {
-			err = e.member(cancel, limit, r.Try) // as before
+		if err = e.awaitClosed(cancel, r); err == nil {
+			err = e.member(cancel, limit, r) // as before
 		}
 	}
 	if err != nil {
@@ -69,6 +70,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.bear(en, r)
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
+	req.Waits = nil // belongs to the call
 	e.record(Requested, en, req, event{rng: r.Range})
 	if g, ok := e.already(en, req); ok {
 		e.mu.Unlock()
@@ -81,7 +83,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		return locks.Grant{}, err
 	}
 	if t, err := e.alongside(en, req); t != nil {
-		return e.deliver(en, t)
+		return e.deliver(en, t, r)
 	} else if err != nil {
 		e.mu.Unlock()
 		return locks.Grant{}, err
@@ -96,6 +98,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	if _, waits := e.waiters[t]; waits {
 		e.park(t)
 		e.mu.Unlock()
+		r.WillWait()
 		timeout := t.await(cancel, limit)
 		e.mu.Lock()
 		if _, waits := e.waiters[t]; waits && timeout {
@@ -111,7 +114,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return locks.Grant{}, t.err
 	}
-	return e.deliver(en, t)
+	return e.deliver(en, t, r)
 }
 
 // await returns when t is decided or withdrawn, when cancel is closed, or, with
@@ -167,18 +170,19 @@ func (e *Engine) acquire(t *ticket) {
 
 // member waits until this node can grant anything at all. A try does not wait.
 // REQUIRES: e.mu held; it is held again when member returns.
-func (e *Engine) member(cancel <-chan struct{}, limit <-chan time.Time, try bool) error {
+func (e *Engine) member(cancel <-chan struct{}, limit <-chan time.Time, r *locks.Request) error {
 	for {
 		switch {
 		case e.closed:
 			return errClosed
 		case e.phase != outside:
 			return nil
-		case try:
+		case r.Try:
 			return fmt.Errorf("%w: this node is not a member of the cluster at the moment", locks.ErrUnavailable)
 		}
 		changed := e.changed
 		e.mu.Unlock()
+		r.WillWait()
 		select {
 		case <-changed:
 		case <-cancel:
@@ -335,13 +339,14 @@ func (e *Engine) withdraw(t *ticket, err error, reason string) {
 	}
 }
 
-// deliver makes the data behind a grant good and hands it to the caller. It
-// releases e.mu.
-func (e *Engine) deliver(en *entry, t *ticket) (locks.Grant, error) {
+// deliver makes the data behind a grant good and hands it to the caller, who
+// asked by r. It releases e.mu.
+func (e *Engine) deliver(en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
 	for en.fresh != en.stale && !t.req.Blind {
 		seen := en.stale
 		e.mu.Unlock()
+		r.WillWait()
 		err := e.o.Files.Refresh(en.key)
 		e.mu.Lock()
 		if err != nil {

@@ -1,0 +1,379 @@
+package fusefs
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// conn is the conversation with the kernel: it reads requests from /dev/fuse,
+// has go-fuse decode them and call the file system, and writes the answers.
+//
+// It reads through the poller of the Go runtime. A goroutine that is blocked in
+// read(2), as those of go-fuse's server are, keeps its place among the few that
+// may run for some time; a message that comes meanwhile waits for it.
+type conn struct {
+	file    *os.File
+	raw     syscall.RawConn
+	proto   *fuse.ProtocolServer
+	log     *slog.Logger
+	kernel  uint64           // what the kernel can do: FUSE_INIT flags
+	took    [64]atomic.Int64 // how long requests of a kind take, see slow
+	readers *readers
+	large   sync.Pool      // of *[]byte, see newLarge
+	small   sync.Pool      // of *[]byte, of smallSize
+	loops   sync.WaitGroup // of the readers
+
+	watching atomic.Bool   // watch looks
+	wake     chan struct{} // it begins to
+
+	dying sync.Once
+	dead  chan struct{} // closed when the mount is gone
+}
+
+// smallSize is enough for all answers but those with data, see room.
+const smallSize = 512
+
+// largeSize is enough for all. At its begin is room for the headers, so that
+// data begins at a page, as O_DIRECT wants it.
+const (
+	largeSize = maxPiece + 2*pageSize
+	pageSize  = 4096
+	writeHead = int(unsafe.Sizeof(fuse.WriteIn{}))
+	readHead  = int(unsafe.Sizeof(fuse.OutHeader{}))
+)
+
+func newLarge() any {
+	b := make([]byte, largeSize+pageSize)
+	past := int(uintptr(unsafe.Pointer(&b[0])) % pageSize)
+	b = b[(pageSize-past)%pageSize:][:largeSize]
+	return &b
+}
+
+// newConn takes dev, and answers the first request of the kernel, INIT.
+func newConn(f *fileSystem, dev int, o *fuse.MountOptions) (*conn, error) {
+	if err := unix.SetNonblock(dev, true); err != nil {
+		unix.Close(dev)
+		return nil, err
+	}
+	c := &conn{
+		file:    os.NewFile(uintptr(dev), "/dev/fuse"),
+		proto:   fuse.NewProtocolServer(f, o),
+		log:     f.log,
+		readers: newReaders(runtime.GOMAXPROCS(0)),
+		wake:    make(chan struct{}, 1),
+		dead:    make(chan struct{}),
+	}
+	c.readers.start = func() { c.loops.Go(c.read) }
+	c.large.New = newLarge
+	c.small.New = func() any { b := make([]byte, smallSize); return &b }
+	if err := c.greet(); err != nil {
+		c.file.Close()
+		return nil, fmt.Errorf("the conversation with the kernel: %w", err)
+	}
+	return c, nil
+}
+
+func (c *conn) greet() (err error) {
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		return err
+	}
+	b := c.large.Get().(*[]byte)
+	defer c.large.Put(b)
+	in := *b
+	n, _, err := c.await(in)
+	if err != nil {
+		return err
+	}
+	var init fuse.InitIn
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&init)), unsafe.Sizeof(init)), in[:n])
+	if init.Opcode != opInit {
+		return fmt.Errorf("it begins with request %d", init.Opcode)
+	}
+	c.kernel = init.Flags64()
+	return c.answer(in[:n])
+}
+
+// Some numbers of requests, from include/uapi/linux/fuse.h.
+const (
+	opReadlink    = 5
+	opRead        = 15
+	opWrite       = 16
+	opGetXAttr    = 22
+	opListXAttr   = 23
+	opInit        = 26
+	opReadDir     = 28
+	opInterrupt   = 36
+	opIoctl       = 39
+	opReadDirPlus = 44
+)
+
+// try reads a request if there is one: EAGAIN.
+func (c *conn) try(b []byte) (n int, err error) {
+	if e := c.raw.Control(func(fd uintptr) {
+		err = retryEINTR(func() (err error) {
+			n, err = unix.Read(int(fd), b)
+			return err
+		})
+	}); e != nil {
+		return 0, e
+	}
+	return n, err
+}
+
+// await reads a request, and waits for one if none is ready.
+func (c *conn) await(b []byte) (n int, ready bool, err error) {
+	tries := 0
+	if e := c.raw.Read(func(fd uintptr) bool {
+		tries++
+		err = retryEINTR(func() (err error) {
+			n, err = unix.Read(int(fd), b)
+			return err
+		})
+		return err != unix.EAGAIN
+	}); e != nil {
+		return 0, false, e
+	}
+	return n, tries == 1, err
+}
+
+// serve answers requests until the mount is gone and all are answered.
+func (c *conn) serve() {
+	over := make(chan struct{})
+	watch := make(chan struct{})
+	go func() {
+		defer close(watch)
+		c.watch(over)
+	}()
+	c.loops.Go(c.read)
+	c.loops.Wait()
+	close(over)
+	<-watch
+	c.file.Close()
+}
+
+// close ends a conversation that perhaps never was served.
+func (c *conn) close() {
+	if c.file != nil {
+		c.file.Close()
+	}
+}
+
+// read reads requests and answers them for as long as readers wants it.
+func (c *conn) read() {
+	r := c.readers.reading()
+	for {
+		b := c.large.Get().(*[]byte)
+		in := (*b)[pageSize-writeHead:]
+		n, ready, err := 0, true, error(nil)
+		if c.readers.wait(r) {
+			n, ready, err = c.await(in)
+		} else {
+			n, err = c.try(in)
+		}
+		switch {
+		case err == unix.EAGAIN:
+			c.large.Put(b)
+			if c.readers.stop(r) {
+				return
+			}
+			continue
+		case err == unix.ENOENT: // its program was killed in this moment
+			c.large.Put(b)
+			continue
+		case err != nil:
+			c.large.Put(b)
+			c.end(err)
+			return
+		case n < headSize:
+			c.large.Put(b)
+			c.end(fmt.Errorf("a request of %d bytes", n))
+			return
+		}
+		if !c.serveOne(r, b, in[:n], ready) {
+			return
+		}
+	}
+}
+
+const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
+
+// serveOne answers the request in, which is in the buffer b, and gives that
+// back. It reports whether r reads on.
+func (c *conn) serveOne(r *reader, b *[]byte, in []byte, ready bool) (on bool) {
+	if head(in).Opcode != opWrite && len(in) <= pageSize {
+		// It may wait for a lock, for hours, and with thousands of others.
+		in = slices.Clone(in)
+		c.large.Put(b)
+	} else {
+		defer c.large.Put(b)
+	}
+	took := &c.took[head(in).Opcode%uint32(len(c.took))]
+	c.readers.begin(r, head(in).Unique, ready, time.Duration(took.Load()) > slow)
+	c.awake()
+	began := time.Now()
+	if err := c.answer(in); err != nil {
+		c.log.Warn("the kernel did not take an answer", "request", head(in).Opcode, "err", err)
+	}
+	on, waited := c.readers.end(r)
+	if !waited {
+		// A moving average. That two at once lose one of theirs is no harm.
+		avg := took.Load()
+		took.Store(avg + (int64(time.Since(began))-avg)/8)
+	}
+	return on
+}
+
+// slow is how long requests of a kind take on average that had better not keep
+// others waiting. To let another goroutine read takes some tens of microseconds.
+const slow = time.Millisecond
+
+func head(in []byte) *fuse.InHeader { return (*fuse.InHeader)(unsafe.Pointer(&in[0])) }
+
+// room is how much data the answer to a request may have.
+func room(in []byte) int {
+	p := unsafe.Pointer(&in[0])
+	switch h := head(in); {
+	case h.Opcode == opReadlink:
+		return unix.PathMax
+	case (h.Opcode == opRead || h.Opcode == opReadDir || h.Opcode == opReadDirPlus) && len(in) >= int(unsafe.Sizeof(fuse.ReadIn{})):
+		return int((*fuse.ReadIn)(p).Size)
+	case (h.Opcode == opGetXAttr || h.Opcode == opListXAttr) && len(in) >= int(unsafe.Sizeof(fuse.GetXAttrIn{})):
+		return int((*fuse.GetXAttrIn)(p).Size)
+	case h.Opcode == opIoctl && len(in) >= int(unsafe.Sizeof(fuse.IoctlIn{})):
+		return int((*fuse.IoctlIn)(p).OutSize)
+	}
+	return 0
+}
+
+// answer has a request handled and writes the answer. An error is that of the
+// writing, where it means something.
+func (c *conn) answer(in []byte) error {
+	var out []byte
+	if room(in) > 0 {
+		b := c.large.Get().(*[]byte)
+		defer c.large.Put(b)
+		out = (*b)[pageSize-readHead:]
+	} else {
+		b := c.small.Get().(*[]byte)
+		defer c.small.Put(b)
+		out = *b
+	}
+	n, st := c.proto.HandleRequest([][]byte{in}, [][]byte{out})
+	if !st.Ok() {
+		h := fuse.OutHeader{Length: uint32(readHead), Status: -int32(st), Unique: head(in).Unique}
+		n = copy(out, unsafe.Slice((*byte)(unsafe.Pointer(&h)), readHead))
+	}
+	if n == 0 {
+		return nil // FORGET
+	}
+	err := c.write(out[:n])
+	if err == unix.ENOENT || err == unix.ENODEV {
+		return nil // the program is gone, or the mount
+	}
+	return err
+}
+
+func (c *conn) write(b []byte) (err error) {
+	if e := c.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), b) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// handOver is called by the request with this number before it waits for
+// anything but the storage.
+func (c *conn) handOver(request uint64) { c.readers.handOver(request) }
+
+// handsOver is handOver, for locks.Request.
+func (f *fileSystem) handsOver(in *fuse.InHeader) func() {
+	request := in.Unique
+	return func() { f.conn.handOver(request) }
+}
+
+// end is called by each reader that cannot read any more.
+func (c *conn) end(err error) {
+	c.dying.Do(func() {
+		if err != unix.ENODEV && err != unix.ECONNABORTED {
+			c.log.Error("the conversation with the kernel has ended", "err", err)
+		}
+		close(c.dead)
+	})
+}
+
+// watchEvery is how long a request may keep others waiting that nobody reads.
+const watchEvery = 5 * time.Millisecond
+
+// awake makes sure that watch looks while requests come.
+func (c *conn) awake() {
+	if !c.watching.Load() && c.watching.CompareAndSwap(false, true) {
+		select {
+		case c.wake <- struct{}{}:
+		default: // it is about to wake up
+		}
+	}
+}
+
+// watch lets somebody else read when all readers are held up, and ends what is
+// under way when the mount is gone. It looks while requests come, and a little
+// longer, until over is closed.
+func (c *conn) watch(over <-chan struct{}) {
+	t := time.NewTicker(watchEvery)
+	t.Stop()
+	defer t.Stop()
+	const linger = 200 // ticks without a request
+	quiet, last, dead := 0, uint64(0), c.dead
+	for {
+		select {
+		case <-over:
+			return
+		case <-dead:
+			dead = nil
+			t.Reset(watchEvery)
+		case <-c.wake:
+			quiet = 0
+			t.Reset(watchEvery)
+		case <-t.C:
+			if dead == nil {
+				// Again and again: one may be on its way into HandleRequest.
+				c.interruptAll()
+				continue
+			}
+			begun := c.readers.tick()
+			if quiet++; begun != last {
+				quiet, last = 0, begun
+			}
+			if quiet < linger {
+				continue
+			}
+			// In this order: a request that begins now wakes it up again, or
+			// is seen here.
+			t.Stop()
+			c.watching.Store(false)
+			if c.readers.tick() != last {
+				c.awake()
+			}
+		}
+	}
+}
+
+// interruptAll ends the waiting of all requests that are under way, as the
+// kernel does for one by INTERRUPT.
+func (c *conn) interruptAll() {
+	for _, id := range c.readers.underway() {
+		in := fuse.InterruptIn{Unique: id}
+		in.Opcode, in.Length = opInterrupt, uint32(unsafe.Sizeof(in))
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))
+		c.proto.HandleRequest([][]byte{b}, [][]byte{make([]byte, smallSize)})
+	}
+}

@@ -1,0 +1,173 @@
+package fusefs
+
+import "sync"
+
+// readers decides who reads the next request. A request is answered in the
+// goroutine that has read it, which wakes nobody else up: that takes longer
+// than most requests do. So while one is being answered there may be nobody
+// who reads. Whoever is going to wait for another node, or for anything that
+// may take long, therefore leaves the reading to others before; and tick finds
+// those that turn out to take long, be it for a disk that is slow or a mutex.
+//
+// It starts goroutines through start, and has no other effect.
+type readers struct {
+	most  int    // as many read at once, apart from those that are held up
+	start func() // starts a goroutine that calls reading at once
+
+	mu      sync.Mutex
+	active  map[*reader]struct{} // those that read on when they have answered
+	waiting *reader              // the one that waits for a request
+	serving map[uint64]*reader   // by the number of the request
+	ticks   uint64
+	begun   uint64 // requests, so far
+}
+
+// reader is a goroutine that reads requests and answers them. Its fields are
+// guarded by readers.mu.
+type reader struct {
+	request uint64 // that it answers; 0: none
+	since   uint64 // tick of its begin
+	waits   bool   // for more than the storage
+	streak  int    // requests that it did not have to wait for, one after the other
+}
+
+// backlog is how many requests a reader finds ready, one after the other, before
+// it takes that for more than it can do.
+const backlog = 64
+
+func newReaders(most int) *readers {
+	return &readers{most: most, active: make(map[*reader]struct{}), serving: make(map[uint64]*reader)}
+}
+
+// reading is called by a goroutine that begins to read.
+func (rs *readers) reading() *reader {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for r := range rs.active {
+		if r.request == starting {
+			r.request = 0
+			return r
+		}
+	}
+	r := new(reader)
+	rs.active[r] = struct{}{}
+	return r
+}
+
+// starting is the request of a reader whose goroutine has not begun.
+const starting = ^uint64(0)
+
+// REQUIRES: mu held.
+func (rs *readers) more() {
+	rs.active[&reader{request: starting}] = struct{}{}
+	rs.start()
+}
+
+// wait is called by r before it waits for a request. It is false if another one
+// waits already.
+func (rs *readers) wait(r *reader) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.waiting != nil {
+		return false
+	}
+	rs.waiting = r
+	return true
+}
+
+// stop is called by r when there is no request, and another one waits. It is
+// false if that one has found one meanwhile; otherwise r has ended.
+func (rs *readers) stop(r *reader) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.waiting == nil {
+		return false
+	}
+	delete(rs.active, r)
+	return true
+}
+
+// begin is called by r when it has read a request, and before it answers it.
+// With ready it did not have to wait for it; with leave it does not read on
+// afterwards.
+func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.begun++
+	r.request, r.since, r.waits = request, rs.ticks, false
+	rs.serving[request] = r
+	if rs.waiting == r {
+		rs.waiting = nil
+	}
+	if r.streak++; !ready {
+		r.streak = 0
+	}
+	switch {
+	case leave:
+		rs.leave(r)
+	case r.streak >= backlog && len(rs.active) < rs.most:
+		r.streak = 0
+		rs.more()
+	}
+}
+
+// end is called by r when it has answered. It tells whether r reads on, which
+// it does not if it has left, and whether the request was handed over.
+func (rs *readers) end(r *reader) (on, waited bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	delete(rs.serving, r.request)
+	r.request = 0
+	_, on = rs.active[r]
+	return on, r.waits
+}
+
+// handOver is called while a request is answered that is going to wait.
+func (rs *readers) handOver(request uint64) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.serving[request]; r != nil {
+		r.waits = true
+		rs.leave(r)
+	}
+}
+
+// REQUIRES: mu held.
+func (rs *readers) leave(r *reader) {
+	if _, ok := rs.active[r]; !ok {
+		return
+	}
+	delete(rs.active, r)
+	if len(rs.active) == 0 {
+		rs.more()
+	}
+}
+
+// tick is called once in a while, and starts one more reader if all have been
+// held up since the last time. It tells how many requests have begun so far.
+func (rs *readers) tick() (begun uint64) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.ticks++
+	free := len(rs.active) == 0 // nobody has begun to read, or all have ended
+	for r := range rs.active {
+		if r.request == 0 || r.request == starting || r.since+1 >= rs.ticks {
+			free = true
+		}
+	}
+	if !free {
+		rs.more()
+	}
+	return rs.begun
+}
+
+// underway are the requests that are being answered.
+func (rs *readers) underway() []uint64 {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	all := make([]uint64, 0, len(rs.serving))
+	for id := range rs.serving {
+		all = append(all, id)
+	}
+	return all
+}
