@@ -18,10 +18,7 @@ import (
 
 // conn is the conversation with the kernel: it reads requests from /dev/fuse,
 // has go-fuse decode them and call the file system, and writes the answers.
-//
-// It reads through the poller of the Go runtime. A goroutine that is blocked in
-// read(2), as those of go-fuse's server are, keeps its place among the few that
-// may run for some time; a message that comes meanwhile waits for it.
+// Which goroutine reads is decided by readers.
 type conn struct {
 	file    *os.File
 	raw     syscall.RawConn
@@ -62,15 +59,11 @@ func newLarge() any {
 
 // newConn takes dev, and answers the first request of the kernel, INIT.
 func newConn(f *fileSystem, dev int, o *fuse.MountOptions) (*conn, error) {
-	if err := unix.SetNonblock(dev, true); err != nil {
-		unix.Close(dev)
-		return nil, err
-	}
 	c := &conn{
 		file:    os.NewFile(uintptr(dev), "/dev/fuse"),
 		proto:   fuse.NewProtocolServer(f, o),
 		log:     f.log,
-		readers: newReaders(runtime.GOMAXPROCS(0)),
+		readers: newReaders(max(usual, runtime.GOMAXPROCS(0))),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 	}
@@ -91,7 +84,7 @@ func (c *conn) greet() (err error) {
 	b := c.large.Get().(*[]byte)
 	defer c.large.Put(b)
 	in := *b
-	n, _, err := c.await(in)
+	n, err := c.next(in)
 	if err != nil {
 		return err
 	}
@@ -109,17 +102,19 @@ const (
 	opReadlink    = 5
 	opRead        = 15
 	opWrite       = 16
+	opRelease     = 18
 	opGetXAttr    = 22
 	opListXAttr   = 23
 	opInit        = 26
 	opReadDir     = 28
+	opCreate      = 35
 	opInterrupt   = 36
 	opIoctl       = 39
 	opReadDirPlus = 44
 )
 
-// try reads a request if there is one: EAGAIN.
-func (c *conn) try(b []byte) (n int, err error) {
+// next reads the next request, and waits for it.
+func (c *conn) next(b []byte) (n int, err error) {
 	if e := c.raw.Control(func(fd uintptr) {
 		err = retryEINTR(func() (err error) {
 			n, err = unix.Read(int(fd), b)
@@ -129,22 +124,6 @@ func (c *conn) try(b []byte) (n int, err error) {
 		return 0, e
 	}
 	return n, err
-}
-
-// await reads a request, and waits for one if none is ready.
-func (c *conn) await(b []byte) (n int, ready bool, err error) {
-	tries := 0
-	if e := c.raw.Read(func(fd uintptr) bool {
-		tries++
-		err = retryEINTR(func() (err error) {
-			n, err = unix.Read(int(fd), b)
-			return err
-		})
-		return err != unix.EAGAIN
-	}); e != nil {
-		return 0, false, e
-	}
-	return n, tries == 1, err
 }
 
 // serve answers requests until the mount is gone and all are answered.
@@ -172,39 +151,46 @@ func (c *conn) close() {
 // read reads requests and answers them for as long as readers wants it.
 func (c *conn) read() {
 	r := c.readers.reading()
-	for {
+	paused := time.Now()
+	for c.readers.wait(r) {
 		b := c.large.Get().(*[]byte)
 		in := (*b)[pageSize-writeHead:]
-		n, ready, err := 0, true, error(nil)
-		if c.readers.wait(r) {
-			n, ready, err = c.await(in)
-		} else {
-			n, err = c.try(in)
+		asked := time.Now()
+		n, err := c.next(in)
+		for err == unix.ENOENT { // its program was killed in this moment
+			n, err = c.next(in)
 		}
-		switch {
-		case err == unix.EAGAIN:
-			c.large.Put(b)
-			if c.readers.stop(r) {
-				return
-			}
-			continue
-		case err == unix.ENOENT: // its program was killed in this moment
-			c.large.Put(b)
-			continue
-		case err != nil:
+		if err == nil && n < headSize {
+			err = fmt.Errorf("a request of %d bytes", n)
+		}
+		if err != nil {
 			c.large.Put(b)
 			c.end(err)
 			return
-		case n < headSize:
-			c.large.Put(b)
-			c.end(fmt.Errorf("a request of %d bytes", n))
+		}
+		op := head(in).Opcode
+		if !c.serveOne(r, b, in[:n], time.Since(asked) < readyTime) {
 			return
 		}
-		if !c.serveOne(r, b, in[:n], ready) {
-			return
+		// What the request has left to other goroutines, as the messages that
+		// ask for the lock of a new file, they do now. Otherwise it would
+		// have to wait in read(2) with this one, until another thread has
+		// been woken up and takes it over. Once in a while they may in any
+		// case: the runtime takes a goroutine that does not pause for one
+		// that hangs, and looks after it every 20 µs.
+		if op == opCreate || op == opRelease || time.Since(paused) > pauseEvery {
+			runtime.Gosched()
+			paused = time.Now()
 		}
 	}
 }
+
+// readyTime is less than a thread takes to fall asleep and wake up.
+const readyTime = 2 * time.Microsecond
+
+// pauseEvery is less than the 10 ms after which the runtime wants a goroutine
+// to make room for others.
+const pauseEvery = 3 * time.Millisecond
 
 const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 

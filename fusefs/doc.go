@@ -51,8 +51,8 @@
 //
 // # Requests
 //
-// A request is answered in the goroutine that has read it, and while that does
-// not read nobody may. So whatever waits for more than the storage says so
+// Two goroutines read requests, and answer each where it was read; while both
+// do that nobody reads. So whatever waits for more than the storage says so
 // before (conn.handOver), and what takes long is found by its time; see
 // readers.go and conn.go.
 //

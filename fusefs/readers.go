@@ -4,10 +4,15 @@ import "sync"
 
 // readers decides who reads the next request. A request is answered in the
 // goroutine that has read it, which wakes nobody else up: that takes longer
-// than most requests do. So while one is being answered there may be nobody
-// who reads. Whoever is going to wait for another node, or for anything that
-// may take long, therefore leaves the reading to others before; and tick finds
-// those that turn out to take long, be it for a disk that is slow or a mutex.
+// than most requests do. There are two that do it by turns; so while both
+// answer one there is nobody who reads. Whoever is going to wait for another
+// node, or for anything that may take long, therefore leaves the reading to
+// others before; and tick finds those that turn out to take long, be it for a
+// disk that is slow or a mutex.
+//
+// There are two because a program that makes one call after the other is then
+// served by one that has slept before: the kernel can let it run where the
+// program did. With one it runs elsewhere and has to be fetched each time.
 //
 // It starts goroutines through start, and has no other effect.
 type readers struct {
@@ -16,7 +21,7 @@ type readers struct {
 
 	mu      sync.Mutex
 	active  map[*reader]struct{} // those that read on when they have answered
-	waiting *reader              // the one that waits for a request
+	waiting int                  // how many of them wait for a request
 	serving map[uint64]*reader   // by the number of the request
 	ticks   uint64
 	begun   uint64 // requests, so far
@@ -30,6 +35,9 @@ type reader struct {
 	waits   bool   // for more than the storage
 	streak  int    // requests that it did not have to wait for, one after the other
 }
+
+// usual is how many readers there are when none is held up, and not too much to do.
+const usual = 2
 
 // backlog is how many requests a reader finds ready, one after the other, before
 // it takes that for more than it can do.
@@ -63,27 +71,16 @@ func (rs *readers) more() {
 	rs.start()
 }
 
-// wait is called by r before it waits for a request. It is false if another one
-// waits already.
+// wait is called by r before it waits for a request. It is false if enough
+// others do; then r has ended.
 func (rs *readers) wait(r *reader) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.waiting != nil {
+	if rs.waiting >= usual {
+		delete(rs.active, r)
 		return false
 	}
-	rs.waiting = r
-	return true
-}
-
-// stop is called by r when there is no request, and another one waits. It is
-// false if that one has found one meanwhile; otherwise r has ended.
-func (rs *readers) stop(r *reader) bool {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	if rs.waiting == nil {
-		return false
-	}
-	delete(rs.active, r)
+	rs.waiting++
 	return true
 }
 
@@ -96,15 +93,15 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	rs.begun++
 	r.request, r.since, r.waits = request, rs.ticks, false
 	rs.serving[request] = r
-	if rs.waiting == r {
-		rs.waiting = nil
-	}
+	rs.waiting--
 	if r.streak++; !ready {
 		r.streak = 0
 	}
 	switch {
 	case leave:
 		rs.leave(r)
+	case rs.waiting == 0 && len(rs.active) < usual:
+		rs.more()
 	case r.streak >= backlog && len(rs.active) < rs.most:
 		r.streak = 0
 		rs.more()
@@ -138,7 +135,7 @@ func (rs *readers) leave(r *reader) {
 		return
 	}
 	delete(rs.active, r)
-	if len(rs.active) == 0 {
+	if len(rs.active) == 0 { // or the other one is back in a moment
 		rs.more()
 	}
 }

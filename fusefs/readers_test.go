@@ -20,10 +20,15 @@ func newCrew(t *testing.T, most int) *crew {
 // take is a reader that waits for a request, and gets it.
 func (c *crew) take(r *reader, request uint64) {
 	c.t.Helper()
-	if !c.wait(r) {
-		c.t.Fatalf("request %d: another reader waits", request)
-	}
+	c.waits(r)
 	c.begin(r, request, false, false)
+}
+
+func (c *crew) waits(r *reader) {
+	c.t.Helper()
+	if !c.wait(r) {
+		c.t.Fatal("enough others wait for a request")
+	}
 }
 
 func (c *crew) wantStarted(n int) {
@@ -33,115 +38,120 @@ func (c *crew) wantStarted(n int) {
 	}
 }
 
-func TestOneReaderDoes(t *testing.T) {
-	c := newCrew(t, 4)
-	r := c.reading()
-	for id := uint64(1); id <= 1000; id++ {
-		c.take(r, id)
-		if on, waited := c.end(r); !on || waited {
-			t.Fatalf("request %d: reads on %v, waited %v", id, on, waited)
-		}
-		c.tick()
+func (c *crew) wantEnd(r *reader, on, waited bool) {
+	c.t.Helper()
+	if o, w := c.end(r); o != on || w != waited {
+		c.t.Fatalf("it reads on: %v, and waited: %v; want %v, %v", o, w, on, waited)
 	}
-	c.wantStarted(0)
 }
 
-// A request that waits leaves the reading to another goroutine, once.
+// pair is the usual two, of which the first one answers request 1, and the
+// second one waits.
+func (c *crew) pair() (a, b *reader) {
+	c.t.Helper()
+	a = c.reading()
+	c.take(a, 1)
+	c.wantStarted(1)
+	b = c.reading()
+	c.waits(b)
+	return a, b
+}
+
+func TestTwoReadersTakeTurns(t *testing.T) {
+	c := newCrew(t, 4)
+	a, b := c.pair()
+	for id := uint64(2); id <= 1000; id++ {
+		c.wantEnd(a, true, false)
+		c.waits(a)
+		c.begin(b, id, false, false)
+		c.tick()
+		a, b = b, a
+	}
+	c.wantStarted(1)
+}
+
+// Who waits leaves the reading to others, once; and there are two again as
+// soon as nobody waits for a request.
 func TestHandOver(t *testing.T) {
 	c := newCrew(t, 4)
-	r := c.reading()
-	c.take(r, 1)
+	a, b := c.pair()
 	c.handOver(1)
 	c.handOver(1)
 	c.handOver(7) // long answered
 	c.wantStarted(1)
-	next := c.reading()
-	c.take(next, 2)
-	if on, waited := c.end(r); on || !waited {
-		t.Fatalf("the one that waited: reads on %v, waited %v", on, waited)
-	}
-	if on, waited := c.end(next); !on || waited {
-		t.Fatalf("the next one: reads on %v, waited %v", on, waited)
-	}
-	c.wantStarted(1)
+	c.begin(b, 2, false, false)
+	c.wantStarted(2)
+	c.handOver(2)
+	c.wantStarted(2) // that one has not begun to run
+	d := c.reading()
+	c.take(d, 3)
+	c.wantStarted(3)
+	c.wantEnd(a, false, true)
+	c.wantEnd(b, false, true)
+	c.wantEnd(d, true, false)
 }
 
 // Who is slow by experience leaves at once.
 func TestLeaveAtTheBegin(t *testing.T) {
 	c := newCrew(t, 4)
-	r := c.reading()
-	c.wait(r)
-	c.begin(r, 1, false, true)
+	a := c.reading()
+	c.waits(a)
+	c.begin(a, 1, false, true)
 	c.wantStarted(1)
-	if on, waited := c.end(r); on || waited {
-		t.Fatalf("reads on %v, waited %v", on, waited)
-	}
+	c.wantEnd(a, false, false)
 }
 
-// Nobody reads while a request takes long that has not said so: another
-// goroutine does after two ticks at most, and one of them ends later.
+// Nobody reads while both take long that have not said so: another one does
+// after two ticks at most, and ends when there are too many.
 func TestHeldUp(t *testing.T) {
 	c := newCrew(t, 4)
-	r := c.reading()
-	c.tick()
-	c.take(r, 1)
-	c.tick()
-	c.wantStarted(0)
+	a, b := c.pair()
+	c.begin(b, 2, false, false)
 	c.tick()
 	c.wantStarted(1)
+	c.tick()
+	c.wantStarted(2)
 	c.tick() // it has not begun to run
-	next := c.reading()
+	d := c.reading()
+	c.waits(d)
 	for range 10 {
 		c.tick()
 	}
-	c.wantStarted(1)
-	if !c.wait(next) {
-		t.Fatal("somebody else waits for a request")
-	}
-	c.tick()
-	c.tick()
-	c.wantStarted(1)
-	if on, _ := c.end(r); !on {
-		t.Fatal("the slow one does not read on")
-	}
-	if c.wait(r) {
-		t.Fatal("two wait for a request")
-	}
-	if !c.stop(r) {
-		t.Fatal("the slow one has nothing to do, and does not end")
+	c.wantStarted(2)
+	c.wantEnd(a, true, false)
+	c.waits(a)
+	c.wantEnd(b, true, false)
+	if c.wait(b) {
+		t.Fatal("three wait for a request")
 	}
 }
 
 // All that are held up count, not just the first.
 func TestManyHeldUp(t *testing.T) {
 	c := newCrew(t, 2)
-	for id := uint64(1); id <= 50; id++ {
+	a, b := c.pair()
+	c.begin(b, 2, false, false)
+	for id := uint64(3); id <= 50; id++ {
+		c.tick()
+		c.tick()
+		c.wantStarted(int(id) - 1)
 		c.take(c.reading(), id)
-		c.tick()
-		c.tick()
-		c.wantStarted(int(id))
 	}
 	if n := len(c.underway()); n != 50 {
 		t.Errorf("%d requests are under way, want 50", n)
 	}
+	c.wantEnd(a, true, false)
 }
 
 // More read when there is always a request ready, but not more than may.
 func TestBacklog(t *testing.T) {
-	c := newCrew(t, 2)
-	r := c.reading()
-	for id := uint64(1); id <= 10*backlog; id++ {
-		c.wait(r)
-		c.begin(r, id, true, false)
-		c.end(r)
+	c := newCrew(t, 3)
+	a, b := c.pair()
+	c.begin(b, 2, true, false)
+	for id := uint64(3); id <= 10*backlog; id++ {
+		c.end(a)
+		c.waits(a)
+		c.begin(a, id, true, false)
 	}
-	c.wantStarted(1)
-	other := c.reading()
-	if !c.wait(other) {
-		t.Fatal("somebody waits")
-	}
-	c.begin(other, 1e6, false, false)
-	if c.stop(r) {
-		t.Fatal("one of two ends, although nobody waits for a request")
-	}
+	c.wantStarted(2)
 }
