@@ -69,6 +69,7 @@ type childConfig struct {
 	Loopback     bool // go-fuse's own loopback instead
 	Passthrough  bool // which the kernel may pass by
 	LoopbackTTL  time.Duration
+	HoldAttr     bool // of the loopback: see heldAttr
 	NoExpire     bool // as on a kernel before 6.2
 }
 

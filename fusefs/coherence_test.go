@@ -325,6 +325,56 @@ func TestStorageWhoseClientCaches(t *testing.T) {
 	}
 }
 
+// A process asks for the attributes of a file on the storage, another host
+// writes, a lock comes and they are asked for again; the kernel takes over the
+// first answer, and ignores the second since the first came in between.
+func TestAnOldAnswerOfTheStorageIsOvercome(t *testing.T) {
+	base := tempDir(t)
+	below, client, dir := base+"/below", base+"/client", base+"/mnt"
+	for _, d := range []string{below, client, dir} {
+		must(t, os.Mkdir(d, 0o755))
+	}
+	storage := mountConfig(t, childConfig{Loopback: true, Root: below, Mount: client, LoopbackTTL: time.Hour, HoldAttr: true})
+	m := mountConfig(t, childConfig{Root: client, Mount: dir, FileIDs: FileIDInode})
+	writeFile(t, below+"/f", "old")
+	p := startProgram(t, dir, nil)
+	fd := p.open("f", "rw")
+	p.want("ok", "flock %d ex", fd)
+	p.want("ok old", "read %d 0 100", fd)
+	p.want("ok", "flock %d un", fd)
+
+	f, err := os.OpenFile(client+"/f", unix.O_PATH, 0)
+	must(t, err)
+	defer f.Close()
+	held := func(n int) {
+		await(t, fmt.Sprintf("%d answers are held back", n), func() bool {
+			return ask[int](storage, "Held", None{}) == n
+		})
+	}
+	drop := m.remote("f", locks.Flock, locks.Write)
+	ask[None](storage, "HoldAttr", 2)
+	first := make(chan error, 1)
+	go func() {
+		st, err := attrOf(int(f.Fd()), unix.AT_STATX_FORCE_SYNC)
+		if err == nil && st.size != 3 {
+			err = fmt.Errorf("the size is %d, want 3", st.size)
+		}
+		first <- err
+	}()
+	held(1)
+	writeFile(t, below+"/f", "new, and longer")
+	drop()
+	p.tell("flock %d ex", fd)
+	held(2)
+	ask[None](storage, "Answer", 0)
+	must(t, <-first)
+	ask[None](storage, "Answer", 1)
+	if got := p.answer(); got != "ok" {
+		t.Fatalf("flock: %s", got)
+	}
+	p.want("ok new, and longer", "read %d 0 100", fd)
+}
+
 func TestFlushReportsWhatTheStorageSays(t *testing.T) {
 	m := mount(t, func(c *childConfig) { c.Caching = true })
 	writeFile(t, m.path("f"), "x")

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -91,16 +92,55 @@ func (f *fileSystem) reopen(h *handle) error {
 // dropBelow makes the client drop the pages of a file.
 func dropBelow(fd int) { _ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) }
 
-// fetchAttr makes the client fetch the attributes of a file or directory.
+// fetchAttr makes the client fetch the attributes of a file or directory, and
+// sees to it that they are what this host goes on with.
+//
+// That is not the same: the kernel ignores what a FUSE daemon answers if it has
+// taken over another answer since it asked, even one that was given before (see
+// fuse_change_attributes). Then stat(2) is told the new size once, and read(2)
+// ends at the old one. An answer that was taken over cannot be undone by those
+// that were asked for before it. So it is asked for until what is kept is what
+// was answered.
 func (f *fileSystem) fetchAttr(fd int) error {
-	var stx unix.Statx_t
-	err := retryEINTR(func() error {
-		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &stx)
-	})
-	if err == unix.ENOSYS || err == unix.EINVAL || err == unix.ENOENT || err == unix.ESTALE {
-		return nil // cannot be forced; or the file is gone, which is seen later
+	var told, kept, lastTold, lastKept version
+	for i := range attrTries {
+		lastTold, lastKept = told, kept
+		var err error
+		if told, err = attrOf(fd, unix.AT_STATX_FORCE_SYNC); err == nil {
+			kept, err = attrOf(fd, unix.AT_STATX_DONT_SYNC)
+		}
+		if err == unix.ENOSYS || err == unix.EINVAL || err == unix.ENOENT || err == unix.ESTALE {
+			return nil // cannot be forced; or the file is gone, which is seen later
+		}
+		if err != nil || told == kept {
+			return err
+		}
+		if told.size == kept.size && i >= attrTimeTries {
+			return nil // times are not worth a long wait
+		}
 	}
-	return err
+	if told == lastTold && kept == lastKept {
+		return fmt.Errorf("the client of the storage goes on with a size of %d after it was told that it is %d: %w",
+			kept.size, told.size, unix.EIO)
+	}
+	return nil // a program of this host changes it all the time, which the kernel knows of
+}
+
+// attrTries is how often fetchAttr asks for a size, attrTimeTries for times.
+// Twice is rare: answers from before are few, and on their way already.
+const (
+	attrTries     = 100
+	attrTimeTries = 3
+)
+
+// attrOf describes a file, as how says: flags of statx(2).
+func attrOf(fd, how int) (version, error) {
+	var st unix.Statx_t
+	err := retryEINTR(func() error {
+		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|how, unix.STATX_BASIC_STATS, &st)
+	})
+	time := func(t unix.StatxTimestamp) unix.Timespec { return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)} }
+	return version{known: true, size: int64(st.Size), mtime: time(st.Mtime), ctime: time(st.Ctime)}, err
 }
 
 // lookOpened makes the client look at the file of h, which was just opened, and

@@ -1,8 +1,11 @@
 package fusefs
 
 import (
+	"context"
 	"net"
 	"net/rpc"
+	"sync"
+	"syscall"
 
 	"dmxfs/locks"
 
@@ -29,8 +32,8 @@ func (nullLocker) Test(<-chan struct{}, *locks.Request) (*locks.Conflict, error)
 	return nil, nil
 }
 
-// loopbackControl answers the call by which a test sees that the child serves.
-type loopbackControl struct{}
+// loopbackControl is what a test asks the child to do.
+type loopbackControl struct{ held *heldAttr }
 
 func (loopbackControl) Counts(None, *Counts) error { return nil }
 
@@ -41,12 +44,81 @@ func (loopbackControl) CPU(_ None, us *int64) error {
 	return err
 }
 
+// heldAttr holds back answers to GETATTR, as a machine does that is busy.
+type heldAttr struct {
+	mu     sync.Mutex
+	most   int // how many more it holds
+	answer []chan struct{}
+}
+
+// HoldAttr has the next n answers held back, with what is true when they are
+// asked for.
+func (c loopbackControl) HoldAttr(n int, _ *None) error {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	c.held.most, c.held.answer = n, nil
+	return nil
+}
+
+// Held is how many are held back, or were.
+func (c loopbackControl) Held(_ None, n *int) error {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	*n = len(c.held.answer)
+	return nil
+}
+
+// Answer lets one go.
+func (c loopbackControl) Answer(i int, _ *None) error {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	close(c.held.answer[i])
+	return nil
+}
+
+func (x *heldAttr) hold() {
+	x.mu.Lock()
+	if x.most == 0 {
+		x.mu.Unlock()
+		return
+	}
+	x.most--
+	c := make(chan struct{})
+	x.answer = append(x.answer, c)
+	x.mu.Unlock()
+	<-c
+}
+
+// heldNode is a file or directory of a loopback that holds answers back.
+type heldNode struct {
+	*fs.LoopbackNode
+	held *heldAttr
+}
+
+func (n *heldNode) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
+	return &heldNode{child.(*fs.LoopbackNode), n.held}
+}
+
+func (n *heldNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
+	errno := n.LoopbackNode.Getattr(ctx, h, out)
+	n.held.hold()
+	return errno
+}
+
+func (n *heldNode) Statx(context.Context, fs.FileHandle, uint32, uint32, *fuse.StatxOut) syscall.Errno {
+	return unix.ENOSYS // the kernel asks by GETATTR then
+}
+
 // runLoopback serves go-fuse's own loopback, with the options of its example
 // program: to compare with, and as a storage.
 func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
+	var held heldAttr
 	root, err := fs.NewLoopbackRoot(c.Root)
 	if err != nil {
 		fail(err)
+	}
+	if c.HoldAttr {
+		root = &heldNode{root.(*fs.LoopbackNode), &held}
 	}
 	var disabled uint64
 	if !c.Passthrough {
@@ -64,7 +136,7 @@ func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
 		fail(err)
 	}
 	rs := rpc.NewServer()
-	if err := rs.RegisterName("Child", loopbackControl{}); err != nil {
+	if err := rs.RegisterName("Child", loopbackControl{&held}); err != nil {
 		fail(err)
 	}
 	rs.ServeConn(sock)
