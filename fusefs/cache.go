@@ -34,6 +34,7 @@ type nodeCache struct {
 // version tells whether a file is still as the kernel has it in its pages.
 type version struct {
 	known        bool
+	young        bool   // it was noted soon after the last change, see youngFor
 	gen          uint64 // explicitGen when it was noted
 	size         int64
 	mtime, ctime unix.Timespec
@@ -48,29 +49,46 @@ func versionOf(st *unix.Stat_t) version {
 // meanwhile. REQUIRES: h's open lock held by this node.
 func (f *fileSystem) noteVersion(h *handle) {
 	var st unix.Stat_t
+	gen := f.explicitGen.Load() // before: what is seen may be older than what a refresh brings
 	err := unix.Fstat(h.fd, &st)
 	n := h.n
 	n.cacheMu.Lock()
 	n.version = version{}
 	if err == nil {
-		n.version = versionOf(&st)
-		n.version.gen = f.explicitGen.Load()
+		n.version = versionAt(&st, gen)
 	}
 	n.cacheMu.Unlock()
 	f.keeps(n)
 }
 
+// versionAt is what st says about a file whose open lock ends now.
+func versionAt(st *unix.Stat_t, gen uint64) version {
+	v := versionOf(st)
+	v.gen, v.young = gen, isYoung(st, time.Now())
+	return v
+}
+
 // unchanged reports whether the file is as noteVersion found it, and nobody on
-// another node has had a lock to write it since. Where times are in whole
-// seconds a file can look the same and have been changed under an explicit
-// lock.
+// another node has had a lock to write it since. Where its times cannot tell,
+// somebody may have changed it under an explicit lock.
 func (f *fileSystem) unchanged(n *node, st *unix.Stat_t) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	now := versionOf(st)
-	now.gen = n.version.gen
-	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0
-	return n.version.known && n.version == now && !(coarse && now.gen != f.explicitGen.Load())
+	now.gen, now.young = n.version.gen, n.version.young
+	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0 // whole seconds
+	return n.version.known && n.version == now && (now.gen == f.explicitGen.Load() || !coarse && !now.young)
+}
+
+// youngFor is how long a file can be changed again without another time: file
+// systems take the time of the last tick of a clock, some milliseconds ago, and
+// that clock may be another machine's, which is not quite the same.
+const youngFor = 2 * time.Second
+
+// isYoung reports whether st may be what the file was like before a change that
+// comes after now.
+func isYoung(st *unix.Stat_t, now time.Time) bool {
+	return now.Sub(time.Unix(st.Mtim.Unix())) < youngFor || now.Sub(time.Unix(st.Ctim.Unix())) < youngFor
 }
 
 func (n *node) forgetVersion() {

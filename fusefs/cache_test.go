@@ -1,0 +1,51 @@
+package fusefs
+
+import (
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A file that looks as it did may have been changed by a host that has a lock
+// on another file, if its times cannot tell.
+func TestUnchanged(t *testing.T) {
+	at := func(d time.Duration) unix.Timespec { return unix.NsecToTimespec(time.Now().Add(d).UnixNano()) }
+	old, fresh, ahead := at(-time.Hour), at(-time.Millisecond), at(time.Hour)
+	second := unix.Timespec{Sec: old.Sec}
+	for _, tt := range []struct {
+		name         string
+		mtime, ctime unix.Timespec
+		locked       bool // another host had an explicit lock since
+		changed      bool
+		want         bool
+	}{
+		{"old", old, old, true, false, true},
+		{"just written, nobody else since", fresh, fresh, false, false, true},
+		{"just written", fresh, fresh, true, false, false},
+		{"just given another mode", old, fresh, true, false, false},
+		{"the clock of the storage is ahead", ahead, ahead, true, false, false},
+		{"whole seconds", second, second, true, false, false},
+		{"whole seconds, nobody else since", second, second, false, false, true},
+		{"of another size", old, old, false, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f, n := new(fileSystem), new(node)
+			st := unix.Stat_t{Size: 10, Mtim: tt.mtime, Ctim: tt.ctime}
+			n.version = versionAt(&st, f.explicitGen.Load())
+			if tt.locked {
+				f.explicitGen.Add(1)
+			}
+			if tt.changed {
+				st.Size++
+			}
+			if got := f.unchanged(n, &st); got != tt.want {
+				t.Errorf("unchanged: %v, want %v", got, tt.want)
+			}
+			n.forgetVersion()
+			if f.unchanged(n, &st) {
+				t.Error("unchanged without a version")
+			}
+		})
+	}
+}
