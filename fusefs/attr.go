@@ -45,13 +45,16 @@ func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut) fuse.Status {
 	// kernel ignore the answer.
 	ttl := f.attrTTLOf(n)
 	_ = f.lookAt(n) // a file that is gone, but open, has attributes
-	var st unix.Stat_t
-	if err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) }); err != nil {
-		return status(err)
-	}
-	f.tellAttr(n, &out.Attr, &st)
+	err := f.untilNow(func() error {
+		var st unix.Stat_t
+		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+		if err == nil {
+			f.tellAttr(n, &out.Attr, &st)
+		}
+		return err
+	})
 	out.SetTimeout(ttl)
-	return fuse.OK
+	return status(err)
 }
 
 // Statx is GETATTR for what only statx(2) tells: the time of birth.
@@ -65,7 +68,14 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	_ = f.lookAt(n)
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
-	if err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) }); err != nil {
+	err := f.untilNow(func() error {
+		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
+		if err == nil {
+			f.tells(n, versionOfX(&st))
+		}
+		return err
+	})
+	if err != nil {
 		return status(err)
 	}
 	out.FromStatx(&st)

@@ -25,6 +25,7 @@ type nodeCache struct {
 	cacheMu sync.Mutex
 	version version       // at the end of an open lock, see noteVersion
 	told    version       // what the kernel was told last
+	sizes   toldSizes     // what else it may be about to believe
 	parked  int           // requests that wait with pages locked in the kernel
 	park    chan struct{} // closed when one begins to; nil if nobody wants to know
 	drops   int           // notifications under way
@@ -42,6 +43,11 @@ type version struct {
 
 func versionOf(st *unix.Stat_t) version {
 	return version{known: true, size: st.Size, mtime: st.Mtim, ctime: st.Ctim}
+}
+
+func versionOfX(st *unix.Statx_t) version {
+	time := func(t unix.StatxTimestamp) unix.Timespec { return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)} }
+	return version{known: true, size: int64(st.Size), mtime: time(st.Mtime), ctime: time(st.Ctime)}
 }
 
 // noteVersion remembers what the file is like at the end of an open lock: what
@@ -133,6 +139,7 @@ func (f *fileSystem) drop(n *node) {
 	// Not before: who finds that nothing is cached must find this drop.
 	n.cached.Store(false)
 	n.attrTold.Store(false)
+	n.sizes = toldSizes{}
 	parked := closedChan
 	if n.parked == 0 {
 		if n.park == nil {
@@ -161,18 +168,29 @@ func (f *fileSystem) drop(n *node) {
 // dropAttr makes the kernel forget the attributes of n, if it may have any.
 func (f *fileSystem) dropAttr(n *node) {
 	if n.attrTold.Swap(false) {
-		f.stats.AttrDrops.Add(1)
-		f.dev.forgetAttr(n.id)
+		f.forgetAttr(n)
 	}
 }
 
+func (f *fileSystem) forgetAttr(n *node) {
+	f.stats.AttrDrops.Add(1)
+	n.cacheMu.Lock()
+	n.sizes = toldSizes{} // before the notification: not those of answers after it
+	n.cacheMu.Unlock()
+	f.dev.forgetAttr(n.id)
+}
+
 // opensAs is called when a file is opened that st describes: if the kernel
-// believes something else it has to ask again.
+// believes something else, or is about to, it has to ask again.
 func (f *fileSystem) opensAs(n *node, st *unix.Stat_t) {
 	n.cacheMu.Lock()
-	differs := n.told != versionOf(st)
+	differs, older := n.told != versionOf(st), n.sizes.differ(st.Size, f.now())
 	n.cacheMu.Unlock()
-	if differs {
+	switch {
+	case older:
+		n.attrTold.Store(false)
+		f.forgetAttr(n)
+	case differs:
 		f.dropAttr(n)
 	}
 }

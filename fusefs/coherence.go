@@ -180,7 +180,7 @@ func (f *fileSystem) refresh(k locks.Key) error {
 			if n.cached.Load() && len(n.openHandles()) > 0 {
 				f.drop(n)
 			} else {
-				f.dropAttr(n)
+				f.dropOld(n)
 			}
 		}
 	}

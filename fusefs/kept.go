@@ -7,7 +7,7 @@ package fusefs
 // program that has a thousand files open, and uses one, pays for one.
 
 // keeps puts n among the kept files if it belongs there. It is called after
-// n.cached or n.attrTold was set, or its version noted, and before the storage
+// n.cached or n.attrTold was set, its version or size noted, and before the storage
 // is asked: what a refresh does not see then is found out after it. They are
 // set by Swap: with the race detector a Store is not ordered before a Load.
 func (f *fileSystem) keeps(n *node) {
@@ -26,13 +26,14 @@ func (f *fileSystem) keeps(n *node) {
 // more. It is called when what was to be dropped has been dropped, and no
 // sooner: another refresh must not overtake this one.
 func (f *fileSystem) forgot(ns []*node) {
+	now := f.now()
 	f.unprotectedMu.Lock()
 	defer f.unprotectedMu.Unlock()
 	for _, n := range ns {
 		// In this order: who comes to know something sets that first, and
 		// then asks for n.kept.
 		n.kept.Swap(false)
-		if _, ok := f.unprotected[n]; ok && n.isKnown() {
+		if _, ok := f.unprotected[n]; ok && n.isKnown(now) {
 			n.kept.Store(true)
 			f.kept[n] = struct{}{}
 		} else {
@@ -41,9 +42,10 @@ func (f *fileSystem) forgot(ns []*node) {
 	}
 }
 
-// isKnown reports whether something of n is known that other nodes may change.
-func (n *node) isKnown() bool {
+// isKnown reports whether something of n is known that other nodes may change,
+// or may be about to be. now is on the server's clock.
+func (n *node) isKnown(now int64) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
-	return n.version.known || n.cached.Load() || n.attrTold.Load()
+	return n.version.known || n.cached.Load() || n.attrTold.Load() || n.sizes.pending(now)
 }

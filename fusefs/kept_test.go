@@ -125,7 +125,7 @@ func TestKeptFilesAreNeverLost(t *testing.T) {
 			runtime.Gosched()
 		}
 		_, in := f.kept[n]
-		if in != n.kept.Load() || in && !n.unprotected.Load() || n.unprotected.Load() && n.isKnown() && !in {
+		if in != n.kept.Load() || in && !n.unprotected.Load() || n.unprotected.Load() && n.isKnown(f.now()) && !in {
 			lost++
 		}
 	}

@@ -139,8 +139,7 @@ func attrOf(fd, how int) (version, error) {
 	err := retryEINTR(func() error {
 		return unix.Statx(fd, "", unix.AT_EMPTY_PATH|how, unix.STATX_BASIC_STATS, &st)
 	})
-	time := func(t unix.StatxTimestamp) unix.Timespec { return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)} }
-	return version{known: true, size: int64(st.Size), mtime: time(st.Mtime), ctime: time(st.Ctime)}, err
+	return versionOfX(&st), err
 }
 
 // lookOpened makes the client look at the file of h, which was just opened, and

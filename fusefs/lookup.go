@@ -132,14 +132,9 @@ func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *no
 		out.SetAttrTimeout(ttl)
 	}
 	f.tellAttr(n, &out.Attr, st)
-}
-
-// tellAttr fills in what the kernel is told of a node.
-func (f *fileSystem) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
-	f.fillAttr(a, st)
-	n.cacheMu.Lock()
-	n.told = versionOf(st)
-	n.cacheMu.Unlock()
+	if f.refreshGen.Load() != gen {
+		f.tellNew(n, &out.Attr)
+	}
 }
 
 func (f *fileSystem) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
