@@ -9,8 +9,8 @@ import (
 
 // closings closes descriptors in the background. With the last one of a file
 // that was removed its blocks are freed, which for a large file takes as long
-// as a disk takes. The FORGET that brings it about would hold up all other
-// requests: while it is handled go-fuse reads none. The zero value is ready.
+// as a disk takes. The FORGET that brings it about would hold up requests that
+// come after it, see readers. The zero value is ready.
 type closings struct {
 	mu   sync.Mutex
 	fds  []int
