@@ -83,7 +83,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		return locks.Grant{}, err
 	}
 	if t, err := e.alongside(en, req); t != nil {
-		return e.deliver(en, t, r)
+		return e.deliver(cancel, en, t, r)
 	} else if err != nil {
 		e.mu.Unlock()
 		return locks.Grant{}, err
@@ -114,7 +114,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return locks.Grant{}, t.err
 	}
-	return e.deliver(en, t, r)
+	return e.deliver(cancel, en, t, r)
 }
 
 // await returns when t is decided or withdrawn, when cancel is closed, or, with
@@ -341,7 +341,10 @@ func (e *Engine) withdraw(t *ticket, err error, reason string) {
 
 // deliver makes the data behind a grant good and hands it to the caller, who
 // asked by r. It releases e.mu.
-func (e *Engine) deliver(en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
+//
+// A process that was stopped meanwhile may go on when the lock has long been
+// another node's, and not know it yet. So the clock is asked last.
+func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
 	for en.fresh != en.stale && !t.req.Blind {
 		seen := en.stale
@@ -360,6 +363,17 @@ func (e *Engine) deliver(en *entry, t *ticket, r *locks.Request) (locks.Grant, e
 		en.fresh = max(en.fresh, seen)
 	}
 	e.mu.Unlock()
+	if !e.o.Live(0) {
+		r.WillWait()
+		if err := e.Admit(cancel, g.Tenure); err != nil {
+			e.mu.Lock()
+			if e.entries[en.key] == en && !e.left.Load() && e.Tenure() == g.Tenure {
+				e.releaseRequest(en, t, "interrupted before its program was told")
+			}
+			e.mu.Unlock()
+			return locks.Grant{}, err
+		}
+	}
 	if e.Tenure() != g.Tenure {
 		return locks.Grant{}, locks.ErrLost
 	}
