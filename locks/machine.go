@@ -160,6 +160,33 @@ type Machine interface {
 	String() string
 }
 
+// Delegable is a machine of an algorithm by which a node can leave keys that it
+// has no machine of to another member, the delegate. As long as it does, it makes
+// each new machine with Delegate. The delegate makes its own with Delegated, if
+// all other members have delegated to it and none of them may know more of the
+// key; see package engine.
+//
+// A node to which some member has delegated delegates to nobody.
+type Delegable interface {
+	Machine
+	// Delegated is called on a new machine: this node may write everywhere
+	// without asking anybody.
+	Delegated()
+	// Delegate is called on a new machine: p may write everywhere without
+	// asking this node.
+	Delegate(p NodeID)
+	// Keeps reports whether this node may write somewhere without asking p,
+	// or has asked p and waits for the answer.
+	Keeps(p NodeID) bool
+	// Returned tells that Keeps is false at p, which knows of no greater token
+	// than t. The errors are those of Receive.
+	Returned(p NodeID, t Token, out *Turn) error
+	// Redundant reports whether this machine can be dropped as long as one
+	// that is made anew is made with Delegated, or with Delegate(to) if to is
+	// not empty.
+	Redundant(to NodeID) bool
+}
+
 // Config is what a machine is made of.
 type Config struct {
 	Key  Key

@@ -129,6 +129,17 @@ func (p *Policy) Algorithm(path string) string {
 	return Default
 }
 
+// Uniform is the name of the algorithm that serves all files, or empty if there
+// are several.
+func (p *Policy) Uniform() string {
+	for _, r := range p.rules() {
+		if r.Algorithm != Default {
+			return ""
+		}
+	}
+	return Default
+}
+
 // TOML is the canonical text: equal policies have equal texts. It is a policy
 // file without comments; that of a policy without rules is empty.
 func (p *Policy) TOML() string {

@@ -368,6 +368,7 @@ func (f *files) Refresh(k locks.Key) error {
 	}
 	return p.await("refresh "+k.String(), func(done func(outcome)) {
 		delete(p.cache, k)
+		p.dropped[k]++
 		p.w.after(p.disk.latency(), func() { done(outcome{}) })
 	}).err
 }

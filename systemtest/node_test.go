@@ -32,6 +32,7 @@ type proc struct {
 	wire     *wire // if wired
 	disk     client
 	cache    map[locks.Key][]int // versions of the cells that this node has cached
+	dropped  map[locks.Key]int   // how often it dropped them
 	expelled int
 	inbox    []func()
 	ended    *member.End
@@ -62,7 +63,7 @@ func (w *world) startOn(name string, h *host) *proc {
 	}
 	p := &proc{
 		w: w, name: name, serial: len(w.procs), host: h, isAlive: true, dead: make(chan struct{}), gone: make(chan struct{}),
-		cache: map[locks.Key][]int{},
+		cache: map[locks.Key][]int{}, dropped: map[locks.Key]int{},
 	}
 	p.disk.init(p)
 	p.node = p.newDriver()
@@ -148,14 +149,23 @@ func (p *proc) newEngine() *engine.Engine {
 	w := p.w
 	p.rule.Store(w.opt.algorithm)
 	rng := rand.New(rand.NewPCG(w.opt.seed, uint64(p.serial)+2000))
-	return engine.New(engine.Options{
+	o := engine.Options{
 		Transport: (*transport)(p), Files: (*files)(p), Recorder: (*recorder)(p), Log: slog.New((*logHandler)(p)),
 		Algorithms: algorithms,
 		Rule:       func(string) string { return p.rule.Load().(string) },
+		Uniform:    func() string { return p.rule.Load().(string) },
 		Live:       p.live,
 		Guard:      time.Duration(w.opt.params.Guard) * ms,
 		Jitter:     rng.Float64, // under the engine's mutex
-	})
+	}
+	if w.opt.many {
+		o.Expire = time.Duration(20+rng.IntN(200)) * ms
+		o.Delegations = engine.DelegationLimits{
+			After: 1 + rng.IntN(2), Quiet: time.Duration(1+rng.IntN(50)) * ms,
+			Unused: time.Second, Pause: time.Duration(1+rng.IntN(50)) * ms,
+		}
+	}
+	return engine.New(o)
 }
 
 func (p *proc) alive() bool {

@@ -67,7 +67,11 @@ func (g *program) later(d time.Duration, do func()) {
 func (g *program) think() {
 	w := g.proc.w
 	g.busy, g.doing = false, "nothing"
-	g.later(between(g.rng, 0, 2*w.opt.think), func() {
+	pause := 2 * w.opt.think
+	if w.opt.many && g.proc.serial%3 > 0 {
+		pause *= 16 // so that there is one to delegate to
+	}
+	g.later(between(g.rng, 0, pause), func() {
 		if !w.draining && !g.proc.closing {
 			g.ask()
 		}
@@ -90,7 +94,11 @@ func (g *program) request() locks.Request {
 	if g.rng.IntN(3) == 0 && shared {
 		r.Mode = locks.Read
 	}
-	switch g.rng.IntN(6) {
+	kind := g.rng.IntN(6)
+	if w.opt.many && g.rng.IntN(4) > 0 {
+		kind = 1
+	}
+	switch kind {
 	case 0:
 		r.Key.Class = locks.Flock
 	case 1:
@@ -108,6 +116,9 @@ func (g *program) request() locks.Request {
 // ask asks for a lock.
 func (g *program) ask() {
 	p := g.proc
+	if all, _ := p.engine.Delegation(); all {
+		p.w.delegated++
+	}
 	g.doing = "asking"
 	g.req, g.cancel, g.waiting = g.request(), make(chan struct{}), true
 	g.begun++
@@ -281,7 +292,7 @@ func (g *program) read(then func(versions []int)) {
 	p, w, k := g.proc, g.proc.w, g.req.Key
 	g.doing = "read"
 	g.admit(func() {
-		began := w.now()
+		began, dropped := w.now(), p.dropped[k]
 		finish := func(versions []int) {
 			w.data.reads++
 			// What takes longer may see what comes after its lock.
@@ -310,7 +321,10 @@ func (g *program) read(then func(versions []int)) {
 				}
 			}
 			g.later(p.disk.latency(), func() {
-				g.keep(v)
+				// The kernel drops also a page that is still being read.
+				if p.dropped[k] == dropped {
+					g.keep(v)
+				}
 				finish(v)
 			})
 		})

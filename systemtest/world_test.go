@@ -29,6 +29,7 @@ type options struct {
 	cutsOff   bool          // which does what it should
 	bug       string        // a planted bug
 	rules     bool          // the algorithm changes with the policy
+	many      bool          // programs open many files, and nodes delegate soon
 	wired     bool          // over the transport of package p2p
 	tracing   bool
 }
@@ -48,6 +49,8 @@ type world struct {
 	data   *data
 	check  *checker
 	boots  int
+
+	delegated int // requests at a node to which all others delegate
 
 	pending  int  // starts that are to come
 	draining bool // programs begin nothing new

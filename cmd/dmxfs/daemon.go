@@ -133,6 +133,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: log,
 		Algorithms: algorithms,
 		Rule:       d.rules.algorithm,
+		Uniform:    d.rules.uniform,
 		Live:       d.live,
 		MaxLocks:   cfg.MaxLocks,
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,

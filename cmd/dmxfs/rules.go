@@ -108,6 +108,15 @@ func (r *rules) algorithm(path string) string {
 	return now.Algorithm(path)
 }
 
+// uniform is the name of the algorithm that serves all paths, if there is one.
+func (r *rules) uniform() string {
+	now := r.now.Load()
+	if now.err != nil {
+		return ""
+	}
+	return now.Uniform()
+}
+
 // forOpen is what open(2) means at a path. An exclusive lock that somebody may
 // take while the holder still has the file open is none, so it gives way only
 // if its rule says so.

@@ -33,6 +33,12 @@ type net struct {
 	// rules are new since the last view.
 	exclusive atomic.Pointer[string]
 	newRules  bool
+	// tune, if set, changes the options of nodes to come; twist the frames that
+	// are sent.
+	tune  func(*Options)
+	twist func(frame []byte) []byte
+	// jitter, if set, is what frames take longer than delay; called under mu.
+	jitter func() time.Duration
 }
 
 // node is one engine with what is around it.
@@ -62,10 +68,13 @@ type delivery struct {
 
 // newNet makes nodes n0, n1, … and their first view. Call it in a synctest
 // bubble.
-func newNet(t *testing.T, n int) *net {
+func newNet(t *testing.T, n int) *net { return newTuned(t, n, nil) }
+
+// newTuned is newNet with other options.
+func newTuned(t *testing.T, n int, tune func(*Options)) *net {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	c := &net{t: t, ctx: ctx, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond}
+	c := &net{t: t, ctx: ctx, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond, tune: tune}
 	var ids []locks.NodeID
 	for i := range n {
 		ids = append(ids, c.add(locks.NodeID(fmt.Sprintf("n%d", i))))
@@ -77,7 +86,7 @@ func newNet(t *testing.T, n int) *net {
 func (c *net) add(id locks.NodeID) locks.NodeID {
 	ctx, stop := context.WithCancel(context.Background())
 	n := &node{net: c, id: id, stop: stop, queue: map[locks.NodeID]chan delivery{}}
-	n.Engine = New(Options{
+	o := Options{
 		Transport: n, Files: n, Recorder: n, Log: slog.New(slog.NewTextHandler(testWriter{c.t}, nil)),
 		Algorithms: map[string]*locks.Algorithm{
 			"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
@@ -86,7 +95,11 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 		Live:   func(time.Duration) bool { return !n.dead.Load() },
 		Guard:  time.Millisecond,
 		Jitter: func() float64 { return 0.5 },
-	})
+	}
+	if c.tune != nil {
+		c.tune(&o)
+	}
+	n.Engine = New(o)
 	go n.Run(ctx)
 	c.nodes[id] = n
 	c.t.Cleanup(stop)
@@ -131,6 +144,9 @@ func (c *net) view(ids ...locks.NodeID) {
 func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 	n.net.mu.Lock()
 	n.net.sent++
+	if n.net.twist != nil {
+		frame = n.net.twist(frame)
+	}
 	q := n.queue[to]
 	if q == nil {
 		q = make(chan delivery, 1<<16)
@@ -155,6 +171,9 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 		}()
 	}
 	at := time.Now().Add(n.net.delay)
+	if n.net.jitter != nil {
+		at = at.Add(n.net.jitter())
+	}
 	n.net.mu.Unlock()
 	q <- delivery{epoch, frame, at}
 }

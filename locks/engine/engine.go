@@ -39,6 +39,10 @@ type Options struct {
 	// MaxLocks is how many locks a process may have; it gets ErrUnavailable for
 	// more. Default DefaultMaxLocks.
 	MaxLocks int
+	// Uniform names the algorithm that serves all paths, or is empty if they
+	// differ. It is called and answers as Rule. nil: nothing is delegated.
+	Uniform     func() string
+	Delegations DelegationLimits
 	// Jitter returns a random number in [0,1). Default math/rand.
 	Jitter func() float64
 }
@@ -101,7 +105,10 @@ type Engine struct {
 	// for their states.
 	stated bool
 	early  early
-	turns  []*locks.Turn
+	// See delegation.go.
+	deleg      delegations
+	delegTimes delegationTimes
+	turns      []*locks.Turn
 	// workers drain outboxes; flushing counts those that write out just now,
 	// flushed is told when one has.
 	workers  sync.WaitGroup
@@ -124,6 +131,7 @@ func New(o Options) *Engine {
 	if o.Jitter == nil {
 		o.Jitter = jitter
 	}
+	o.Delegations.setDefaults()
 	e := &Engine{
 		o:       o,
 		start:   time.Now(),

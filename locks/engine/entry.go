@@ -138,6 +138,7 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 		if e.stated {
 			en.machine.State() // as the contract of State wants it
 		}
+		e.delegate(en)
 		e.entries[k] = en
 		e.settle(en)
 	}
@@ -178,9 +179,20 @@ func (e *Engine) settle(en *entry) {
 
 // drop forgets an idle entry, if its machine can be made anew without harm.
 func (e *Engine) drop(en *entry) bool {
-	if len(en.tickets) > 0 || len(en.outbox) > 0 || en.dirty || len(en.barrier) > 0 || en.closing != nil || !en.machine.Idle() {
+	if en.busy() || en.dirty || !en.machine.Idle() && !e.defaults(en) {
 		return false
 	}
+	e.remove(en)
+	return true
+}
+
+// busy reports whether more than the machine of en is still needed.
+func (en *entry) busy() bool {
+	return len(en.tickets) > 0 || len(en.outbox) > 0 || len(en.barrier) > 0 || en.closing != nil
+}
+
+// remove forgets an entry whose machine can be made anew.
+func (e *Engine) remove(en *entry) {
 	e.floor = max(e.floor, en.machine.Token())
 	if en.stale == en.fresh {
 		e.clean.put(en.key)
@@ -191,7 +203,6 @@ func (e *Engine) drop(en *entry) bool {
 		e.idle.Remove(en.idle)
 	}
 	delete(e.entries, en.key)
-	return true
 }
 
 // giveUp drops en before its time, if nobody here uses it: the number of a file

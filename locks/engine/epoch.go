@@ -92,6 +92,7 @@ func (e *Engine) Install(v *locks.View) {
 		e.stated = false
 	}
 	e.phase = frozen
+	e.deleg = delegations{}
 	e.view = v
 	e.sync = &syncing{told: map[locks.NodeID][]keyState{}}
 	for ep := range e.early {
@@ -190,6 +191,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	e.mu.Lock()
 	e.tenure.Add(1)
 	e.phase, e.view, e.sync = outside, nil, nil
+	e.deleg = delegations{}
 	var lost []LostLock
 	for _, en := range e.sorted() {
 		en.outbox = nil

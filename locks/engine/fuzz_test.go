@@ -10,7 +10,10 @@ import (
 	"dmxfs/locks/rw"
 )
 
-var fuzzKey = locks.Key{File: "i7", Class: locks.Posix}
+var (
+	fuzzKey  = locks.Key{File: "i7", Class: locks.Posix}
+	fuzzFile = locks.Key{File: "i7", Class: locks.Open}
+)
 
 // encode is decodeFrame backwards.
 func (f frame) encode() []byte {
@@ -31,6 +34,10 @@ func (f frame) encode() []byte {
 		return otherFrame(f.key, f.algorithm)
 	case frameConfirmed:
 		return confirmedFrame(f.id, f.ok)
+	case frameWant, frameRefuse, frameRecall:
+		return []byte{f.kind}
+	case frameDelegate, frameReturn:
+		return keysFrame(f.kind, f.more, f.token, f.keys)
 	}
 	return nil
 }
@@ -43,6 +50,7 @@ func loneEngine(t *testing.T) *Engine {
 		Transport: deaf{}, Files: deaf{}, Recorder: deaf{}, Log: slog.New(slog.DiscardHandler),
 		Algorithms: fuzzAlgorithms, Rule: func(string) string { return "rw" },
 		Live: func(time.Duration) bool { return true }, Jitter: func() float64 { return 0.5 },
+		Uniform: func() string { return "rw" }, Delegations: DelegationLimits{Quiet: 1},
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -85,6 +93,10 @@ func FuzzFrame(f *testing.F) {
 		{kind: frameConfirmed, id: 3, ok: true},
 		{kind: frameLifted, key: fuzzKey},
 		{kind: frameOther, key: fuzzKey, algorithm: "rcv"},
+		{kind: frameWant}, {kind: frameRefuse}, {kind: frameRecall},
+		{kind: frameDelegate, token: locks.TokenFloor(1) + 1, keys: []locks.Key{fuzzFile, fuzzKey}},
+		{kind: frameReturn, more: true, token: locks.TokenFloor(1) + 1, keys: []locks.Key{fuzzFile}},
+		{kind: frameReturn},
 	} {
 		f.Add(x.encode())
 	}
@@ -96,14 +108,21 @@ func FuzzFrame(f *testing.F) {
 				t.Errorf("%x is %+v, and encoded again %x", b, x, again)
 			}
 		}
-		e := loneEngine(t)
-		e.Receive("n1", 1, b)
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for k, en := range e.entries {
-			if err := en.machine.Check(); err != nil {
-				t.Errorf("%v after %x: %v", k, b, err)
+		// One that delegates to n1, and one that has asked.
+		delegator, asker := loneEngine(t), loneEngine(t)
+		delegator.Receive("n1", 1, []byte{frameWant})
+		asker.mu.Lock()
+		asker.askForDelegations()
+		asker.mu.Unlock()
+		for _, e := range []*Engine{delegator, asker} {
+			e.Receive("n1", 1, b)
+			e.mu.Lock()
+			for k, en := range e.entries {
+				if err := en.machine.Check(); err != nil {
+					t.Errorf("%v after %x: %v", k, b, err)
+				}
 			}
+			e.mu.Unlock()
 		}
 	})
 }

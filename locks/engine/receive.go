@@ -81,6 +81,10 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 		e.receiveOther(from, f.key, f.algorithm)
 	case frameConfirmed:
 		e.receiveConfirmed(from, f.id, f.ok)
+	case frameWant, frameRefuse, frameDelegate, frameRecall, frameReturn:
+		if err := e.receiveDelegation(from, &f); err != nil {
+			e.o.Log.Error("message about a delegation against the protocol: dropped", "peer", from, "err", err)
+		}
 	}
 }
 

@@ -68,6 +68,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	}
 	if !known {
 		e.bear(en, r)
+		e.opens(en, r.Mode)
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call

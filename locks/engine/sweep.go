@@ -40,7 +40,11 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 			next = min(next, left)
 			break
 		}
-		if e.phase == active {
+		if e.shed(en) {
+			e.remove(en)
+			continue
+		}
+		if e.phase == active && len(en.outbox) == 0 {
 			e.step(en, func(turn *locks.Turn) { en.machine.Expire(turn) })
 		}
 		switch {
@@ -109,6 +113,9 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 		}
 	}
 	if left := e.places.expire(now); left > 0 {
+		next = min(next, left)
+	}
+	if left := e.idleDelegations(); left > 0 {
 		next = min(next, left)
 	}
 	return next

@@ -19,6 +19,11 @@ const (
 	frameConfirmed            // id, yes or no
 	frameLifted               // key: nothing is held any more from before its algorithm changed
 	frameOther                // key, algorithm: it is served by this one here
+	frameWant                 // a wish for delegations; see delegation.go
+	frameRefuse               // the answer no
+	frameDelegate             // more, token, keys: the answer yes, in one or several frames
+	frameRecall               // it is wanted back
+	frameReturn               // more, token, keys: and is given back
 	frameKinds     = iota
 )
 
@@ -55,6 +60,9 @@ type frame struct {
 	conflicts []locks.Conflict
 	path      []hop
 	ok        bool
+	more      bool
+	keys      []locks.Key
+	token     locks.Token
 }
 
 // maxConflicts bounds an answer to a query; the first ones are of interest.
@@ -100,6 +108,12 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame
 		f.key = readKey(r)
 	case frameOther:
 		f.key, f.algorithm = readKey(r), r.String()
+	case frameWant, frameRefuse, frameRecall:
+	case frameDelegate, frameReturn:
+		f.more, f.token = r.Bool(), locks.Token(r.Uint())
+		for range r.Len(2) {
+			f.keys = append(f.keys, readKey(r))
+		}
 	default:
 		if r.Err() == nil {
 			r.Failf("unknown kind of frame")
@@ -165,6 +179,33 @@ func liftedFrame(k locks.Key) []byte { return appendKey([]byte{frameLifted}, k) 
 
 func otherFrame(k locks.Key, algorithm string) []byte {
 	return wire.String(appendKey([]byte{frameOther}, k), algorithm)
+}
+
+// frameSize is how many bytes of names a frame that carries a part of a list
+// grows to. Tests make it smaller.
+var frameSize = 1 << 16
+
+// keysFrames carry keys, in as many frames as it takes, one at least.
+func keysFrames(kind byte, token locks.Token, keys []locks.Key) [][]byte {
+	var frames [][]byte
+	for first := true; first || len(keys) > 0; first = false {
+		n := 0
+		for size := 0; n < len(keys) && size < frameSize; n++ {
+			size += len(keys[n].File)
+		}
+		frames = append(frames, keysFrame(kind, n < len(keys), token, keys[:n]))
+		keys = keys[n:]
+	}
+	return frames
+}
+
+func keysFrame(kind byte, more bool, token locks.Token, keys []locks.Key) []byte {
+	b := wire.Uint(wire.Bool([]byte{kind}, more), uint64(token))
+	b = wire.Uint(b, uint(len(keys)))
+	for _, k := range keys {
+		b = appendKey(b, k)
+	}
+	return b
 }
 
 // keyState is what one member says of one key.

@@ -19,6 +19,12 @@ func (m *machine) mustBeNew(id locks.TicketID) {
 	}
 }
 
+func (m *machine) mustBeUntouched() {
+	if m.frozen || m.peers != nil || len(m.tickets) > 0 {
+		panic("rw: a machine that is not new")
+	}
+}
+
 func (m *machine) mustWait(id locks.TicketID) *claim {
 	t := m.tickets[id]
 	if t == nil || t.held {

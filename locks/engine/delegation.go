@@ -1,0 +1,414 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// A program that makes thousands of files asks for thousands of locks that
+// nobody else has ever heard of. So a node where that happens asks the others
+// to leave it all of class Open that they know nothing of. They are its
+// delegators, and it is their delegate, until one of them wants to open a file
+// itself: the delegations of NFSv4 (RFC 8881, section 10), for all files that
+// are not in use instead of for one.
+//
+// As long as a node k delegates to i
+//
+//   - each machine that k makes begins with the permission for i to write
+//     (Delegable.Delegate). So k asks i before it reads, and recalls the
+//     delegation when one of its own programs opens a file that it has no
+//     machine of;
+//   - k drops machines that are as it would make them;
+//   - what is said to be true of rw in package rw holds with that: where k has
+//     no machine, it stands for one that was just made.
+//
+// When all others have delegated to i, it makes a machine for a program that
+// opens a file to write with the permissions of all (Delegable.Delegated): no
+// message is sent. That is true if k's machine, which may exist by now, still
+// has i's permission. It has, unless it is one of those that k had when it
+// delegated, which k told; or i has sent k something about the file since,
+// since only that takes a permission of i from k's books. Both kinds are in
+// told. When such a file has been idle, its machine is dropped as silently.
+//
+// To return it, i drops what it can and lists, for each delegator, what it
+// keeps from it; also what it has said but not sent, as that waits for a
+// write-out. The delegator makes machines for those of the list that it does not
+// have, and takes the permission of i off all that are not on it.
+//
+// No two nodes delegate to each other, since a node that has asked, and has not
+// got and returned all that came of it, refuses; and one that delegates does not
+// ask. The number of a removed file can be that of a new one at any time, so
+// that two nodes that each make files could have the same key.
+//
+// All of it ends with the epoch, before which everything is written out and
+// told. There is none while more than one algorithm is in use: by the exclusive
+// ones who has a name of the file with another rule would not be asked.
+
+// DelegationLimits are when delegations are asked for, given and returned. Zero
+// stands for the default.
+type DelegationLimits struct {
+	// After: so many files that were opened for writing within a second, and
+	// not known here before, make a node ask. Default 32.
+	After int
+	// Quiet: a node delegates if none of its own programs has opened a file
+	// that was not known here for so long. Default 2 s.
+	Quiet time.Duration
+	// Unused: what has not been of use for so long is returned. Default 5 s.
+	Unused time.Duration
+	// Pause is how long a node does not ask again when it was refused, or had
+	// to return what it got. Default 2 s.
+	Pause time.Duration
+}
+
+func (l *DelegationLimits) setDefaults() {
+	for _, x := range []struct {
+		p *time.Duration
+		d time.Duration
+	}{{&l.Quiet, 2 * time.Second}, {&l.Unused, 5 * time.Second}, {&l.Pause, 2 * time.Second}} {
+		if *x.p == 0 {
+			*x.p = x.d
+		}
+	}
+	if l.After == 0 {
+		l.After = 32
+	}
+}
+
+const (
+	// maxKnown bounds the files that a delegator knows of, all of which it has
+	// to tell.
+	maxKnown = 1 << 14
+	// maxTold bounds told.
+	maxTold = 1 << 16
+)
+
+// delegations are those of one node in one epoch.
+type delegations struct {
+	// asked are the members whose answer is missing, from those that have
+	// delegated to this node. all: these are all others, and it makes use of it.
+	asked, from map[locks.NodeID]bool
+	all         bool
+	// told are the keys of which a delegator may know more than it said by
+	// delegating. nil if this node has not asked.
+	told map[locks.Key]struct{}
+
+	// to is the node to which this one delegates, or empty. recalled: it was
+	// told to return it. returned are the keys that it has listed, nil if it
+	// has not begun to.
+	to       locks.NodeID
+	recalled bool
+	returned map[locks.Key]bool
+}
+
+// delegationTimes outlive an epoch.
+type delegationTimes struct {
+	firsts int          // files that were opened for writing first
+	since  locks.Moment // the first of these
+	opened locks.Moment // when a file was opened last that was not known
+	used   locks.Moment // when a delegation was of use last
+	pause  locks.Moment // nothing is asked for before
+}
+
+// Delegation tells whether all other members have delegated to this node, and
+// to whom it delegates, which is empty if it does not.
+func (e *Engine) Delegation() (all bool, to locks.NodeID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.deleg.all, e.deleg.to
+}
+
+// uniform reports whether one algorithm serves all files.
+func (e *Engine) uniform() bool {
+	if e.o.Uniform == nil {
+		return false
+	}
+	alg := e.o.Uniform()
+	if alg == "" {
+		return false
+	}
+	for _, pinned := range e.pinned {
+		if pinned != alg {
+			return false
+		}
+	}
+	return true
+}
+
+// delegate has the machine of a new entry begin as what this node delegates
+// requires.
+func (e *Engine) delegate(en *entry) {
+	if m, ok := en.delegable(); ok && e.phase == active && e.deleg.to != "" {
+		m.Delegate(e.deleg.to)
+	}
+}
+
+// delegable is the machine of en, if delegations are about it.
+func (en *entry) delegable() (locks.Delegable, bool) {
+	m, ok := en.machine.(locks.Delegable)
+	return m, ok && en.key.Class == locks.Open
+}
+
+// opens is called when a program has made en known here, to open its file in
+// mode m.
+func (e *Engine) opens(en *entry, m locks.Mode) {
+	machine, ok := en.delegable()
+	if !ok || e.phase != active || len(e.view.Members) == 1 {
+		return
+	}
+	d, t, now := &e.deleg, &e.delegTimes, e.Moment()
+	t.opened = now
+	if d.to != "" && !d.recalled {
+		d.recalled = true
+		e.tellMember(d.to, []byte{frameRecall})
+	}
+	if m != locks.Write {
+		return
+	}
+	if _, told := d.told[en.key]; d.all && !told {
+		machine.Delegated()
+		t.used = now
+		return
+	}
+	if now-t.since > locks.Moment(time.Second) {
+		t.firsts, t.since = 0, now
+	}
+	t.firsts++
+	if t.firsts >= e.o.Delegations.After && now >= t.pause {
+		e.askForDelegations()
+	}
+}
+
+func (e *Engine) tellMember(n locks.NodeID, frames ...[]byte) {
+	for _, f := range frames {
+		e.o.Transport.Send(e.view.Epoch, n, f)
+	}
+}
+
+// askForDelegations begins, if this node may ask.
+func (e *Engine) askForDelegations() {
+	d := &e.deleg
+	if d.to != "" || d.told != nil || len(d.asked) > 0 || !e.uniform() {
+		return
+	}
+	d.told, d.asked, d.from = map[locks.Key]struct{}{}, map[locks.NodeID]bool{}, map[locks.NodeID]bool{}
+	for _, n := range e.view.Members {
+		if n != e.view.Self {
+			d.asked[n] = true
+			e.tellMember(n, []byte{frameWant})
+		}
+	}
+}
+
+// mention notes that members are told something of k.
+func (e *Engine) mention(k locks.Key) {
+	if e.deleg.told != nil && k.Class == locks.Open {
+		e.deleg.told[k] = struct{}{}
+	}
+}
+
+func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
+	d := &e.deleg
+	switch f.kind {
+	case frameWant:
+		if d.to == from {
+			return fmt.Errorf("this node delegates to it already")
+		}
+		e.answerWish(from)
+	case frameRefuse:
+		if !d.asked[from] {
+			return fmt.Errorf("it was not asked")
+		}
+		delete(d.asked, from)
+		e.returnAll("refused", from)
+	case frameDelegate:
+		if !d.asked[from] {
+			return fmt.Errorf("it was not asked")
+		}
+		if err := e.raiseFloor(f.token); err != nil {
+			return err
+		}
+		for _, k := range f.keys {
+			e.mention(k)
+		}
+		if f.more {
+			return nil
+		}
+		delete(d.asked, from)
+		d.from[from] = true
+		switch {
+		case d.told == nil: // another one has refused
+			e.returnAll("refused", from)
+		case len(d.asked) == 0:
+			d.all = true
+			e.delegTimes.used = e.Moment()
+			e.wake()
+			e.o.Log.Debug("the other members have delegated the files to this one that they do not use")
+		}
+	case frameRecall:
+		if d.from[from] { // else it has been returned meanwhile
+			e.returnAll("recalled", from)
+		}
+	case frameReturn:
+		if d.to != from {
+			return fmt.Errorf("this node does not delegate to it")
+		}
+		return e.takeBack(f)
+	}
+	return nil
+}
+
+// raiseFloor makes tokens of machines to come greater than t.
+func (e *Engine) raiseFloor(t locks.Token) error {
+	if t < locks.TokenFloor(e.view.Epoch) || t >= locks.TokenFloor(e.view.Epoch+1) {
+		return fmt.Errorf("token %v is not of epoch %d", t, e.view.Epoch)
+	}
+	e.floor = max(e.floor, t)
+	return nil
+}
+
+// top is at least the token of every grant of class Open that this node knows
+// of.
+func (e *Engine) top() locks.Token {
+	t := max(e.floor, locks.TokenFloor(e.view.Epoch))
+	for k, en := range e.entries {
+		if k.Class == locks.Open {
+			t = max(t, en.machine.Token())
+		}
+	}
+	return t
+}
+
+// answerWish delegates to n, or refuses.
+func (e *Engine) answerWish(n locks.NodeID) {
+	d := &e.deleg
+	var known []locks.Key
+	for k := range e.entries {
+		if k.Class == locks.Open {
+			known = append(known, k)
+		}
+	}
+	if d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 || len(known) > maxKnown || !e.uniform() ||
+		e.Moment()-e.delegTimes.opened < locks.Moment(e.o.Delegations.Quiet) {
+		e.tellMember(n, []byte{frameRefuse})
+		return
+	}
+	slices.SortFunc(known, locks.Key.Compare)
+	d.to, d.recalled, d.returned = n, false, nil
+	e.tellMember(n, keysFrames(frameDelegate, e.top(), known)...)
+	e.o.Log.Debug("delegated the files that this node does not use", "to", n)
+}
+
+// returnAll returns what this node was delegated, and asks for nothing more
+// for a while.
+func (e *Engine) returnAll(why string, by locks.NodeID) {
+	d := &e.deleg
+	e.o.Log.Debug("delegations are returned", "why", why, "by", by)
+	if d.all {
+		for _, en := range e.sorted() {
+			if e.shed(en) {
+				e.remove(en)
+			}
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(d.from)) {
+		var keeps []locks.Key
+		for _, en := range e.sorted() {
+			// What is in the outbox has happened here, and will there.
+			if m, ok := en.delegable(); ok && (m.Keeps(n) || len(en.outbox) > 0) {
+				keeps = append(keeps, en.key)
+			}
+		}
+		e.tellMember(n, keysFrames(frameReturn, e.top(), keeps)...)
+	}
+	d.all, d.told = false, nil
+	clear(d.from)
+	e.delegTimes.pause = e.Moment() + locks.Moment(e.o.Delegations.Pause)
+}
+
+// takeBack ends what this node delegates, with the last frame of what the
+// delegate keeps.
+func (e *Engine) takeBack(f *frame) error {
+	d := &e.deleg
+	if i := slices.IndexFunc(f.keys, func(k locks.Key) bool { return k.Class != locks.Open }); i >= 0 {
+		return fmt.Errorf("%v was not delegated", f.keys[i])
+	}
+	if err := e.raiseFloor(f.token); err != nil {
+		return err
+	}
+	if d.returned == nil {
+		d.returned = map[locks.Key]bool{}
+	}
+	for _, k := range f.keys {
+		d.returned[k] = true
+		if e.entry(k, "", "") == nil {
+			return fmt.Errorf("no algorithm serves %v", k)
+		}
+	}
+	if f.more {
+		return nil
+	}
+	by, kept := d.to, d.returned
+	d.to, d.returned = "", nil
+	// The delegate has written files of which this node has not heard.
+	e.clean.clear()
+	e.forgot = e.Moment()
+	var err error
+	for _, en := range e.sorted() {
+		m, ok := en.delegable()
+		if !ok {
+			continue
+		}
+		if !kept[en.key] {
+			e.step(en, func(turn *locks.Turn) {
+				if x := m.Returned(by, f.token, turn); x != nil {
+					err = x
+				}
+			})
+		}
+		if len(en.tickets) == 0 && !e.drop(en) {
+			e.settle(en)
+		}
+	}
+	return err
+}
+
+// defaults reports whether a machine of en that is made anew begins as this one
+// is, since this node delegates. While what is kept is being listed none is
+// dropped: it may be on the list.
+func (e *Engine) defaults(en *entry) bool {
+	m, ok := en.delegable()
+	return ok && e.phase == active && e.deleg.to != "" && e.deleg.returned == nil && m.Redundant(e.deleg.to)
+}
+
+// shed reports whether en can be dropped without a word, since this node is the
+// delegate of all. If all it takes is a write-out, that is begun.
+func (e *Engine) shed(en *entry) bool {
+	m, ok := en.delegable()
+	if !ok || e.phase != active || !e.deleg.all || en.busy() || !m.Redundant("") {
+		return false
+	}
+	if en.dirty && !e.isClean(en.key) {
+		e.queue(en, true, nil)
+		return false
+	}
+	en.dirty = false
+	return true
+}
+
+// idleDelegations returns what is of no use any more, and else says when that
+// will be so, if nothing happens; 0 if there is nothing to return.
+func (e *Engine) idleDelegations() time.Duration {
+	if !e.deleg.all || e.phase != active {
+		return 0
+	}
+	left := time.Duration(e.delegTimes.used-e.Moment()) + e.o.Delegations.Unused
+	if left > 0 && len(e.deleg.told) <= maxTold {
+		return left
+	}
+	e.returnAll("not used", e.view.Self)
+	return 0
+}

@@ -1,0 +1,433 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dmxfs/locks"
+)
+
+var (
+	delegationSeeds = flag.Int("engine.delegations", 60, "number of random runs of TestDelegationsAtRandom")
+	delegationSeed  = flag.Uint64("engine.delegation", 0, "run TestDelegationsAtRandom with this seed only")
+)
+
+// manyFiles is a cluster whose programs open many files, as the one below makes
+// them: what is stored, what each node has cached and not written out, and who
+// has what open.
+type manyFiles struct {
+	*net
+	seed uint64
+
+	mu     sync.Mutex
+	files  map[locks.Key]*testFile
+	recent []locks.Key
+	last   int // number of the last new file
+	err    error
+	grants int
+	silent int // first locks of a file to write for which no message was sent
+	loaned int // moments at which a node had all delegations
+}
+
+type testFile struct {
+	truth, stored int                  // versions
+	unwritten     map[locks.NodeID]int // versions that are not stored yet
+	cached        map[locks.NodeID]int
+	holders       map[*locks.Request]locks.NodeID
+	written       locks.Token // the greatest of a grant to write
+	granted       locks.Token // and of any
+}
+
+// fail keeps the first failure. REQUIRES: f.mu held.
+func (f *manyFiles) fail(format string, args ...any) {
+	if f.err == nil {
+		f.err = fmt.Errorf("at %v: %s", f.at(), fmt.Sprintf(format, args...))
+	}
+}
+
+func (f *manyFiles) at() time.Duration { return time.Duration(f.nodes["n0"].Moment()) }
+
+func (f *manyFiles) failed() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// pick is a file for n to open; made: it is a new one, of which n has nothing in
+// its cache, and nobody has anything to write out.
+func (f *manyFiles) pick(n *node, rnd *rand.Rand, busy bool) (k locks.Key, made bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.recent) > 0 && (!busy || rnd.IntN(3) == 0) {
+		return f.recent[rnd.IntN(len(f.recent))], false
+	}
+	f.last++
+	// The numbers of files come again.
+	k = locks.Key{File: fmt.Sprintf("i%d", f.last%40), Class: locks.Open}
+	if f.files[k] == nil {
+		f.files[k] = &testFile{unwritten: map[locks.NodeID]int{}, cached: map[locks.NodeID]int{}, holders: map[*locks.Request]locks.NodeID{}}
+	}
+	f.recent = append(f.recent, k)
+	if len(f.recent) > 12 {
+		f.recent = f.recent[1:]
+	}
+	x := f.files[k]
+	if made = len(x.holders) == 0 && x.stored == x.truth; made {
+		delete(x.cached, n.id)
+	}
+	return k, made
+}
+
+// begin is told of a grant, and reads.
+func (f *manyFiles) begin(n *node, r *locks.Request, g locks.Grant) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.files[r.Key]
+	for o, at := range x.holders {
+		if at != n.id && (o.Mode == locks.Write || r.Mode == locks.Write) {
+			f.fail("%s has %v in mode %v while %s has it in mode %v", n.id, r.Key, r.Mode, at, o.Mode)
+		}
+	}
+	least := x.granted
+	if r.Mode == locks.Read {
+		least = x.written
+	} else {
+		x.written = g.Token
+	}
+	if g.Token <= least {
+		f.fail("%s has %v in mode %v by token %v, after %v", n.id, r.Key, r.Mode, g.Token, least)
+	}
+	x.granted = max(x.granted, g.Token)
+	x.holders[r] = n.id
+	f.grants++
+	v, ok := x.cached[n.id]
+	if !ok {
+		if v, ok = x.unwritten[n.id]; !ok {
+			v = x.stored
+		}
+		x.cached[n.id] = v
+	}
+	if v != x.truth {
+		f.fail("%s reads version %d of %v, in mode %v, where %d was written", n.id, v, r.Key, r.Mode, x.truth)
+	}
+}
+
+// end is the last moment of the lock.
+func (f *manyFiles) end(n *node, r *locks.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.files[r.Key]
+	if r.Mode == locks.Write {
+		x.truth++
+		x.cached[n.id], x.unwritten[n.id] = x.truth, x.truth
+	}
+	delete(x.holders, r)
+}
+
+// program opens files of n until it has opened so many.
+func (f *manyFiles) program(n *node, pid int, opens int, wg *sync.WaitGroup) {
+	defer wg.Done()
+	rnd := rand.New(rand.NewPCG(f.seed, uint64(pid)))
+	sleep := func(ms int) { time.Sleep(time.Duration(rnd.IntN(1000*ms+1)) * time.Microsecond) }
+	busy := rnd.IntN(2) == 0
+	for i := range opens {
+		if f.failed() != nil {
+			return
+		}
+		if rnd.IntN(20) == 0 {
+			busy = !busy
+		}
+		if !busy {
+			sleep(400)
+		}
+		born := n.Moment()
+		k, made := f.pick(n, rnd, busy)
+		r := &locks.Request{
+			Key: k, Path: k.File, Owner: locks.OwnerID(pid*1000 + i), Handle: locks.HandleID(pid*1000 + i),
+			Mode: locks.Write, Range: locks.Whole, Program: locks.Program{PID: pid},
+		}
+		if made && rnd.IntN(2) == 0 {
+			r.Born = born
+		} else if rnd.IntN(2) == 0 {
+			r.Mode = locks.Read
+		}
+		if rnd.IntN(4) == 0 {
+			sleep(60)
+		}
+		cancel := make(chan struct{})
+		var stop *time.Timer
+		if rnd.IntN(15) == 0 {
+			stop = time.AfterFunc(time.Duration(rnd.IntN(5000))*time.Microsecond, func() { close(cancel) })
+		}
+		g, err := n.Lock(cancel, r)
+		if stop != nil {
+			stop.Stop()
+		}
+		if errors.Is(err, locks.ErrInterrupted) {
+			continue
+		}
+		if err != nil {
+			f.mu.Lock()
+			f.fail("%s opens %v: %v", n.id, k, err)
+			f.mu.Unlock()
+			return
+		}
+		f.begin(n, r, g)
+		sleep(1 + rnd.IntN(2)*rnd.IntN(20))
+		f.end(n, r)
+		n.UnlockHandle(k, r.Handle, "closed")
+	}
+}
+
+// flush and refresh are the files of n.
+func (f *manyFiles) flush(n *node, k locks.Key) error {
+	f.mu.Lock()
+	x := f.files[k]
+	v, ok := x.unwritten[n.id]
+	f.mu.Unlock()
+	if ok {
+		time.Sleep(time.Duration(v%4) * time.Millisecond)
+		f.mu.Lock()
+		x.stored = max(x.stored, v)
+		if x.unwritten[n.id] == v {
+			delete(x.unwritten, n.id)
+		}
+		f.mu.Unlock()
+	}
+	return nil
+}
+
+func (f *manyFiles) forget(n *node, k locks.Key) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.files[k].cached, n.id)
+	return nil
+}
+
+// look compares what the nodes think of each other: I1 of package rw, with what
+// is delegated.
+func (f *manyFiles) look() {
+	nodes := []*node{f.nodes["n0"], f.nodes["n1"], f.nodes["n2"]}
+	for _, n := range nodes {
+		n.Engine.mu.Lock()
+		defer n.Engine.mu.Unlock()
+		if n.phase != active || n.view.Epoch != f.epoch {
+			return
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, n := range nodes {
+		if n.deleg.all {
+			f.loaned++
+		}
+		for k, en := range n.entries {
+			if err := en.machine.Check(); err != nil {
+				f.fail("%s %v: %v", n.id, k, err)
+			}
+			asks := map[locks.NodeID]bool{}
+			for _, id := range en.machine.Suspects(locks.Write, locks.Whole) {
+				asks[id] = true
+			}
+			for _, o := range nodes {
+				if o == n || asks[o.id] {
+					continue
+				}
+				gave := o.deleg.to == n.id
+				if there := o.entries[k]; there != nil {
+					gave = false
+					for _, id := range there.machine.Suspects(locks.Read, locks.Whole) {
+						gave = gave || id == n.id
+					}
+				}
+				if !gave {
+					f.fail("I1: %s may write %v without asking %s, which does not know that", n.id, k, o.id)
+				}
+			}
+		}
+		for _, o := range nodes {
+			if o != n && n.deleg.to == o.id && o.deleg.to == n.id {
+				f.fail("%s and %s delegate to each other", n.id, o.id)
+			}
+		}
+	}
+}
+
+// noErrors is a log. An error in it is one of the program: no member does
+// anything here that it may not.
+type noErrors manyFiles
+
+func (l *noErrors) Enabled(_ context.Context, v slog.Level) bool { return v >= slog.LevelError }
+func (l *noErrors) WithAttrs([]slog.Attr) slog.Handler           { return l }
+func (l *noErrors) WithGroup(string) slog.Handler                { return l }
+
+func (l *noErrors) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.String()
+		return true
+	})
+	f := (*manyFiles)(l)
+	go func() { // it is called with mutexes held
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.fail("an error is logged: %s", text)
+	}()
+	return nil
+}
+
+// idle checks that n has forgotten everything.
+func (f *manyFiles) idle(n *node) {
+	n.Engine.mu.Lock()
+	defer n.Engine.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	d := &n.deleg
+	if len(n.entries) > 0 || d.all || d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 {
+		f.fail("%s still has %d files, and %+v", n.id, len(n.entries), *d)
+	}
+}
+
+// randomFiles is one run.
+func randomFiles(t *testing.T, seed uint64, twist func([]byte) []byte) *manyFiles {
+	f := &manyFiles{seed: seed, files: map[locks.Key]*testFile{}}
+	defer func(size int) { frameSize = size }(frameSize)
+	frameSize = 8 // two keys
+	synctest.Test(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		f.net = newTuned(t, 3, func(o *Options) {
+			o.Log = slog.New((*noErrors)(f))
+			o.Uniform = func() string { return "rw" }
+			o.Delegations = DelegationLimits{
+				After: 1 + rnd.IntN(3), Quiet: time.Duration(1+rnd.IntN(300)*rnd.IntN(100)) * time.Microsecond,
+				Unused: 300 * time.Millisecond, Pause: time.Duration(1+rnd.IntN(40)) * time.Millisecond,
+			}
+			o.Expire = time.Duration(5+rnd.IntN(100)) * time.Millisecond
+		})
+		f.twist = twist
+		f.delay = time.Duration(1+rnd.IntN(3000)) * time.Microsecond
+		if late := rand.New(rand.NewPCG(seed, 100)); late.IntN(2) == 0 {
+			f.jitter = func() time.Duration {
+				if late.IntN(20) > 0 {
+					return time.Duration(late.IntN(1000)) * time.Microsecond
+				}
+				return time.Duration(late.IntN(150)) * time.Millisecond
+			}
+		}
+		for _, n := range f.nodes {
+			n.onFlush = func(k locks.Key) error { return f.flush(n, k) }
+			n.refresh = func(k locks.Key) error { return f.forget(n, k) }
+		}
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Add(1)
+			go f.program(f.nodes[locks.NodeID(fmt.Sprintf("n%d", i%3))], 1+i, 40, &wg)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			wg.Wait()
+		}()
+		next := time.Duration(rnd.IntN(int(3 * time.Second)))
+		for began := time.Now(); ; {
+			select {
+			case <-done:
+				f.look()
+				time.Sleep(2 * time.Second)
+				for _, n := range f.nodes {
+					f.idle(n)
+					n.mu.Lock()
+					for _, ev := range n.events {
+						if ev.Step == Granted && ev.Mode == locks.Write && ev.Messages == 0 {
+							f.silent++
+						}
+					}
+					n.mu.Unlock()
+				}
+				return
+			case <-time.After(500 * time.Microsecond):
+				f.look()
+			}
+			if time.Since(began) > next && rnd.IntN(2) == 0 {
+				f.view("n0", "n1", "n2")
+				next += time.Duration(rnd.IntN(int(3 * time.Second)))
+			}
+			if time.Since(began) > time.Minute {
+				f.mu.Lock()
+				f.fail("programs wait for ever")
+				f.mu.Unlock()
+				return
+			}
+		}
+	})
+	return f
+}
+
+// TestDelegationsAtRandom has programs of three nodes open files at random, old
+// ones and new ones, some of them all the time and some now and then. No two
+// have what conflicts, and each reads what was written last.
+func TestDelegationsAtRandom(t *testing.T) {
+	first, last := uint64(1), uint64(*delegationSeeds)
+	if *delegationSeed != 0 {
+		first, last = *delegationSeed, *delegationSeed
+	}
+	var grants, silent, loaned int
+	for s := first; s <= last; s++ {
+		f := randomFiles(t, s, nil)
+		if f.err != nil || t.Failed() {
+			t.Fatalf("%v\nto run this again: go test ./locks/engine -run %s -engine.delegation %d", f.err, t.Name(), s)
+		}
+		grants, silent, loaned = grants+f.grants, silent+f.silent, loaned+f.loaned
+	}
+	t.Logf("%d grants, %d of them to write without a message; %d moments with a delegate", grants, silent, loaned)
+	if *delegationSeed == 0 && loaned == 0 {
+		t.Error("nothing was ever delegated")
+	}
+}
+
+// What the frames about delegations carry is needed.
+func TestDelegationsNeedTheirFrames(t *testing.T) {
+	without := func(kind byte, keys bool) func([]byte) []byte {
+		return func(b []byte) []byte {
+			if b[0] != kind {
+				return b
+			}
+			f, err := decodeFrame(b, nil, 3)
+			if err != nil {
+				t.Errorf("%x: %v", b, err)
+			}
+			if keys {
+				f.keys = nil
+			} else {
+				f.token = f.token >> 40 << 40 // that of the epoch's begin
+			}
+			return keysFrame(kind, f.more, f.token, f.keys)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		twist func([]byte) []byte
+	}{
+		{"what a delegator knows", without(frameDelegate, true)},
+		{"what a delegate keeps", without(frameReturn, true)},
+		{"the token of a delegator", without(frameDelegate, false)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 60; seed++ {
+				if f := randomFiles(t, seed, tt.twist); f.err != nil {
+					t.Logf("seed %d: %v", seed, f.err)
+					return
+				}
+			}
+			t.Error("nothing goes wrong without it")
+		})
+	}
+}

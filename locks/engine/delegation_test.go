@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// newFiles is a cluster of three in which delegations are possible.
+func newFiles(t *testing.T) *net {
+	return newTuned(t, 3, func(o *Options) { o.Uniform = func() string { return "rw" } })
+}
+
+// ofFile is a request for an open file, which its program has just made if
+// born is not 0.
+func ofFile(file string, m locks.Mode, born locks.Moment) *locks.Request {
+	r := req(locks.Open, 1, m, locks.Whole)
+	r.Key.File, r.Path, r.Born = file, file, born
+	return r
+}
+
+// makes has n make files, open each to write, and close it.
+func (c *net) makes(n *node, name string, count int) {
+	c.t.Helper()
+	for i := range count {
+		r := ofFile(fmt.Sprint(name, i), locks.Write, n.Moment())
+		mustGrant(c.t, n.start(r))
+		n.UnlockHandle(r.Key, r.Handle, "closed")
+	}
+}
+
+// delegates has all others delegate to n.
+func (c *net) delegates(n *node) {
+	c.t.Helper()
+	time.Sleep(3 * time.Second) // all are quiet
+	c.makes(n, "first", 32)
+	time.Sleep(10 * time.Millisecond)
+	if all, _ := n.Delegation(); !all {
+		c.t.Fatal("nothing was delegated")
+	}
+}
+
+// frames counts those that are sent during f.
+func (c *net) frames(f func()) int {
+	c.mu.Lock()
+	before := c.sent
+	c.mu.Unlock()
+	f()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.sent - before
+}
+
+func (c *net) files(n *node) int {
+	n.Engine.mu.Lock()
+	defer n.Engine.mu.Unlock()
+	return len(n.entries)
+}
+
+// A node that makes many files soon asks nobody any more, neither when it makes
+// them nor when it forgets them. What it does not use it returns.
+func TestManyNewFilesAskNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b, d := c.nodes["n0"], c.nodes["n1"], c.nodes["n2"]
+		c.delegates(a)
+		_, before := a.counts()
+		if n := c.frames(func() {
+			c.makes(a, "x", 1000)
+			time.Sleep(3 * time.Second)
+		}); n > 2*32 { // the first ones are given back
+			t.Errorf("%d frames for 1000 new files", n)
+		}
+		if _, n := a.counts(); n != before {
+			t.Errorf("%d files were renewed that were just made", n-before)
+		}
+		if n := c.files(a) + c.files(b) + c.files(d); n != 0 {
+			t.Errorf("%d files are left", n)
+		}
+		if n := c.frames(func() { time.Sleep(10 * time.Second) }); n != 2 {
+			t.Errorf("returned with %d frames", n)
+		}
+		all, _ := a.Delegation()
+		_, to := b.Delegation()
+		if all || to != "" {
+			t.Errorf("what is not used is not returned: %v %q", all, to)
+		}
+		// Then readers are silent again.
+		if n := c.frames(func() { mustGrant(t, b.start(ofFile("y", locks.Read, 0))) }); n != 0 {
+			t.Errorf("a reader sends %d frames", n)
+		}
+		c.check()
+	})
+}
+
+// What the delegate has open is kept from its delegators, also from one that
+// hears of the file for the first time, and is written out before they read it.
+func TestADelegateKeepsWhatItHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b, d := c.nodes["n0"], c.nodes["n1"], c.nodes["n2"]
+		c.delegates(a)
+		open := ofFile("open", locks.Write, a.Moment())
+		first := mustGrant(t, a.start(open))
+		c.makes(a, "closed", 1)
+		closed := ofFile("closed0", locks.Read, 0)
+		p := b.start(ofFile("open", locks.Read, 0))
+		q := d.start(ofFile("open", locks.Write, 0))
+		mustGrant(t, b.start(closed))
+		a.mu.Lock()
+		if !slices.Contains(a.flushes, closed.Key) {
+			t.Errorf("read by another node, but not written out: %v", a.flushes)
+		}
+		a.mu.Unlock()
+		time.Sleep(300 * time.Millisecond)
+		if p.is() || q.is() {
+			t.Fatal("two have what one has open to write")
+		}
+		if all, _ := a.Delegation(); all {
+			t.Error("not returned, though others have files to open")
+		}
+		flushes, _ := a.counts()
+		_, refreshs := b.counts()
+		a.UnlockHandle(open.Key, open.Handle, "closed")
+		if g := mustGrant(t, p); g.Token <= first.Token {
+			t.Errorf("token %v is not above %v", g.Token, first.Token)
+		}
+		if n, _ := a.counts(); n == flushes {
+			t.Error("not written out before another node reads it")
+		}
+		if _, n := b.counts(); n == refreshs {
+			t.Error("not read anew")
+		}
+		b.UnlockHandle(open.Key, open.Handle, "closed")
+		mustGrant(t, q)
+		d.UnlockHandle(open.Key, open.Handle, "closed")
+		b.UnlockHandle(closed.Key, closed.Handle, "closed")
+		time.Sleep(5 * time.Second)
+		if n := c.files(a) + c.files(b) + c.files(d); n != 0 {
+			t.Errorf("%d files are left", n)
+		}
+		c.check()
+	})
+}
+
+// A file that this node made, and another one wrote by a delegation before its
+// lock was asked for, is renewed.
+func TestANewFileThatADelegateWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		c.delegates(a)
+		born := b.Moment()
+		time.Sleep(time.Millisecond)
+		w := ofFile("x", locks.Write, 0)
+		mustGrant(t, a.start(w))
+		a.UnlockHandle(w.Key, w.Handle, "closed")
+		time.Sleep(2 * time.Second)
+		mustGrant(t, b.start(ofFile("other", locks.Read, 0))) // has all returned
+		time.Sleep(10 * time.Millisecond)
+		if _, to := b.Delegation(); to != "" {
+			t.Fatal("not returned")
+		}
+		_, before := b.counts()
+		mustGrant(t, b.start(ofFile("x", locks.Write, born)))
+		if _, n := b.counts(); n == before {
+			t.Error("not renewed")
+		}
+	})
+}
+
+// What a delegate does not use any more is not listed when it returns.
+func TestWhatIsReturnedIsWhatIsOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		keys := 0
+		c.twist = func(x []byte) []byte {
+			if f, err := decodeFrame(x, a.o.Algorithms, 3); err == nil && f.kind == frameReturn {
+				keys += len(f.keys)
+			}
+			return x
+		}
+		c.delegates(a)
+		time.Sleep(3 * time.Second)
+		c.makes(a, "x", 100)
+		for _, n := range []*node{a, b} {
+			n.mu.Lock()
+			n.flushes = nil
+			n.mu.Unlock()
+		}
+		mustGrant(t, a.start(ofFile("open", locks.Write, a.Moment())))
+		// What was written is written out; that takes the files off the list.
+		time.Sleep(3 * time.Second)
+		if n := c.files(a); n != 1 {
+			t.Errorf("%d files are not forgotten", n)
+		}
+		if n, _ := a.counts(); n != 100 {
+			t.Errorf("%d files were written out", n)
+		}
+		mustGrant(t, b.start(ofFile("other", locks.Read, 0)))
+		time.Sleep(10 * time.Millisecond)
+		if keys != 2 {
+			t.Errorf("%d keys were returned to two nodes", keys)
+		}
+	})
+}
+
+// When there is no delegation.
+func TestNothingIsDelegated(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		tune func(*Options)
+		do   func(c *net, a, b *node)
+	}{
+		{"several algorithms are in use", func(o *Options) { o.Uniform = func() string { return "" } }, func(*net, *node, *node) {}},
+		{"nobody knows what is in use", func(o *Options) { o.Uniform = nil }, func(*net, *node, *node) {}},
+		{"too few files", func(o *Options) { o.Delegations.After = 1000 }, func(*net, *node, *node) {}},
+		{"another node opens files", nil, func(c *net, _, b *node) {
+			mustGrant(c.t, b.start(ofFile("of b", locks.Read, 0)))
+		}},
+		{"a new epoch", nil, func(c *net, a, b *node) {
+			c.delegates(a)
+			time.Sleep(2 * time.Second)
+			c.view("n0", "n1", "n2")
+			if n := c.frames(func() { c.makes(a, "new", 1) }); n != 4 {
+				c.t.Errorf("%d frames for the first file of an epoch", n)
+			}
+			mustGrant(c.t, b.start(ofFile("of b", locks.Read, 0)))
+		}},
+		{"it lends itself", nil, func(c *net, a, b *node) {
+			c.delegates(b)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newTuned(t, 3, func(o *Options) {
+					o.Uniform = func() string { return "rw" }
+					if tt.tune != nil {
+						tt.tune(o)
+					}
+				})
+				a, b := c.nodes["n0"], c.nodes["n1"]
+				time.Sleep(3 * time.Second)
+				tt.do(c, a, b)
+				c.makes(a, "x", 100)
+				if all, _ := a.Delegation(); all {
+					t.Error("all have delegated")
+				}
+			})
+		})
+	}
+}
