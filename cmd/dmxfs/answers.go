@@ -74,6 +74,8 @@ func (d *daemon) status() statusJSON {
 		State: stateName(s), Held: held, Waiting: waiting, UptimeS: int64(time.Since(d.began).Seconds()),
 		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: d.cfg.FileID, Problems: []string{},
 	}
+	delegate, to := d.engine.Delegation()
+	j.Delegate, j.DelegatesTo = delegate, string(to)
 	if s.View != nil {
 		j.Epoch, j.Members = uint64(s.View.Epoch), len(s.View.Members)
 	}

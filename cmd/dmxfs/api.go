@@ -17,6 +17,11 @@ type statusJSON struct {
 	Held    int    `json:"held"`
 	Waiting int    `json:"waiting"`
 	UptimeS int64  `json:"uptime_s"`
+	// Delegate: all other members have left the open locks of files that they
+	// do not use to this node, since it opens many, until they use one.
+	// DelegatesTo is the node to which this one does that, or empty.
+	Delegate    bool   `json:"delegate"`
+	DelegatesTo string `json:"delegates_to"`
 
 	Self     string `json:"self"`
 	StateDir string `json:"state_dir"`

@@ -62,6 +62,12 @@ is wrong, 6 if not, as the problems say, and 3 if no daemon serves the mount.`
 			{"up", (time.Duration(v.UptimeS) * time.Second).String()}, {"process", fmt.Sprint(v.PID)}, {"version", v.Version},
 			{"node", v.Self}, {"file ids", v.FileID}, {"state directory", v.StateDir},
 		}
+		switch {
+		case v.Delegate:
+			rows = append(rows, []string{"delegation", "all other members to this node: it opens many files"})
+		case v.DelegatesTo != "":
+			rows = append(rows, []string{"delegation", "to " + v.DelegatesTo + ", which opens many files"})
+		}
 		for _, p := range v.Problems {
 			rows = append(rows, []string{"problem", p})
 		}

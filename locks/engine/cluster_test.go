@@ -58,6 +58,8 @@ type node struct {
 	expelled int
 	onFlush  func(locks.Key) error
 	refresh  func(locks.Key) error
+
+	written atomic.Bool // what programs wrote is written out already
 }
 
 type delivery struct {
@@ -178,7 +180,7 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 	q <- delivery{epoch, frame, at}
 }
 
-// Flush, Refresh and Expelled are Files.
+// Flush, Refresh and Expelled are Files, and Clean is Cleaner.
 func (n *node) Flush(k locks.Key) error {
 	n.mu.Lock()
 	n.flushes = append(n.flushes, k)
@@ -200,6 +202,8 @@ func (n *node) Refresh(k locks.Key) error {
 	}
 	return nil
 }
+
+func (n *node) Clean(locks.Key) bool { return n.written.Load() }
 
 func (n *node) Expelled() {
 	n.mu.Lock()

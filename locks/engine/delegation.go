@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -16,23 +17,29 @@ import (
 // itself: the delegations of NFSv4 (RFC 8881, section 10), for all files that
 // are not in use instead of for one.
 //
-// As long as a node k delegates to i
+// A node k that delegates to i tells it the files that are excepted: those of
+// which it has a machine, or knows that what it has cached of them is good. As
+// long as it delegates
 //
-//   - each machine that k makes begins with the permission for i to write
-//     (Delegable.Delegate). So k asks i before it reads, and recalls the
-//     delegation when one of its own programs opens a file that it has no
-//     machine of;
-//   - k drops machines that are as it would make them;
+//   - each machine that k makes for another file begins with the permission for
+//     i to write (Delegable.Delegate). So k asks i before it reads, and recalls
+//     the delegation when one of its own programs opens such a file;
+//   - k drops machines of such files that are as it would make them;
 //   - what is said to be true of rw in package rw holds with that: where k has
 //     no machine, it stands for one that was just made.
 //
 // When all others have delegated to i, it makes a machine for a program that
 // opens a file to write with the permissions of all (Delegable.Delegated): no
-// message is sent. That is true if k's machine, which may exist by now, still
-// has i's permission. It has, unless it is one of those that k had when it
-// delegated, which k told; or i has sent k something about the file since,
-// since only that takes a permission of i from k's books. Both kinds are in
-// told. When such a file has been idle, its machine is dropped as silently.
+// message is sent. That is true if k's machine, which may exist by now, has i's
+// permission. It has, unless the file is excepted; or i has sent k something
+// about it since, as only that takes a permission of i from k's books. Both
+// kinds are in told. When such a file has been idle, its machine is dropped as
+// silently.
+//
+// So nobody but i writes a file that k does not know of, and i writes no file
+// that k does know of without k's knowledge: what k has cached stays good. But
+// when it is over there are files that i may have written, and k has not heard
+// of (Engine.forgot).
 //
 // To return it, i drops what it can and lists, for each delegator, what it
 // keeps from it; also what it has said but not sent, as that waits for a
@@ -52,15 +59,15 @@ import (
 // stands for the default.
 type DelegationLimits struct {
 	// After: so many files that were opened for writing within a second, and
-	// not known here before, make a node ask. Default 32.
+	// not known here before, make a node ask. Default 16.
 	After int
 	// Quiet: a node delegates if none of its own programs has opened a file
-	// that was not known here for so long. Default 2 s.
+	// of which it knew nothing for so long. Default 2 s.
 	Quiet time.Duration
 	// Unused: what has not been of use for so long is returned. Default 5 s.
 	Unused time.Duration
-	// Pause is how long a node does not ask again when it was refused, or had
-	// to return what it got. Default 2 s.
+	// Pause is how long a node does not ask again when it was refused, or has
+	// returned what it got. Default 2 s.
 	Pause time.Duration
 }
 
@@ -74,16 +81,17 @@ func (l *DelegationLimits) setDefaults() {
 		}
 	}
 	if l.After == 0 {
-		l.After = 32
+		l.After = 16
 	}
 }
 
 const (
-	// maxKnown bounds the files that a delegator knows of, all of which it has
-	// to tell.
-	maxKnown = 1 << 14
-	// maxTold bounds told.
-	maxTold = 1 << 16
+	// maxExcepted bounds the files that a delegator excepts.
+	maxExcepted = 1 << 16
+	// maxTold bounds told. A node that comes to it does not ask again for
+	// toldPause.
+	maxTold   = 1 << 18
+	toldPause = time.Minute
 )
 
 // delegations are those of one node in one epoch.
@@ -92,14 +100,15 @@ type delegations struct {
 	// delegated to this node. all: these are all others, and it makes use of it.
 	asked, from map[locks.NodeID]bool
 	all         bool
-	// told are the keys of which a delegator may know more than it said by
-	// delegating. nil if this node has not asked.
+	// told are the keys that a delegator has excepted, or was told of since.
+	// nil if this node has not asked.
 	told map[locks.Key]struct{}
 
-	// to is the node to which this one delegates, or empty. recalled: it was
-	// told to return it. returned are the keys that it has listed, nil if it
-	// has not begun to.
+	// to is the node to which this one delegates, or empty, all but excepted.
+	// recalled: it was told to return it. returned are the keys that it has
+	// listed, nil if it has not begun to.
 	to       locks.NodeID
+	excepted map[locks.Key]struct{}
 	recalled bool
 	returned map[locks.Key]bool
 }
@@ -108,7 +117,7 @@ type delegations struct {
 type delegationTimes struct {
 	firsts int          // files that were opened for writing first
 	since  locks.Moment // the first of these
-	opened locks.Moment // when a file was opened last that was not known
+	opened locks.Moment // when a file was opened last of which nothing was known
 	used   locks.Moment // when a delegation was of use last
 	pause  locks.Moment // nothing is asked for before
 }
@@ -141,9 +150,19 @@ func (e *Engine) uniform() bool {
 // delegate has the machine of a new entry begin as what this node delegates
 // requires.
 func (e *Engine) delegate(en *entry) {
-	if m, ok := en.delegable(); ok && e.phase == active && e.deleg.to != "" {
-		m.Delegate(e.deleg.to)
+	if e.delegates(en) {
+		en.machine.(locks.Delegable).Delegate(e.deleg.to)
 	}
+}
+
+// delegates reports whether this node delegates the file of en to another one.
+func (e *Engine) delegates(en *entry) bool {
+	_, ok := en.delegable()
+	if !ok || e.phase != active || e.deleg.to == "" {
+		return false
+	}
+	_, excepted := e.deleg.excepted[en.key]
+	return !excepted
 }
 
 // delegable is the machine of en, if delegations are about it.
@@ -153,15 +172,17 @@ func (en *entry) delegable() (locks.Delegable, bool) {
 }
 
 // opens is called when a program has made en known here, to open its file in
-// mode m.
-func (e *Engine) opens(en *entry, m locks.Mode) {
+// mode m. clean: what is cached of the file was known to be good.
+func (e *Engine) opens(en *entry, m locks.Mode, clean bool) {
 	machine, ok := en.delegable()
 	if !ok || e.phase != active || len(e.view.Members) == 1 {
 		return
 	}
 	d, t, now := &e.deleg, &e.delegTimes, e.Moment()
-	t.opened = now
-	if d.to != "" && !d.recalled {
+	if !clean {
+		t.opened = now
+	}
+	if e.delegates(en) && !d.recalled {
 		d.recalled = true
 		e.tellMember(d.to, []byte{frameRecall})
 	}
@@ -223,7 +244,7 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 			return fmt.Errorf("it was not asked")
 		}
 		delete(d.asked, from)
-		e.returnAll("refused", from)
+		e.returnAll("refused", from, e.o.Delegations.Pause)
 	case frameDelegate:
 		if !d.asked[from] {
 			return fmt.Errorf("it was not asked")
@@ -241,7 +262,7 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 		d.from[from] = true
 		switch {
 		case d.told == nil: // another one has refused
-			e.returnAll("refused", from)
+			e.returnAll("refused", from, e.o.Delegations.Pause)
 		case len(d.asked) == 0:
 			d.all = true
 			e.delegTimes.used = e.Moment()
@@ -250,7 +271,7 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 		}
 	case frameRecall:
 		if d.from[from] { // else it has been returned meanwhile
-			e.returnAll("recalled", from)
+			e.returnAll("recalled", from, e.o.Delegations.Pause)
 		}
 	case frameReturn:
 		if d.to != from {
@@ -285,26 +306,29 @@ func (e *Engine) top() locks.Token {
 // answerWish delegates to n, or refuses.
 func (e *Engine) answerWish(n locks.NodeID) {
 	d := &e.deleg
-	var known []locks.Key
-	for k := range e.entries {
-		if k.Class == locks.Open {
-			known = append(known, k)
-		}
-	}
-	if d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 || len(known) > maxKnown || !e.uniform() ||
+	if d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 || !e.uniform() ||
+		len(e.entries)+e.clean.len() > maxExcepted ||
 		e.Moment()-e.delegTimes.opened < locks.Moment(e.o.Delegations.Quiet) {
 		e.tellMember(n, []byte{frameRefuse})
 		return
 	}
-	slices.SortFunc(known, locks.Key.Compare)
 	d.to, d.recalled, d.returned = n, false, nil
-	e.tellMember(n, keysFrames(frameDelegate, e.top(), known)...)
+	d.excepted = map[locks.Key]struct{}{}
+	for _, keys := range []iter.Seq[locks.Key]{maps.Keys(e.entries), e.clean.keys()} {
+		for k := range keys {
+			if k.Class == locks.Open {
+				d.excepted[k] = struct{}{}
+			}
+		}
+	}
+	list := slices.SortedFunc(maps.Keys(d.excepted), locks.Key.Compare)
+	e.tellMember(n, keysFrames(frameDelegate, e.top(), list)...)
 	e.o.Log.Debug("delegated the files that this node does not use", "to", n)
 }
 
 // returnAll returns what this node was delegated, and asks for nothing more
 // for a while.
-func (e *Engine) returnAll(why string, by locks.NodeID) {
+func (e *Engine) returnAll(why string, by locks.NodeID, pause time.Duration) {
 	d := &e.deleg
 	e.o.Log.Debug("delegations are returned", "why", why, "by", by)
 	if d.all {
@@ -326,7 +350,7 @@ func (e *Engine) returnAll(why string, by locks.NodeID) {
 	}
 	d.all, d.told = false, nil
 	clear(d.from)
-	e.delegTimes.pause = e.Moment() + locks.Moment(e.o.Delegations.Pause)
+	e.delegTimes.pause = e.Moment() + locks.Moment(pause)
 }
 
 // takeBack ends what this node delegates, with the last frame of what the
@@ -352,9 +376,8 @@ func (e *Engine) takeBack(f *frame) error {
 		return nil
 	}
 	by, kept := d.to, d.returned
-	d.to, d.returned = "", nil
+	d.to, d.excepted, d.returned = "", nil, nil
 	// The delegate has written files of which this node has not heard.
-	e.clean.clear()
 	e.forgot = e.Moment()
 	var err error
 	for _, en := range e.sorted() {
@@ -380,15 +403,18 @@ func (e *Engine) takeBack(f *frame) error {
 // is, since this node delegates. While what is kept is being listed none is
 // dropped: it may be on the list.
 func (e *Engine) defaults(en *entry) bool {
-	m, ok := en.delegable()
-	return ok && e.phase == active && e.deleg.to != "" && e.deleg.returned == nil && m.Redundant(e.deleg.to)
+	return e.delegates(en) && e.deleg.returned == nil && en.machine.(locks.Delegable).Redundant(e.deleg.to)
 }
 
 // shed reports whether en can be dropped without a word, since this node is the
-// delegate of all. If all it takes is a write-out, that is begun.
+// delegate of all, and no member was told of it. If all it takes is a
+// write-out, that is begun.
 func (e *Engine) shed(en *entry) bool {
 	m, ok := en.delegable()
 	if !ok || e.phase != active || !e.deleg.all || en.busy() || !m.Redundant("") {
+		return false
+	}
+	if _, told := e.deleg.told[en.key]; told {
 		return false
 	}
 	if en.dirty && !e.isClean(en.key) {
@@ -406,9 +432,13 @@ func (e *Engine) idleDelegations() time.Duration {
 		return 0
 	}
 	left := time.Duration(e.delegTimes.used-e.Moment()) + e.o.Delegations.Unused
-	if left > 0 && len(e.deleg.told) <= maxTold {
+	switch {
+	case len(e.deleg.told) > maxTold:
+		e.returnAll("too many exceptions", e.view.Self, toldPause)
+	case left <= 0:
+		e.returnAll("not used", e.view.Self, 0)
+	default:
 		return left
 	}
-	e.returnAll("not used", e.view.Self)
 	return 0
 }

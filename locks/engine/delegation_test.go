@@ -37,7 +37,7 @@ func (c *net) makes(n *node, name string, count int) {
 func (c *net) delegates(n *node) {
 	c.t.Helper()
 	time.Sleep(3 * time.Second) // all are quiet
-	c.makes(n, "first", 32)
+	c.makes(n, "first", 16)
 	time.Sleep(10 * time.Millisecond)
 	if all, _ := n.Delegation(); !all {
 		c.t.Fatal("nothing was delegated")
@@ -72,7 +72,7 @@ func TestManyNewFilesAskNobody(t *testing.T) {
 		if n := c.frames(func() {
 			c.makes(a, "x", 1000)
 			time.Sleep(3 * time.Second)
-		}); n > 2*32 { // the first ones are given back
+		}); n > 2*16 { // the first ones are given back
 			t.Errorf("%d frames for 1000 new files", n)
 		}
 		if _, n := a.counts(); n != before {
@@ -147,6 +147,57 @@ func TestADelegateKeepsWhatItHas(t *testing.T) {
 	})
 }
 
+// What a delegator knows of stays as it was: files that it has used are opened
+// without a message, and what is cached of them is good, while it delegates and
+// after.
+func TestADelegatorKeepsItsFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		reads := func() {
+			t.Helper()
+			for i := range 50 {
+				r := ofFile(fmt.Sprint("b", i), locks.Read, 0)
+				mustGrant(t, b.start(r))
+				b.UnlockHandle(r.Key, r.Handle, "closed")
+			}
+		}
+		reads()
+		_, before := b.counts()
+		again := func(when string) {
+			t.Helper()
+			if n := c.frames(reads); n > 0 {
+				t.Errorf("%s: %d frames", when, n)
+			}
+			if _, n := b.counts(); n > before {
+				t.Errorf("%s: %d files are read anew", when, n-before)
+			}
+			time.Sleep(2 * time.Second)
+		}
+		c.delegates(a)
+		again("while it delegates")
+		if all, _ := a.Delegation(); !all {
+			t.Error("returned, though only known files were opened")
+		}
+		mustGrant(t, b.start(ofFile("other", locks.Read, 0)))
+		_, before = b.counts()
+		time.Sleep(10 * time.Millisecond)
+		if all, _ := a.Delegation(); all {
+			t.Error("not returned")
+		}
+		again("after it")
+		// But what the delegate writes of it is asked for.
+		c.delegates(a)
+		w := ofFile("b7", locks.Write, 0)
+		mustGrant(t, a.start(w))
+		a.UnlockHandle(w.Key, w.Handle, "closed")
+		mustGrant(t, b.start(ofFile("b7", locks.Read, 0)))
+		if _, n := b.counts(); n != before+1 {
+			t.Errorf("%d files are read anew of one that was written", n-before)
+		}
+	})
+}
+
 // A file that this node made, and another one wrote by a delegation before its
 // lock was asked for, is renewed.
 func TestANewFileThatADelegateWrote(t *testing.T) {
@@ -154,6 +205,7 @@ func TestANewFileThatADelegateWrote(t *testing.T) {
 		c := newFiles(t)
 		a, b := c.nodes["n0"], c.nodes["n1"]
 		c.delegates(a)
+		time.Sleep(3 * time.Second) // b has forgotten all that it was asked for
 		born := b.Moment()
 		time.Sleep(time.Millisecond)
 		w := ofFile("x", locks.Write, 0)
@@ -169,6 +221,38 @@ func TestANewFileThatADelegateWrote(t *testing.T) {
 		mustGrant(t, b.start(ofFile("x", locks.Write, born)))
 		if _, n := b.counts(); n == before {
 			t.Error("not renewed")
+		}
+	})
+}
+
+// Tokens rise also where nobody is asked: from a reader's that the delegate has
+// not heard of, and to one's that has not heard of the delegate's.
+func TestTokensRiseWithADelegation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		b.Engine.clean.limit = 0 // what it has read is not excepted
+		open := func(n *node, m locks.Mode) (g locks.Grant) {
+			for range 100 {
+				r := ofFile("x", m, 0)
+				g = mustGrant(t, n.start(r))
+				n.UnlockHandle(r.Key, r.Handle, "closed")
+			}
+			return g
+		}
+		first := open(b, locks.Read)
+		c.delegates(a)
+		second := open(a, locks.Write)
+		if second.Token <= first.Token {
+			t.Errorf("a delegate has token %v after %v", second.Token, first.Token)
+		}
+		time.Sleep(20 * time.Second)
+		if n := c.frames(func() {
+			if third := open(b, locks.Read); third.Token <= second.Token {
+				t.Errorf("a reader has token %v after %v", third.Token, second.Token)
+			}
+		}); n > 0 {
+			t.Errorf("a reader sends %d frames", n)
 		}
 	})
 }
@@ -202,6 +286,9 @@ func TestWhatIsReturnedIsWhatIsOpen(t *testing.T) {
 		if n, _ := a.counts(); n != 100 {
 			t.Errorf("%d files were written out", n)
 		}
+		// What is written out already is dropped at once.
+		a.written.Store(true)
+		c.makes(a, "y", 100)
 		mustGrant(t, b.start(ofFile("other", locks.Read, 0)))
 		time.Sleep(10 * time.Millisecond)
 		if keys != 2 {

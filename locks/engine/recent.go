@@ -2,6 +2,8 @@ package engine
 
 import (
 	"container/list"
+	"iter"
+	"maps"
 
 	"dmxfs/locks"
 )
@@ -46,3 +48,7 @@ func (s *recent) clear() {
 	s.order.Init()
 	clear(s.at)
 }
+
+func (s *recent) len() int { return s.order.Len() }
+
+func (s *recent) keys() iter.Seq[locks.Key] { return maps.Keys(s.at) }

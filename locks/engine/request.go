@@ -67,8 +67,9 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		return locks.Grant{}, fmt.Errorf("%w: the rule of %q names an unknown algorithm", locks.ErrUnavailable, r.Path)
 	}
 	if !known {
+		clean := en.stale == en.fresh
 		e.bear(en, r)
-		e.opens(en, r.Mode)
+		e.opens(en, r.Mode, clean)
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// written is what a program has written to files, each of them in two halves.
+type written struct {
+	mu       sync.Mutex
+	names    []string
+	versions map[string]int // of the last close
+}
+
+func half(name string, version int) string {
+	return fmt.Sprintf("%s %d %s\n", name, version, strings.Repeat("x", version%3*1000))
+}
+
+// write writes the next version of a file, and a new file if name is empty.
+func (w *written) write(m *testMount, name string) error {
+	flags := os.O_WRONLY | os.O_TRUNC
+	w.mu.Lock()
+	if name == "" {
+		name = fmt.Sprintf("f%d", len(w.names))
+		flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
+	}
+	version := w.versions[name] + 1
+	w.mu.Unlock()
+	f, err := os.OpenFile(m.path(name), flags, 0o600)
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if _, err := f.WriteString(half(name, version)); err != nil {
+			return err
+		}
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if version == 1 {
+		w.names = append(w.names, name)
+	}
+	w.versions[name] = version
+	return nil
+}
+
+// pick is one of the last files, and the version that it has at least.
+func (w *written) pick(last int) (name string, version int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	name = w.names[len(w.names)-1-rand.IntN(min(last, len(w.names)))]
+	return name, w.versions[name]
+}
+
+// read checks that what another host reads is all of a version, and that it is
+// not old.
+func (w *written) read(m *testMount) error {
+	name, least := w.pick(1000)
+	b, err := os.ReadFile(m.path(name))
+	if err != nil {
+		return err
+	}
+	var version int
+	if _, err := fmt.Sscanf(string(b), name+" %d ", &version); err != nil || version < least || string(b) != half(name, version)+half(name, version) {
+		return fmt.Errorf("%s reads %.40q…, %d bytes, of %s, of which version %d was closed", m.dir, b, len(b), name, least)
+	}
+	return nil
+}
+
+// A host makes many files: the others delegate to it what they do not use. Now
+// and then they use some, and what they read is whole and new; after that the
+// first host gets the delegation again.
+func TestManyFilesOfOneHost(t *testing.T) {
+	needMounts(t)
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.awaitMembers(3)
+	a := c.mounts[0]
+	w := &written{versions: map[string]int{}}
+	stop, stopped := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			name := ""
+			if rand.IntN(3) == 0 && len(w.names) > 0 {
+				name, _ = w.pick(1000)
+			}
+			if err := w.write(a, name); err != nil {
+				stopped <- err
+				return
+			}
+		}
+	}()
+	delegated := func(want bool) {
+		t.Helper()
+		await(t, fmt.Sprintf("the first host is delegate: %v", want), func() bool {
+			s, err := a.status()
+			return err == nil && s.Delegate == want
+		})
+	}
+	for range 3 {
+		delegated(true)
+		if s, err := c.mounts[1].status(); err != nil || s.DelegatesTo == "" {
+			t.Errorf("the second host says that it delegates to %q, %v", s.DelegatesTo, err)
+		}
+		// The others begin at once, and go on until it is taken back.
+		var readers sync.WaitGroup
+		for _, m := range c.mounts[1:] {
+			readers.Go(func() {
+				for began := time.Now(); time.Since(began) < 500*time.Millisecond; {
+					if err := w.read(m); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		readers.Wait()
+		if t.Failed() {
+			break
+		}
+		delegated(false)
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	for _, m := range c.mounts {
+		for range 50 {
+			if err := w.read(m); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
