@@ -338,15 +338,16 @@ func (e *Engine) returnAll(why string, by locks.NodeID, pause time.Duration) {
 			}
 		}
 	}
+	files, token := e.sorted(), e.top()
 	for _, n := range slices.Sorted(maps.Keys(d.from)) {
 		var keeps []locks.Key
-		for _, en := range e.sorted() {
+		for _, en := range files {
 			// What is in the outbox has happened here, and will there.
 			if m, ok := en.delegable(); ok && (m.Keeps(n) || len(en.outbox) > 0) {
 				keeps = append(keeps, en.key)
 			}
 		}
-		e.tellMember(n, keysFrames(frameReturn, e.top(), keeps)...)
+		e.tellMember(n, keysFrames(frameReturn, token, keeps)...)
 	}
 	d.all, d.told = false, nil
 	clear(d.from)
