@@ -162,7 +162,7 @@ func (p *proc) newEngine() *engine.Engine {
 		o.Expire = time.Duration(20+rng.IntN(200)) * ms
 		o.Delegations = engine.DelegationLimits{
 			After: 1 + rng.IntN(2), Quiet: time.Duration(1+rng.IntN(50)) * ms,
-			Unused: time.Second, Pause: time.Duration(1+rng.IntN(50)) * ms,
+			Unused: time.Second, Pause: time.Duration(1+rng.IntN(50)) * ms, MaxPause: 100 * ms,
 		}
 	}
 	return engine.New(o)

@@ -33,7 +33,8 @@ func chaosWorker(args []string) error {
 		"counter-fcntl": func() error { return w.counter("fcntl") },
 		"counter-ofd":   func() error { return w.counter("ofd") },
 		"reader":        w.reader,
-		"open":          w.group,
+		"open":          func() error { return w.group("groups", 0) },
+		"many":          w.many,
 		"sqlite":        w.insert,
 	}[kind]
 	if !ok {
@@ -61,6 +62,7 @@ type worker struct {
 	who, mount string
 	log        *os.File
 	n          int
+	rest       time.Time // until when many does nothing
 }
 
 func monotonic() int64 {
@@ -89,6 +91,10 @@ func (w *worker) under(file, mode string, flags int, lock func(fd int) error, f 
 	err = f(&s, fd, func(call func() error) error {
 		began := monotonic()
 		err := retry(call)
+		if err == nil && flags&unix.O_CREAT != 0 && s.Acquired == s.Last {
+			s.Acquired = monotonic() // the open lock of a new file is asked for in the background
+			began = s.Acquired + 1
+		}
 		if err == nil {
 			s.Last = began
 		}
@@ -156,11 +162,11 @@ func (w *worker) reader() error {
 }
 
 // group appends three lines under an open lock.
-func (w *worker) group() error {
+func (w *worker) group(file string, flags int) error {
 	w.n++
 	id := fmt.Sprintf("%s-%d", w.who, w.n)
 	none := func(int) error { return nil }
-	err := w.under("groups", "W", unix.O_WRONLY|unix.O_APPEND, none, func(s *section, fd int, io func(func() error) error) error {
+	err := w.under(file, "W", unix.O_WRONLY|unix.O_APPEND|flags, none, func(s *section, fd int, io func(func() error) error) error {
 		for i := range 3 {
 			line := fmt.Appendf(nil, "%s/%d\n", id, i+1)
 			if err := io(func() error { _, err := unix.Write(fd, line); return err }); err != nil {
@@ -170,9 +176,27 @@ func (w *worker) group() error {
 		return nil
 	})
 	if err == nil {
-		fmt.Fprintf(w.log, "G %s\n", id)
+		fmt.Fprintf(w.log, "G %s %s\n", file, id)
 	}
 	return err
+}
+
+// many appends to many files, most of them new, and rests, so that others
+// delegate to this node, and this one to others. Workers of one moment use the
+// same files.
+func (w *worker) many() error {
+	if time.Now().Before(w.rest) {
+		return nil
+	}
+	var failed error
+	for range 10 + rand.IntN(60) {
+		now := monotonic() / int64(20*time.Millisecond)
+		if err := w.group(fmt.Sprintf("many/%d", now-int64(rand.IntN(10))), unix.O_CREAT); err != nil {
+			failed = err
+		}
+	}
+	w.rest = time.Now().Add(time.Duration(rand.IntN(3000)) * time.Millisecond)
+	return failed
 }
 
 // insert adds a row to a database.

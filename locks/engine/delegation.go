@@ -62,20 +62,24 @@ type DelegationLimits struct {
 	// not known here before, make a node ask. Default 16.
 	After int
 	// Quiet: a node delegates if none of its own programs has opened a file
-	// of which it knew nothing for so long. Default 2 s.
+	// of which it knew nothing for so long. Default 500 ms.
 	Quiet time.Duration
 	// Unused: what has not been of use for so long is returned. Default 5 s.
 	Unused time.Duration
 	// Pause is how long a node does not ask again when it was refused, or has
-	// returned what it got. Default 2 s.
-	Pause time.Duration
+	// returned what it got. It is twice as long each time, up to MaxPause,
+	// as long as nothing comes of it. Default 250 ms, and 8 s.
+	Pause, MaxPause time.Duration
 }
 
 func (l *DelegationLimits) setDefaults() {
 	for _, x := range []struct {
 		p *time.Duration
 		d time.Duration
-	}{{&l.Quiet, 2 * time.Second}, {&l.Unused, 5 * time.Second}, {&l.Pause, 2 * time.Second}} {
+	}{
+		{&l.Quiet, 500 * time.Millisecond}, {&l.Unused, 5 * time.Second},
+		{&l.Pause, 250 * time.Millisecond}, {&l.MaxPause, 8 * time.Second},
+	} {
 		if *x.p == 0 {
 			*x.p = x.d
 		}
@@ -88,10 +92,11 @@ func (l *DelegationLimits) setDefaults() {
 const (
 	// maxExcepted bounds the files that a delegator excepts.
 	maxExcepted = 1 << 16
-	// maxTold bounds told. A node that comes to it does not ask again for
-	// toldPause.
-	maxTold   = 1 << 18
-	toldPause = time.Minute
+	// maxTold bounds told.
+	maxTold = 1 << 18
+	// worthwhile is how many times a delegation must be of use, so that the
+	// next one is asked for soon.
+	worthwhile = 64
 )
 
 // delegations are those of one node in one epoch.
@@ -100,6 +105,7 @@ type delegations struct {
 	// delegated to this node. all: these are all others, and it makes use of it.
 	asked, from map[locks.NodeID]bool
 	all         bool
+	uses        int // how often it did
 	// told are the keys that a delegator has excepted, or was told of since.
 	// nil if this node has not asked.
 	told map[locks.Key]struct{}
@@ -119,7 +125,18 @@ type delegationTimes struct {
 	since  locks.Moment // the first of these
 	opened locks.Moment // when a file was opened last of which nothing was known
 	used   locks.Moment // when a delegation was of use last
-	pause  locks.Moment // nothing is asked for before
+	next   locks.Moment // nothing is asked for before
+	pause  time.Duration
+}
+
+// wait sets how long nothing is asked for, after a delegation, or the wish for
+// one, that was of use so often.
+func (t *delegationTimes) wait(now locks.Moment, uses int, l *DelegationLimits) {
+	if uses >= worthwhile {
+		t.pause = 0
+	}
+	t.next = now + locks.Moment(max(t.pause, l.Pause))
+	t.pause = min(2*max(t.pause, l.Pause), l.MaxPause)
 }
 
 // Delegation tells whether all other members have delegated to this node, and
@@ -192,13 +209,14 @@ func (e *Engine) opens(en *entry, m locks.Mode, clean bool) {
 	if _, told := d.told[en.key]; d.all && !told {
 		machine.Delegated()
 		t.used = now
+		d.uses++
 		return
 	}
 	if now-t.since > locks.Moment(time.Second) {
 		t.firsts, t.since = 0, now
 	}
 	t.firsts++
-	if t.firsts >= e.o.Delegations.After && now >= t.pause {
+	if t.firsts >= e.o.Delegations.After && now >= t.next {
 		e.askForDelegations()
 	}
 }
@@ -244,7 +262,9 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 			return fmt.Errorf("it was not asked")
 		}
 		delete(d.asked, from)
-		e.returnAll("refused", from, e.o.Delegations.Pause)
+		if d.told != nil { // else another one has refused already
+			e.returnAll("refused", from)
+		}
 	case frameDelegate:
 		if !d.asked[from] {
 			return fmt.Errorf("it was not asked")
@@ -262,7 +282,7 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 		d.from[from] = true
 		switch {
 		case d.told == nil: // another one has refused
-			e.returnAll("refused", from, e.o.Delegations.Pause)
+			e.giveBack()
 		case len(d.asked) == 0:
 			d.all = true
 			e.delegTimes.used = e.Moment()
@@ -271,7 +291,7 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 		}
 	case frameRecall:
 		if d.from[from] { // else it has been returned meanwhile
-			e.returnAll("recalled", from, e.o.Delegations.Pause)
+			e.returnAll("recalled", from)
 		}
 	case frameReturn:
 		if d.to != from {
@@ -326,11 +346,11 @@ func (e *Engine) answerWish(n locks.NodeID) {
 	e.o.Log.Debug("delegated the files that this node does not use", "to", n)
 }
 
-// returnAll returns what this node was delegated, and asks for nothing more
-// for a while.
-func (e *Engine) returnAll(why string, by locks.NodeID, pause time.Duration) {
+// returnAll returns what this node was delegated, or ends its wish, and asks
+// for nothing more for a while.
+func (e *Engine) returnAll(why string, by locks.NodeID) {
 	d := &e.deleg
-	e.o.Log.Debug("delegations are returned", "why", why, "by", by)
+	e.o.Log.Debug("delegations are returned", "why", why, "by", by, "uses", d.uses)
 	if d.all {
 		for _, en := range e.sorted() {
 			if e.shed(en) {
@@ -338,8 +358,15 @@ func (e *Engine) returnAll(why string, by locks.NodeID, pause time.Duration) {
 			}
 		}
 	}
+	e.delegTimes.wait(e.Moment(), d.uses, &e.o.Delegations)
+	d.all, d.uses, d.told = false, 0, nil
+	e.giveBack()
+}
+
+// giveBack tells those who have delegated to this node what it keeps.
+func (e *Engine) giveBack() {
 	files, token := e.sorted(), e.top()
-	for _, n := range slices.Sorted(maps.Keys(d.from)) {
+	for _, n := range slices.Sorted(maps.Keys(e.deleg.from)) {
 		var keeps []locks.Key
 		for _, en := range files {
 			// What is in the outbox has happened here, and will there.
@@ -349,9 +376,7 @@ func (e *Engine) returnAll(why string, by locks.NodeID, pause time.Duration) {
 		}
 		e.tellMember(n, keysFrames(frameReturn, token, keeps)...)
 	}
-	d.all, d.told = false, nil
-	clear(d.from)
-	e.delegTimes.pause = e.Moment() + locks.Moment(pause)
+	clear(e.deleg.from)
 }
 
 // takeBack ends what this node delegates, with the last frame of what the
@@ -435,9 +460,9 @@ func (e *Engine) idleDelegations() time.Duration {
 	left := time.Duration(e.delegTimes.used-e.Moment()) + e.o.Delegations.Unused
 	switch {
 	case len(e.deleg.told) > maxTold:
-		e.returnAll("too many exceptions", e.view.Self, toldPause)
+		e.returnAll("too many exceptions", e.view.Self)
 	case left <= 0:
-		e.returnAll("not used", e.view.Self, 0)
+		e.returnAll("not used", e.view.Self)
 	default:
 		return left
 	}

@@ -308,7 +308,7 @@ func randomFiles(t *testing.T, seed uint64, twist func([]byte) []byte) *manyFile
 			o.Uniform = func() string { return "rw" }
 			o.Delegations = DelegationLimits{
 				After: 1 + rnd.IntN(3), Quiet: time.Duration(1+rnd.IntN(300)*rnd.IntN(100)) * time.Microsecond,
-				Unused: 300 * time.Millisecond, Pause: time.Duration(1+rnd.IntN(40)) * time.Millisecond,
+				Unused: 300 * time.Millisecond, Pause: time.Duration(1+rnd.IntN(40)) * time.Millisecond, MaxPause: 100 * time.Millisecond,
 			}
 			o.Expire = time.Duration(5+rnd.IntN(100)) * time.Millisecond
 		})

@@ -342,3 +342,25 @@ func TestNothingIsDelegated(t *testing.T) {
 		})
 	}
 }
+
+// Who asks in vain asks less and less often.
+func TestPauseBetweenDelegations(t *testing.T) {
+	var l DelegationLimits
+	l.setDefaults()
+	var d delegationTimes
+	const ms = locks.Moment(time.Millisecond)
+	now := 1000 * ms
+	for i, step := range []struct {
+		uses int
+		want locks.Moment
+	}{
+		{0, 250}, {0, 500}, {worthwhile - 1, 1000}, {0, 2000}, {0, 4000}, {0, 8000}, {0, 8000},
+		{worthwhile, 250}, {worthwhile, 250}, {0, 500},
+	} {
+		d.wait(now, step.uses, &l)
+		if got := d.next - now; got != step.want*ms {
+			t.Errorf("pause %d is %v, want %d ms", i, time.Duration(got), step.want)
+		}
+		now = d.next
+	}
+}
