@@ -80,9 +80,20 @@ func (w *written) read(m *testMount) error {
 // first host gets the delegation again.
 func TestManyFilesOfOneHost(t *testing.T) {
 	needMounts(t)
-	t.Parallel()
-	c := newCluster(t, 3)
-	c.awaitMembers(3)
+	t.Run("one client", func(t *testing.T) {
+		t.Parallel()
+		manyFiles(t, newCluster(t, 3))
+	})
+	for _, kind := range clientKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			manyFiles(t, newClientCluster(t, kind, 2))
+		})
+	}
+}
+
+func manyFiles(t *testing.T, c *testCluster) {
+	c.awaitMembers(len(c.mounts))
 	a := c.mounts[0]
 	w := &written{versions: map[string]int{}}
 	stop, stopped := make(chan struct{}), make(chan error, 1)
@@ -94,6 +105,7 @@ func TestManyFilesOfOneHost(t *testing.T) {
 				return
 			default:
 			}
+			waitALittle()
 			name := ""
 			if rand.IntN(3) == 0 && len(w.names) > 0 {
 				name, _ = w.pick(1000)
