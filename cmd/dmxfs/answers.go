@@ -75,7 +75,10 @@ func (d *daemon) status() statusJSON {
 		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: d.cfg.FileID, Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()
-	j.Delegate, j.DelegatesTo = delegate, string(to)
+	j.Delegate = delegate
+	if node, err := member.ParseNode(to); err == nil {
+		j.DelegatesTo = node.Peer
+	}
 	if s.View != nil {
 		j.Epoch, j.Members = uint64(s.View.Epoch), len(s.View.Members)
 	}

@@ -19,7 +19,7 @@ type statusJSON struct {
 	UptimeS int64  `json:"uptime_s"`
 	// Delegate: all other members have left the open locks of files that they
 	// do not use to this node, since it opens many, until they use one.
-	// DelegatesTo is the node to which this one does that, or empty.
+	// DelegatesTo is the peer to which this one does that, or empty.
 	Delegate    bool   `json:"delegate"`
 	DelegatesTo string `json:"delegates_to"`
 
