@@ -99,6 +99,11 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 	// last, because everything else sets them.
 	nothing := in.Valid&setsSomething == 0
 	if nothing && f.mayNotChown(&in.InHeader, n) {
+		if n.isWritable() {
+			// The kernel asks for the same before a program writes. The bits
+			// are cleared by what follows, see dropSetID.
+			return f.answerAttr(n, out)
+		}
 		return fuse.EPERM
 	}
 	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || nothing {
@@ -147,8 +152,19 @@ func (f *fileSystem) mayNotChown(in *fuse.InHeader, n *node) bool {
 	if in.Uid == 0 || unix.Fstat(n.fd, &st) != nil || in.Uid == st.Uid || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return false
 	}
-	const groupProgram = unix.S_ISGID | unix.S_IXGRP
-	return st.Mode&unix.S_ISUID != 0 || st.Mode&groupProgram == groupProgram
+	return f.withoutSetID(in, &st) != st.Mode
+}
+
+// isWritable reports whether n is open for writing.
+func (n *node) isWritable() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	for h := range n.handles {
+		if h.write {
+			return true
+		}
+	}
+	return false
 }
 
 func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {

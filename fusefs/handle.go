@@ -14,8 +14,11 @@ type handle struct {
 	n     *node  // pinned
 	flags int    // for open(2) of the backing file, without what only matters once
 	write bool
-	mixed bool     // open for reading and writing: it may be mapped so
-	proc  *process // that opened it; may be nil
+	// appends: it was opened with O_APPEND, which is among flags only if the
+	// file can't be opened without.
+	appends bool
+	mixed   bool     // open for reading and writing: it may be mapped so
+	proc    *process // that opened it; may be nil
 
 	// mu is held for reading by a call that uses fd under the lock state that
 	// it has seen, and for writing to change either. Nobody waits for a lock

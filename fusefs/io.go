@@ -87,11 +87,14 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	h.n.cached.Swap(true)
 	f.keeps(h.n)
 	var err error
-	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+	appends := !back && in.Flags&unix.O_APPEND != 0
+	if h.flags&unix.O_APPEND != 0 && !appends {
+		err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
+	} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		err = f.dropSetID(&in.InHeader, h.fd)
 	}
 	if err == nil {
-		n, err = pwrite(h.fd, b, off, !back && in.Flags&unix.O_APPEND != 0)
+		n, err = pwrite(h.fd, b, off, appends)
 	}
 	f.wrote(h)
 	a.end()

@@ -70,7 +70,7 @@ func (f *fileSystem) reopen(h *handle) error {
 	if !opened {
 		return nil // its open looks
 	}
-	fd, err := f.openNode(h.n, h.flags)
+	fd, flags, err := f.openHandle(h)
 	if err == unix.ENOENT || err == unix.ESTALE {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (f *fileSystem) reopen(h *handle) error {
 	old := fd
 	if !h.released {
 		err = h.sync() // what is written is known to the old one
-		old, h.fd = h.fd, fd
+		old, h.fd, h.flags = h.fd, fd, flags
 	}
 	h.mu.Unlock()
 	dropBelow(old)

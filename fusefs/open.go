@@ -10,7 +10,8 @@ import (
 // keptFlags are the flags of open(2) that the backing descriptor gets, too.
 // O_APPEND is not among them: every WRITE says whether it appends, so that a
 // change by fcntl(F_SETFL) counts, and so that pages which the kernel writes
-// back through the handle go where they belong.
+// back through the handle go where they belong. For files that allow nothing
+// else (chattr +a) openHandle adds it.
 const keptFlags = unix.O_ACCMODE | unix.O_DIRECT | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // Open opens a regular file. (The kernel opens special files by itself.)
@@ -86,7 +87,7 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 	h := &handle{
 		id: f.newID(), n: n, fd: -1,
 		flags: int(flags) & keptFlags,
-		write: access != unix.O_RDONLY,
+		write: access != unix.O_RDONLY, appends: flags&unix.O_APPEND != 0,
 		mixed: access == unix.O_RDWR,
 		proc:  f.procs.find(in.Pid),
 	}
@@ -171,15 +172,28 @@ func (n *node) holds() bool {
 
 // openBacking opens the file of h on the storage.
 func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
-	fd := -1
+	fd, flags := -1, 0
 	err := f.allowed(in, func() (err error) {
-		fd, err = f.openNode(h.n, h.flags)
+		fd, flags, err = f.openHandle(h)
 		return err
 	})
 	h.mu.Lock()
-	h.fd = fd
+	h.fd, h.flags = fd, flags
 	h.mu.Unlock()
 	return err
+}
+
+// openHandle opens the file of h anew, and tells with what flags it did.
+func (f *fileSystem) openHandle(h *handle) (fd, flags int, err error) {
+	h.mu.RLock()
+	flags = h.flags
+	h.mu.RUnlock()
+	fd, err = f.openNode(h.n, flags)
+	if err == unix.EPERM && h.write && h.appends {
+		flags |= unix.O_APPEND
+		fd, err = f.openNode(h.n, flags)
+	}
+	return fd, flags, err
 }
 
 // verifyName answers ESTALE if a name of n does not lead to it any more: the

@@ -497,6 +497,41 @@ var scenarios = []scenario{
 			unix.Close(fd)
 		}
 	}},
+	{"files that can only be appended to", func(d *dirScript) {
+		const appendOnly = 0x20
+		d.write("f", "old")
+		lk := d.open("f", unix.O_RDONLY, 0)
+		defer unix.Close(lk)
+		have, err := unix.IoctlGetInt(lk, unix.FS_IOC_GETFLAGS)
+		d.did("get", err)
+		d.did("set", unix.IoctlSetPointerInt(lk, unix.FS_IOC_SETFLAGS, have|appendOnly))
+		defer unix.IoctlSetPointerInt(lk, unix.FS_IOC_SETFLAGS, have)
+		for _, o := range []struct {
+			how   string
+			flags int
+		}{{"to write", unix.O_WRONLY}, {"to read and write", unix.O_RDWR}, {"to truncate", unix.O_WRONLY | unix.O_APPEND | unix.O_TRUNC}, {"to read and truncate", unix.O_RDONLY | unix.O_TRUNC}} {
+			_, err := unix.Open(d.path("f"), o.flags, 0)
+			d.did("open "+o.how, err)
+		}
+		for _, flags := range []int{unix.O_WRONLY, unix.O_RDWR, unix.O_WRONLY | unix.O_CREAT} {
+			fd := d.open("f", flags|unix.O_APPEND, 0)
+			_, err := unix.Write(fd, []byte(" more"))
+			d.did("append", err)
+			_, err = unix.Pwrite(fd, []byte(" at the end"), 1)
+			d.did("pwrite", err)
+			d.did("ftruncate", unix.Ftruncate(fd, 1))
+			d.did("punch", unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 1))
+			d.did("fsync", unix.Fsync(fd))
+			unix.Close(fd)
+		}
+		d.did("truncate", unix.Truncate(d.path("f"), 1))
+		d.did("rename", unix.Rename(d.path("f"), d.path("g")))
+		d.did("link", unix.Link(d.path("f"), d.path("g")))
+		d.did("unlink", unix.Unlink(d.path("f")))
+		b, err := os.ReadFile(d.path("f"))
+		d.did("read", err)
+		d.sayf("%s", b)
+	}},
 	{"statfs", func(d *dirScript) {
 		var st unix.Statfs_t
 		d.did("statfs", unix.Statfs(d.dir, &st))

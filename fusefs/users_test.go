@@ -44,6 +44,7 @@ func TestOtherUsers(t *testing.T) {
 	prepare := func(dir string) {
 		for _, c := range []error{
 			os.Mkdir(dir+"/alice", 0o755), os.Chown(dir+"/alice", 11000, 12000),
+			unix.Mknod(dir+"/alice/never-opened", unix.S_IFREG|0o644, 0), os.Chown(dir+"/alice/never-opened", 11000, 12000),
 			os.Mkdir(dir+"/team", 0o755), os.Chown(dir+"/team", 0, 12000), unix.Chmod(dir+"/team", 0o2770),
 			os.Mkdir(dir+"/sticky", 0o755), unix.Chmod(dir+"/sticky", 0o1777),
 			os.Mkdir(dir+"/private", 0o700),
@@ -86,6 +87,13 @@ func TestOtherUsers(t *testing.T) {
 		// Changing a file takes its bits away; the owner's own chmod does not.
 		{carol, "chown setid -1 -1"}, {carol, "stat setid"}, {bob, "chown setgid-data -1 -1"}, {carol, "chown root-only -1 -1"},
 		{carol, "open setid rw"}, {carol, "put setid x"}, {carol, "stat setid"},
+		{alice, "chmod setid 06777"}, {carol, "overwrite setid new"}, {carol, "stat setid"}, {carol, "cat setid"},
+		{alice, "chmod setid 06777"}, {bob, "allocate setid 1000"}, {bob, "stat setid"},
+		{alice, "chmod setid 04777"}, {carol, "copy setid alice/s"}, {carol, "stat setid"},
+		{alice, "chmod setid 06777"}, {alice, "overwrite setid own"}, {alice, "stat setid"},
+		{alice, "chmod setid 02766"}, {carol, "overwrite setid x"}, {carol, "stat setid"},
+		{alice, "chmod setid 02766"}, {bob, "overwrite setid x"}, {bob, "stat setid"},
+		{alice, "chmod alice/never-opened 02766"}, {carol, "chown alice/never-opened -1 -1"}, {bob, "chown alice/never-opened -1 -1"}, {bob, "stat alice/never-opened"},
 		{alice, "chmod setid 06777"}, {alice, "stat setid"}, {carol, "truncate setid 1"}, {carol, "stat setid"},
 		{alice, "chmod setid 06777"}, {carol, "open setid w,trunc"}, {carol, "stat setid"},
 		{alice, "chmod setid 04711"}, {alice, "chown setid -1 12000"}, {alice, "stat setid"},
