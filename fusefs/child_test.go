@@ -71,6 +71,7 @@ type childConfig struct {
 	LoopbackTTL  time.Duration
 	HoldAttr     bool // of the loopback: see heldAttr
 	NoExpire     bool // as on a kernel before 6.2
+	RemovedRound time.Duration
 }
 
 func runChild(conf string) {
@@ -144,6 +145,9 @@ func runChild(conf string) {
 	}
 	if c.NoExpire {
 		s.fs.entryTTL = 0
+	}
+	if c.RemovedRound > 0 {
+		s.fs.removedRound = c.RemovedRound
 	}
 	ctl.s = s
 	ctl.locker.coherence = s

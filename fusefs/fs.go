@@ -32,6 +32,7 @@ type fileSystem struct {
 	start time.Time
 
 	entryTTL, attrTTL time.Duration
+	removedRound      time.Duration
 
 	tree    *tree
 	devices *devices

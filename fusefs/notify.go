@@ -14,10 +14,12 @@ type device struct{ fd int }
 const (
 	notifyInvalInode = 2
 	notifyInvalEntry = 3
+	notifyDelete     = 6
 	expireOnly       = 1 << 0
 	outHeaderSize    = 16
 	invalInodeSize   = 24
 	invalEntrySize   = 16
+	deleteSize       = 24
 )
 
 // forgetPages makes the kernel write out and drop all pages of a node, and
@@ -60,4 +62,23 @@ func (d device) expireEntry(dir uint64, name string) error {
 	copy(b[32:], name)
 	_, err := unix.Write(d.fd, b)
 	return err
+}
+
+// removed tells the kernel that a name is gone, and led to the last of the
+// file, if it still knows the name as that of the file. It is the same to
+// programs as unlink(2); those that hold on to the file keep it.
+//
+// The kernel takes the locks of the directory and of the file, see expireEntry.
+// The file must not be open: the second one is held for as long as a write(2)
+// takes.
+func (d device) removed(dir, node uint64, name string) {
+	b := make([]byte, outHeaderSize+deleteSize+len(name)+1)
+	e := binary.NativeEndian
+	e.PutUint32(b[0:], uint32(len(b)))
+	e.PutUint32(b[4:], notifyDelete)
+	e.PutUint64(b[16:], dir)
+	e.PutUint64(b[24:], node)
+	e.PutUint32(b[32:], uint32(len(name)))
+	copy(b[outHeaderSize+deleteSize:], name)
+	_, _ = unix.Write(d.fd, b)
 }

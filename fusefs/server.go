@@ -58,6 +58,7 @@ func newFileSystem(o Options) (*fileSystem, error) {
 		start:         time.Now(),
 		unprotected:   make(map[*node]struct{}),
 		kept:          make(map[*node]struct{}),
+		removedRound:  removedRound,
 	}
 	unix.Umask(0)
 	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -195,6 +196,9 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.background(func() { f.keepYielding(ctx) })
+	if !f.storage.ClientCache {
+		f.background(func() { f.forgetRemoved(ctx) })
+	}
 	stop := context.AfterFunc(ctx, func() {
 		if err := s.Abort(); err != nil {
 			f.log.Error("the mount could not be taken away", "err", err)
