@@ -1,11 +1,6 @@
 package fusefs
 
 import (
-	"math"
-	"os"
-	"strconv"
-	"strings"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -19,41 +14,6 @@ import (
 // While its anchor is weighed, a file that is removed by another host can have
 // its inode number given to the next one. To locks and caches both are one
 // file then, as they are to an NFS client.
-
-// raiseFileLimit raises the limit of open files as far as it goes, and returns it.
-func raiseFileLimit() uint64 {
-	var l unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
-		return 1024
-	}
-	if most := systemFileLimit(); l.Max < most {
-		up := unix.Rlimit{Cur: most, Max: most}
-		if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil { // needs CAP_SYS_RESOURCE
-			return most
-		}
-	}
-	up := unix.Rlimit{Cur: l.Max, Max: l.Max}
-	if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil {
-		return up.Cur
-	}
-	return l.Cur
-}
-
-func systemFileLimit() uint64 {
-	b, err := os.ReadFile("/proc/sys/fs/nr_open")
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// anchorsFor is how many anchors to keep with a limit of open files: half of
-// it, so that as many files can be open.
-func anchorsFor(limit uint64) int { return int(max(16, min(limit/2, math.MaxInt32))) }
 
 // anchors are the descriptors of nodes, beside the root's. Guarded by tree.mu.
 type anchors struct {
@@ -106,24 +66,6 @@ func (t *tree) weigh(n int) (done int) {
 		a.done++
 	}
 	return done
-}
-
-// withRoom makes a call that takes a descriptor, and if there is none weighs
-// anchors for it.
-func (f *fileSystem) withRoom(call func() error) error {
-	for {
-		err := call()
-		if err != unix.EMFILE && err != unix.ENFILE {
-			return err
-		}
-		f.tree.mu.Lock()
-		weighed := f.tree.weigh(64)
-		f.tree.mu.Unlock()
-		if weighed == 0 {
-			f.log.Error("no file descriptor left; raise the limit of open files", "err", err)
-			return err
-		}
-	}
 }
 
 // node finds the node that a request is about. It has an anchor, and is pinned

@@ -85,11 +85,12 @@ const createAttempts = 100
 
 func (f *fileSystem) createNew(in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
 	flags := int(in.Flags)&keptFlags | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	err = f.withRoom(func() error {
-		return f.create(&in.InHeader, func() (err error) {
-			fd, err = unix.Openat(dir.fd, name, flags, mode)
-			return err
-		})
+	if err := f.hasRoom(); err != nil {
+		return -1, err
+	}
+	err = f.create(&in.InHeader, func() (err error) {
+		fd, err = unix.Openat(dir.fd, name, flags, mode)
+		return err
 	})
 	return fd, err
 }
@@ -159,11 +160,12 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	flags := int(in.Flags)&(keptFlags|unix.O_EXCL) | unix.O_TMPFILE | unix.O_CLOEXEC
 	fd, began := -1, f.locker.Moment()
-	err := f.withRoom(func() error {
-		return f.create(&in.InHeader, func() (err error) {
-			fd, err = unix.Openat(dir.fd, ".", flags, mode)
-			return err
-		})
+	if err := f.hasRoom(); err != nil {
+		return status(err)
+	}
+	err := f.create(&in.InHeader, func() (err error) {
+		fd, err = unix.Openat(dir.fd, ".", flags, mode)
+		return err
 	})
 	if err != nil {
 		return status(err)
@@ -188,10 +190,8 @@ func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t,
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, st, err
 	}
-	path := -1
-	err := f.withRoom(func() (err error) {
-		path, err = unix.Openat(f.fds, itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
-		return err
+	path, err := f.withReserve(func() (int, error) {
+		return unix.Openat(f.fds, itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {
 		return nil, st, err

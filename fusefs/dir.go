@@ -32,12 +32,12 @@ func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.
 	if !errno.Ok() {
 		return errno
 	}
-	fd := -1
-	err := f.withRoom(func() error {
-		return f.allowed(&in.InHeader, func() (err error) {
+	fd, err := f.withRoom(func() (fd int, err error) {
+		err = f.allowed(&in.InHeader, func() (err error) {
 			fd, err = unix.Openat(n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 			return err
 		})
+		return fd, err
 	})
 	if err != nil {
 		f.tree.unpin(n)

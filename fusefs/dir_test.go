@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -246,6 +247,61 @@ func TestFileSystemsBelowTheRoot(t *testing.T) {
 	}
 	if err := os.Link(m.path("one/f"), m.path("two/g")); !errors.Is(err, unix.EXDEV) {
 		t.Errorf("link: %v", err)
+	}
+}
+
+// A program that opens all it can takes nothing from the daemon: other programs
+// have their locks, and the daemon has descriptors for itself.
+func TestProgramsLeaveDescriptorsToTheDaemon(t *testing.T) {
+	needRoot(t)
+	const limit = 300
+	m := mount(t, func(c *childConfig) { c.Files = limit })
+	writeFile(t, m.path("f"), "")
+	writeFile(t, m.path("lock"), "")
+	must(t, os.Mkdir(m.path("d"), 0o755))
+	other := startProgram(t, m.dir, nil)
+	fd := strconv.Itoa(other.open("lock", "rw"))
+	greedy := startProgram(t, m.dir, nil)
+	own := fmt.Sprintf("/proc/%d/fd", m.cmd.Process.Pid)
+	for _, open := range []string{"open f r", "open d r,dir", "open new%d rw,creat,excl", "open d rw,tmpfile"} {
+		var fds []string
+		for {
+			call := open
+			if strings.Contains(open, "%d") {
+				call = fmt.Sprintf(open, len(fds))
+			}
+			got := greedy.do("%s", call)
+			n, ok := strings.CutPrefix(got, "ok ")
+			if !ok {
+				if got != "ENFILE" || len(fds) < limit/4 {
+					t.Errorf("%s: %s after %d", open, got, len(fds))
+				}
+				break
+			}
+			fds = append(fds, n)
+			if len(fds) > limit {
+				t.Fatal("there is no limit")
+			}
+		}
+		if es, err := os.ReadDir(own); err != nil || len(es) > limit-limit/5 {
+			t.Errorf("%s: %d descriptors, %v", open, len(es), err)
+		}
+		for _, call := range []string{"flock %s ex", "lk %s set w 0 10", "lk %s ofdset w 20 10", "flock %s un", "write %s 0 text"} {
+			if got := other.do(call, fd); !strings.HasPrefix(got, "ok") {
+				t.Errorf("%s: others: %s: %s", open, call, got)
+			}
+		}
+		if _, err := os.Stat(m.path("f")); err != nil {
+			t.Errorf("%s: %v", open, err)
+		}
+		for _, n := range fds {
+			greedy.want("ok", "close %s", n)
+		}
+		await(t, "files can be opened again", func() bool {
+			f, err := os.Open(m.path("f"))
+			f.Close()
+			return err == nil
+		})
 	}
 }
 

@@ -34,6 +34,9 @@ type fileSystem struct {
 	entryTTL, attrTTL time.Duration
 	removedRound      time.Duration
 
+	descriptors descriptors
+	noRoomAt    atomic.Int64 // when noRoom last logged, on the server's clock
+
 	tree    *tree
 	devices *devices
 	procs   *processes

@@ -10,6 +10,7 @@ import (
 
 // From include/uapi/linux/fs.h, in the encoding of most architectures.
 const (
+	fsIocGetVersion  = 0x80087601
 	fsIocFSGetXattr  = 0x801c581f
 	fsIocFSSetXattr  = 0x401c5820
 	maxPassedIoctlIO = 32
@@ -20,7 +21,7 @@ const (
 // request could mean anything to the storage, and is no typewriter's.
 func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byte, out *fuse.IoctlOut, outbuf []byte) fuse.Status {
 	switch in.Cmd {
-	case unix.FS_IOC_GETFLAGS, unix.FS_IOC_SETFLAGS, fsIocFSGetXattr, fsIocFSSetXattr:
+	case unix.FS_IOC_GETFLAGS, unix.FS_IOC_SETFLAGS, fsIocFSGetXattr, fsIocFSSetXattr, fsIocGetVersion:
 	default:
 		return fuse.Status(unix.ENOTTY)
 	}

@@ -70,7 +70,11 @@ func (f *fileSystem) reopen(h *handle) error {
 	if !opened {
 		return nil // its open looks
 	}
-	fd, flags, err := f.openHandle(h)
+	flags := 0
+	fd, err := f.withReserve(func() (fd int, err error) {
+		fd, flags, err = f.openHandle(h)
+		return fd, err
+	})
 	if err == unix.ENOENT || err == unix.ESTALE {
 		return nil
 	}
@@ -175,7 +179,7 @@ func (f *fileSystem) lookAt(n *node) error {
 	}
 	gen := f.explicitGen.Load() + 1
 	if f.storage.Userspace && n.isRegular() {
-		fd, err := f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK)
+		fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
 		switch err {
 		case nil:
 			dropBelow(fd)

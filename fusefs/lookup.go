@@ -104,14 +104,14 @@ func (f *fileSystem) staleAnchor(n *node) bool {
 
 // openPath opens a name without following it and without permissions to do
 // anything: an anchor of the file.
-func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (fd int, err error) {
-	err = f.withRoom(func() error {
-		return f.allowed(in, func() (err error) {
+func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, error) {
+	return f.withReserve(func() (fd int, err error) {
+		err = f.allowed(in, func() (err error) {
 			fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			return err
 		})
+		return fd, err
 	})
-	return fd, err
 }
 
 // fillEntry answers with an entry. gen is refreshGen before the storage was

@@ -172,10 +172,13 @@ func (n *node) holds() bool {
 
 // openBacking opens the file of h on the storage.
 func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
-	fd, flags := -1, 0
-	err := f.allowed(in, func() (err error) {
-		fd, flags, err = f.openHandle(h)
-		return err
+	flags := 0
+	fd, err := f.withRoom(func() (fd int, err error) {
+		err = f.allowed(in, func() (err error) {
+			fd, flags, err = f.openHandle(h)
+			return err
+		})
+		return fd, err
 	})
 	h.mu.Lock()
 	h.fd, h.flags = fd, flags
@@ -239,11 +242,9 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 
 // openNode opens the file of n anew, which is pinned and has its anchor.
 func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
-	err = f.withRoom(func() error {
-		return retryEINTR(func() (err error) {
-			fd, err = unix.Openat(f.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
-			return err
-		})
+	err = retryEINTR(func() (err error) {
+		fd, err = unix.Openat(f.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
+		return err
 	})
 	if err != nil {
 		return -1, err

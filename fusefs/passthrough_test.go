@@ -492,6 +492,8 @@ var scenarios = []scenario{
 				d.did("rename", unix.Rename(d.path(n), d.path(n+"2")))
 				unix.Rename(d.path(n+"2"), d.path(n))
 			}
+			_, err = unix.IoctlGetInt(fd, fsIocGetVersion)
+			d.did("get version", err)
 			_, err = unix.IoctlGetInt(fd, unix.TCGETS)
 			d.did("not a terminal", err)
 			unix.Close(fd)

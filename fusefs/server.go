@@ -99,8 +99,8 @@ func (f *fileSystem) openRoot() error {
 		}
 	}
 	f.devices = newDevices(uint64(st.Dev), f.log)
-	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices},
-		anchorsFor(raiseFileLimit()))
+	f.descriptors = descriptorsOf(raiseFileLimit())
+	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices}, f.descriptors.anchors)
 	f.acls = hasACLs(fd)
 	return nil
 }

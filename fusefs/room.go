@@ -1,0 +1,129 @@
+package fusefs
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The daemon needs descriptors for what programs open, and for itself: to talk
+// to other nodes, to look at the storage, to journal. What programs open must
+// not use up the latter, or no host could have a lock any more that this one
+// has a say in. The kernel gives out the lowest number that is free; so from a
+// certain number on they are kept back.
+
+// descriptors are the limits.
+type descriptors struct {
+	anchors int // of files that are not open
+	most    int // numbers below this are for what programs open
+}
+
+// reserved is how many descriptors are kept back, where there are enough.
+const reserved = 512
+
+// descriptorsOf divides a limit of open files. Half of it is for anchors, so
+// that as many files can be open.
+func descriptorsOf(limit uint64) descriptors {
+	n := int(min(limit, math.MaxInt32))
+	return descriptors{anchors: max(16, n/2), most: n - min(reserved, n/4)}
+}
+
+// raiseFileLimit raises the limit of open files as far as it goes, and returns it.
+func raiseFileLimit() uint64 {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 1024
+	}
+	if most := systemFileLimit(); l.Max < most {
+		up := unix.Rlimit{Cur: most, Max: most}
+		if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil { // needs CAP_SYS_RESOURCE
+			return most
+		}
+	}
+	up := unix.Rlimit{Cur: l.Max, Max: l.Max}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil {
+		return up.Cur
+	}
+	return l.Cur
+}
+
+func systemFileLimit() uint64 {
+	b, err := os.ReadFile("/proc/sys/fs/nr_open")
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// withRoom opens what stays open for a program. If too much is open it makes
+// room, and if there is none it fails with ENFILE. open must have no other
+// effect; for what has see hasRoom.
+func (f *fileSystem) withRoom(open func() (int, error)) (int, error) {
+	for {
+		fd, err := open()
+		if err == nil && fd < f.descriptors.most {
+			return fd, nil
+		}
+		if err != nil && err != unix.EMFILE && err != unix.ENFILE {
+			return -1, err
+		}
+		closeFD(fd)
+		if !f.makeRoom() {
+			f.noRoom()
+			return -1, unix.ENFILE
+		}
+	}
+}
+
+// withReserve opens an anchor, or what is closed in a moment. It may be one of
+// those that are kept back: there are not more of them than requests, since
+// anchors of what is not open can be weighed.
+func (f *fileSystem) withReserve(open func() (int, error)) (int, error) {
+	for {
+		fd, err := open()
+		switch {
+		case err == nil && fd < f.descriptors.most:
+			return fd, nil
+		case err != nil && err != unix.EMFILE && err != unix.ENFILE:
+			return -1, err
+		case f.makeRoom():
+			closeFD(fd)
+			continue
+		case err != nil:
+			f.noRoom()
+		}
+		return fd, err
+	}
+}
+
+// hasRoom makes sure that there is room for one more file of a program.
+func (f *fileSystem) hasRoom() error {
+	fd, err := f.withRoom(func() (int, error) { return unix.FcntlInt(uintptr(f.fds), unix.F_DUPFD_CLOEXEC, 0) })
+	closeFD(fd)
+	return err
+}
+
+func (f *fileSystem) makeRoom() bool {
+	f.tree.mu.Lock()
+	defer f.tree.mu.Unlock()
+	return f.tree.weigh(64) > 0
+}
+
+// noRoom logs, once in a while, what only an admin can change.
+func (f *fileSystem) noRoom() {
+	const every = 10 * time.Second
+	now := f.now()
+	last := f.noRoomAt.Load()
+	if (last == 0 || now-last >= every.Milliseconds()) && f.noRoomAt.CompareAndSwap(last, max(now, 1)) {
+		f.log.Error("programs have too many files open: no more can be opened on this mount until some are closed; raise the daemon's limit of open files",
+			"open", f.handles.len(), "descriptors", f.descriptors.most)
+	}
+}
