@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"testing"
@@ -90,5 +91,71 @@ func TestDirectIO(t *testing.T) {
 				t.Fatalf("%d bytes: byte %d is %d", size, i, out[i])
 			}
 		}
+	}
+}
+
+// Direct I/O wants whole blocks, and not everything that comes through a handle
+// which was opened so is direct.
+func TestDirectIOBesideOther(t *testing.T) {
+	m := mount(t)
+	writeFile(t, m.backing("f"), "")
+	if raw, err := unix.Open(m.backing("f"), unix.O_RDWR|unix.O_DIRECT, 0); err != nil {
+		t.Skipf("the storage has no O_DIRECT: %v", err)
+	} else {
+		unix.Close(raw)
+	}
+	const odd = 2*maxPiece + 1234
+	text := bytes.Repeat([]byte("direct "), odd/7+1)[:odd]
+	open := func(name string, flags int) int {
+		fd, err := unix.Open(m.path(name), unix.O_RDWR|unix.O_CREAT|flags, 0o644)
+		must(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	mapped := func(fd int) []byte {
+		must(t, unix.Ftruncate(fd, odd))
+		b, err := unix.Mmap(fd, 0, odd, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		must(t, err)
+		t.Cleanup(func() { unix.Munmap(b) })
+		return b
+	}
+	want := func(name string) {
+		t.Helper()
+		if b, err := os.ReadFile(m.backing(name)); err != nil || !bytes.Equal(b, text) {
+			t.Errorf("%s: %d bytes of %d arrived, %v", name, len(b), odd, err)
+		}
+	}
+
+	b := mapped(open("mapped", unix.O_DIRECT))
+	copy(b, text)
+	must(t, unix.Msync(b, unix.MS_SYNC))
+	want("mapped")
+
+	// The kernel writes pages back through any handle.
+	b = mapped(open("beside", 0))
+	copy(b, text)
+	_ = mapped(open("beside", unix.O_DIRECT))
+	must(t, unix.Msync(b, unix.MS_SYNC))
+	want("beside")
+
+	// As dd oflag=direct does.
+	fd := open("cleared", unix.O_DIRECT)
+	block, err := unix.Mmap(-1, 0, 2*maxPiece, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	must(t, err)
+	defer unix.Munmap(block)
+	copy(block, text)
+	_, err = unix.Write(fd, block)
+	must(t, err)
+	if _, err := unix.Write(fd, text[len(block):]); err != unix.EINVAL {
+		t.Errorf("1234 bytes, directly: %v", err)
+	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_SETFL, 0)
+	must(t, err)
+	_, err = unix.Write(fd, text[len(block):])
+	must(t, err)
+	want("cleared")
+	end := make([]byte, 1000)
+	if n, err := unix.Pread(fd, end, odd-999); n != 999 || err != nil || !bytes.Equal(end[:n], text[odd-999:]) {
+		t.Errorf("read: %d, %v", n, err)
 	}
 }

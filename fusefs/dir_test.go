@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -405,4 +407,54 @@ func TestFilesThatMustNotMove(t *testing.T) {
 		t.Errorf("exchange: %v", err)
 	}
 	p.want("ok", "unlink here")
+}
+
+// What is made exists, and what was there before was not made: also if another
+// host removes it at once, or puts something else in its place.
+func TestMakingWhatAnotherHostRemoves(t *testing.T) {
+	m := mount(t)
+	for what, call := range map[string]func(string) error{
+		"mkdir":   func(p string) error { return unix.Mkdir(p, 0o755) },
+		"symlink": func(p string) error { return unix.Symlink("target", p) },
+		"mkfifo":  func(p string) error { return unix.Mkfifo(p, 0o644) },
+		"mknod":   func(p string) error { return unix.Mknod(p, unix.S_IFREG|0o644, 0) },
+	} {
+		const calls = 1000
+		var made atomic.Int64
+		var other sync.WaitGroup
+		other.Go(func() {
+			p := m.backing(what)
+			for now := int64(0); now < calls; {
+				if os.Remove(p) != nil {
+					now = made.Load()
+					continue
+				}
+				if now%2 == 0 {
+					if what == "mkdir" {
+						unix.Symlink("other", p)
+					} else {
+						unix.Mkdir(p, 0o755)
+					}
+				}
+				// Once for each call: otherwise none might ever end.
+				for was := now; now == was && now < calls; now = made.Load() {
+					runtime.Gosched()
+				}
+			}
+		})
+		outcomes := make(map[error]int)
+		for range calls {
+			outcomes[call(m.path(what))]++
+			made.Add(1)
+		}
+		other.Wait()
+		for err := range outcomes {
+			if err != nil && err != unix.EEXIST {
+				t.Errorf("%s: %v", what, outcomes)
+			}
+		}
+		if outcomes[nil] == 0 {
+			t.Errorf("%s: nothing was made: %v", what, outcomes)
+		}
+	}
 }

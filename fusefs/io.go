@@ -21,7 +21,11 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	h.n.cached.Swap(true)
 	f.keeps(h.n)
 	f.stats.Reads.Add(1)
-	n, err := pread(h.fd, buf[:min(len(buf), int(in.Size))], int64(in.Offset))
+	buf = buf[:min(len(buf), int(in.Size))]
+	n, err := pread(h.fd, buf, int64(in.Offset))
+	if err == unix.EINVAL && in.Flags&unix.O_DIRECT == 0 && h.buffer() {
+		n, err = pread(h.fd, buf, int64(in.Offset))
+	}
 	a.end()
 	if err != nil {
 		return nil, status(err)
@@ -96,12 +100,32 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	if err == nil {
 		n, err = pwrite(h.fd, b, off, appends)
 	}
+	if err == unix.EINVAL && (back || in.Flags&unix.O_DIRECT == 0) && h.buffer() {
+		var rest int
+		rest, err = pwrite(h.fd, b[n:], off+int64(n), appends)
+		n += rest
+	}
 	f.wrote(h)
 	a.end()
 	if n > 0 && !f.inTime(&a, &in.InHeader, off, n) {
 		return 0, fuse.EIO
 	}
 	return n, status(err)
+}
+
+// buffer takes O_DIRECT from the backing descriptor, and reports whether it had
+// it. Pages of a mapping that the kernel writes back need not be as long as
+// direct I/O wants; nor what a program writes that has cleared the flag since
+// it opened the file, as dd(1) does for the end. What is still meant to be
+// direct passes by the kernel's cache of the mount all the same.
+// REQUIRES: h.mu held, at least for reading.
+func (h *handle) buffer() bool {
+	flags, err := unix.FcntlInt(uintptr(h.fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_DIRECT == 0 {
+		return false
+	}
+	_, err = unix.FcntlInt(uintptr(h.fd), unix.F_SETFL, flags&^unix.O_DIRECT)
+	return err == nil
 }
 
 // wrote records that the storage's client may keep something back that was

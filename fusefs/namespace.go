@@ -6,25 +6,29 @@ import (
 )
 
 func (f *fileSystem) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	return f.make(&in.InHeader, name, out, func(dir *node) error {
+	kind := in.Mode & unix.S_IFMT
+	if kind == 0 {
+		kind = unix.S_IFREG
+	}
+	return f.make(&in.InHeader, name, kind, out, func(dir *node) error {
 		return unix.Mknodat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask), int(in.Rdev))
 	})
 }
 
 func (f *fileSystem) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return f.make(&in.InHeader, name, out, func(dir *node) error {
+	return f.make(&in.InHeader, name, unix.S_IFDIR, out, func(dir *node) error {
 		return unix.Mkdirat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask))
 	})
 }
 
 func (f *fileSystem) Symlink(cancel <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	return f.make(in, name, out, func(dir *node) error {
+	return f.make(in, name, unix.S_IFLNK, out, func(dir *node) error {
 		return unix.Symlinkat(target, dir.fd, name)
 	})
 }
 
-// make makes something that is not open afterwards.
-func (f *fileSystem) make(in *fuse.InHeader, name string, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
+// make makes something of a kind that is not open afterwards.
+func (f *fileSystem) make(in *fuse.InHeader, name string, kind uint32, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
 	dir, errno := f.node(in)
 	if !errno.Ok() {
 		return errno
@@ -33,16 +37,26 @@ func (f *fileSystem) make(in *fuse.InHeader, name string, out *fuse.EntryOut, ca
 	if f.hidden(dir, name) {
 		return errHidden
 	}
-	gen := f.refreshGen.Load()
-	if err := f.create(in, func() error { return call(dir) }); err != nil {
-		return status(err)
+	for range createAttempts {
+		gen := f.refreshGen.Load()
+		if err := f.create(in, func() error { return call(dir) }); err != nil {
+			return status(err)
+		}
+		n, st, err := f.find(in, dir, name)
+		if err == unix.ENOENT {
+			continue // another host has removed it in this moment
+		}
+		if err != nil {
+			return status(err)
+		}
+		if n.kind != kind { // and has put something else there
+			f.tree.forget(n.id, 1) // the kernel is not told
+			return fuse.Status(unix.EEXIST)
+		}
+		f.fillEntry(out, dir, name, n, &st, gen)
+		return fuse.OK
 	}
-	n, st, err := f.find(in, dir, name)
-	if err != nil {
-		return status(err)
-	}
-	f.fillEntry(out, dir, name, n, &st, gen)
-	return fuse.OK
+	return errStale
 }
 
 func (f *fileSystem) Unlink(cancel <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
