@@ -131,11 +131,18 @@ func (p *testProgram) sleeping() {
 	})
 }
 
+// One thread makes all calls, and it is the one whose wchan is that of the
+// process: later the first goroutine may run on another one.
+func init() {
+	if os.Getenv(helperEnv) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 func runHelper(how string) {
 	if how == "greet" { // after an exec; it must not be told anything before
 		fmt.Println("ok")
 	}
-	runtime.LockOSThread() // one thread makes all calls
 	signal.Ignore(syscall.SIGURG)
 	if os.Getenv("DMXFS_TEST_CATCH") != "" {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR1)
