@@ -90,7 +90,8 @@ func (e *Engine) endClosing(en *entry) {
 	for _, f := range frames {
 		e.receive(f.from, f.frame)
 	}
-	if len(en.tickets) == 0 && !e.drop(en) {
+	// One of them may have dropped en, and the next one made it anew.
+	if e.entries[en.key] == en && len(en.tickets) == 0 && !e.drop(en) {
 		e.settle(en)
 	}
 }

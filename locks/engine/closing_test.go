@@ -90,3 +90,40 @@ func TestClosingEndsWithTheEpoch(t *testing.T) {
 		}
 	})
 }
+
+func waitingFlock(h locks.HandleID, m locks.Mode) *locks.Request {
+	r := flockTry(h)
+	r.Try, r.Mode = false, m
+	return r
+}
+
+// The first of the frames that were held up makes the machine idle, so that its
+// entry is dropped; the next one makes it anew. That stays, with the permission
+// that it has given.
+func TestWhatWasHeldUpMakesTheEntryAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		a.written.Store(true) // Cleaner: nothing to write out
+		hold := waitingFlock(1, locks.Write)
+		mustGrant(t, a.start(hold))
+		a.Closing(hold.Key, hold.Handle)
+		r := b.start(waitingFlock(2, locks.Read))
+		synctest.Wait()
+		w := b.start(waitingFlock(3, locks.Write))
+		time.Sleep(10 * time.Millisecond) // both requests are held up at n0
+		a.UnlockHandle(hold.Key, hold.Handle, "closed")
+		time.Sleep(5 * time.Millisecond)
+		mustGrant(t, r)
+		b.UnlockHandle(hold.Key, 2, "closed")
+		mustGrant(t, w)
+		// b writes.
+		p := a.start(waitingFlock(4, locks.Read))
+		time.Sleep(100 * time.Millisecond)
+		if p.is() && p.err == nil {
+			t.Errorf("n0 reads while n1 writes")
+		}
+		b.UnlockHandle(hold.Key, 3, "closed")
+		mustGrant(t, p)
+	})
+}

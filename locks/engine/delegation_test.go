@@ -364,3 +364,48 @@ func TestPauseBetweenDelegations(t *testing.T) {
 		now = d.next
 	}
 }
+
+// A program makes a file but may not have its lock. The delegate, who was not
+// asked, may write the file before its delegator looks at it.
+func TestAFileThatWasRefusedIsNotClean(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTuned(t, 3, func(o *Options) {
+			o.Uniform = func() string { return "rw" }
+			o.MaxLocks = 1
+			o.Expire = 20 * time.Millisecond
+		})
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		a.Engine.o.MaxLocks = 100000
+		c.delegates(a)
+		time.Sleep(2 * time.Second)
+		c.mu.Lock()
+		c.delay = 300 * time.Millisecond // late frames
+		c.mu.Unlock()
+		// b's program has one lock of another class.
+		hold := req(locks.Flock, 5, locks.Read, locks.Whole)
+		hold.Program.PID = 1000 + 1
+		mustGrant(t, b.start(hold))
+		born := b.Moment()
+		time.Sleep(time.Millisecond)
+		x := ofFile("x", locks.Write, born)
+		p := b.start(x)
+		if !p.is() || p.err == nil {
+			t.Fatal("not refused")
+		}
+		time.Sleep(200 * time.Millisecond) // b forgets x
+		w := ofFile("x", locks.Write, 0)
+		mustGrant(t, a.start(w)) // silently
+		a.written.Store(true)
+		a.UnlockHandle(w.Key, w.Handle, "closed")
+		time.Sleep(2 * time.Second)
+		if _, to := b.Delegation(); to != "" {
+			t.Fatal("not returned")
+		}
+		b.UnlockHandle(hold.Key, hold.Handle, "closed")
+		_, before := b.counts()
+		mustGrant(t, b.start(ofFile("x", locks.Read, 0)))
+		if _, n := b.counts(); n == before {
+			t.Error("not renewed, though n0 has written it")
+		}
+	})
+}

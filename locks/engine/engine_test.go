@@ -891,3 +891,27 @@ func TestCloseWithWaiters(t *testing.T) {
 		}
 	})
 }
+
+// An epoch begins before the one who asked has heard that there is an answer.
+func TestAnAnsweredQueryIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a := c.nodes["n0"]
+		a.Engine.mu.Lock()
+		q := &query{id: a.Engine.id(), key: locks.Key{File: "f", Class: locks.Posix}, mode: locks.Write, rng: locks.Whole, done: make(chan struct{})}
+		a.queries[q.id] = q
+		a.ask(q)
+		a.answered(q, "n1", []locks.Conflict{{Mode: locks.Write, Range: locks.Whole}})
+		// its caller has not got e.mu yet
+		a.Engine.mu.Unlock()
+		defer func() {
+			if x := recover(); x != nil {
+				t.Errorf("panic: %v", x)
+			}
+		}()
+		c.view("n0") // n1 has died
+		if len(q.found) == 0 {
+			t.Error("what was found is lost")
+		}
+	})
+}

@@ -36,6 +36,10 @@ type entry struct {
 	// flushing: a goroutine works on the outbox.
 	flushing bool
 
+	// deliveries are the grants that are on their way to their programs, in
+	// classes Flock and Posix.
+	deliveries []*pendingGrant
+
 	// barrier are the members that hold something from before the algorithm
 	// of the key changed, see change.go; nobody is granted anything meanwhile.
 	barrier map[locks.NodeID]bool
@@ -179,8 +183,14 @@ func (e *Engine) settle(en *entry) {
 
 // drop forgets an idle entry, if its machine can be made anew without harm.
 func (e *Engine) drop(en *entry) bool {
-	if en.busy() || en.dirty || !en.machine.Idle() && !e.defaults(en) {
+	if en.busy() || en.dirty {
 		return false
+	}
+	if !en.machine.Idle() {
+		if !e.defaults(en) {
+			return false
+		}
+		en.stale++ // the delegate may write it without a word
 	}
 	e.remove(en)
 	return true

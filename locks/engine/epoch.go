@@ -50,6 +50,9 @@ func (e *Engine) State() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for first := true; ; first = false {
+		if e.phase == active {
+			return nil // the epoch that this was for is over
+		}
 		var todo []locks.Key
 		for _, en := range e.sorted() {
 			// Of a file that is held for writing, ranges that are not held go

@@ -41,3 +41,27 @@ func TestALateGrantIsNotTold(t *testing.T) {
 		})
 	}
 }
+
+// State is called in a goroutine of its own, which may come late.
+func TestALateStateLeavesWhatIsToBeWrittenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		stored := false
+		a.onFlush = func(locks.Key) error {
+			time.Sleep(500 * time.Millisecond)
+			stored = true
+			return nil
+		}
+		w := req(locks.Posix, 1, locks.Write, locks.Whole)
+		mustGrant(t, a.start(w))
+		a.Unlock(w.Key, w.Owner, locks.Whole) // the permission stays
+		go a.State()                          // of an epoch before
+		synctest.Wait()
+		mustGrant(t, b.start(req(locks.Posix, 1, locks.Read, locks.Whole)))
+		if !stored {
+			t.Error("n1 reads before n0 has written out")
+		}
+		time.Sleep(time.Second)
+	})
+}

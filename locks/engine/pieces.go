@@ -164,5 +164,6 @@ func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.Handle
 		pieces = slices.DeleteFunc(slices.Clone(held), func(p posix.Piece) bool { return p.Handle == handle })
 	}
 	e.rewrite(en, o, lo, hi, nil, pieces, reason)
+	en.released(o)
 	e.settle(en)
 }

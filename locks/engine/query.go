@@ -143,8 +143,8 @@ func (e *Engine) askThese(q *query, who []locks.NodeID) {
 
 // complete: nobody is missing any more.
 func (e *Engine) complete(q *query) {
+	delete(e.queries, q.id)
 	if q.then != nil {
-		delete(e.queries, q.id)
 		q.then()
 		return
 	}

@@ -17,6 +17,9 @@ import (
 func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
 	for began := time.Now(); ; {
 		g, err := e.lock(cancel, r)
+		if errors.Is(err, errRenewed) {
+			continue
+		}
 		if !errors.Is(err, errOther) || time.Since(began) >= otherTime {
 			return g, err
 		}
@@ -70,6 +73,15 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		clean := en.stale == en.fresh
 		e.bear(en, r)
 		e.opens(en, r.Mode, clean)
+	}
+	if en.untold(r.Owner) && en.fresh != en.stale && !r.Blind {
+		// What its owner has been granted, but not told yet, may be old still.
+		err := e.renew(en, r)
+		e.mu.Unlock()
+		if err == nil {
+			err = errRenewed
+		}
+		return locks.Grant{}, err
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call
@@ -229,6 +241,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 		}
 	}
 	g := locks.Grant{Token: token, Tenure: e.Tenure()}
+	en.tells(req)
 	if same {
 		e.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
 		return g, true
@@ -278,6 +291,7 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 			}
 			en.handles[t.Handle] = t
 		} else {
+			en.delivers(t)
 			e.place(t)
 		}
 	} else {
@@ -338,56 +352,6 @@ func (e *Engine) withdraw(t *ticket, err error, reason string) {
 	e.settle(en)
 	if t.done != nil {
 		close(t.done)
-	}
-}
-
-// deliver makes the data behind a grant good and hands it to the caller, who
-// asked by r. It releases e.mu.
-//
-// A process that was stopped meanwhile may go on when the lock has long been
-// another node's, and not know it yet. So the clock is asked last.
-func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
-	g := locks.Grant{Token: t.token, Tenure: t.tenure}
-	for en.fresh != en.stale && !t.req.Blind {
-		seen := en.stale
-		e.mu.Unlock()
-		r.WillWait()
-		err := e.o.Files.Refresh(en.key)
-		e.mu.Lock()
-		if err != nil {
-			// What would be read may be old: better no lock than a wrong one.
-			if e.entries[en.key] == en && !e.left.Load() {
-				e.releaseRequest(en, t, "released: what is cached of the file could not be renewed: "+err.Error())
-			}
-			e.mu.Unlock()
-			return locks.Grant{}, fmt.Errorf("renew what is cached of %q: %w", t.req.Path, err)
-		}
-		en.fresh = max(en.fresh, seen)
-	}
-	e.mu.Unlock()
-	if !e.o.Live(0) {
-		r.WillWait()
-		if err := e.Admit(cancel, g.Tenure); err != nil {
-			e.mu.Lock()
-			if e.entries[en.key] == en && !e.left.Load() && e.Tenure() == g.Tenure {
-				e.releaseRequest(en, t, "interrupted before its program was told")
-			}
-			e.mu.Unlock()
-			return locks.Grant{}, err
-		}
-	}
-	if e.Tenure() != g.Tenure {
-		return locks.Grant{}, locks.ErrLost
-	}
-	return g, nil
-}
-
-// releaseRequest gives up all that is left of the request of t.
-func (e *Engine) releaseRequest(en *entry, t *ticket, reason string) {
-	if en.handles != nil {
-		e.releaseOpen(en, t, reason)
-	} else if o := en.owners[t.req.Owner]; o != nil {
-		e.release(en, o, t.req.Range, 0, reason)
 	}
 }
 
