@@ -189,7 +189,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 		if h.open.state == openWaiting {
 			// The kernel holds back what it would write to the file now, so
 			// that nobody must wait for it to drop pages.
-			unpark := f.parkRequest(n)
+			unpark := f.parkRequest(n, &in.InHeader)
 			err := f.lockOpened(cancel, h, false, &in.InHeader)
 			unpark()
 			if err != nil {

@@ -23,11 +23,11 @@ type nodeCache struct {
 	seen seenAt // by the client of the storage
 
 	cacheMu sync.Mutex
-	version version       // at the end of an open lock, see noteVersion
-	told    version       // what the kernel was told last
-	sizes   toldSizes     // what else it may be about to believe
-	parked  int           // requests that wait with pages locked in the kernel
-	park    chan struct{} // closed when one begins to; nil if nobody wants to know
+	version version   // at the end of an open lock, see noteVersion
+	told    version   // what the kernel was told last
+	sizes   toldSizes // what else it may be about to believe
+	parked  map[*parkedRequest]struct{}
+	park    chan struct{} // closed when a request parks; nil if nobody wants to know
 	drops   int           // notifications under way
 	dropped chan struct{} // closed when drops is 0 again
 }
@@ -101,68 +101,6 @@ func (n *node) forgetVersion() {
 	n.cacheMu.Lock()
 	n.version = version{}
 	n.cacheMu.Unlock()
-}
-
-// parkRequest announces that a request on n begins to wait while the kernel
-// keeps pages of n locked for it; the result ends that.
-func (f *fileSystem) parkRequest(n *node) (unpark func()) {
-	n.cacheMu.Lock()
-	n.parked++
-	if n.park != nil {
-		close(n.park)
-		n.park = nil
-	}
-	n.cacheMu.Unlock()
-	return func() {
-		n.cacheMu.Lock()
-		n.parked--
-		n.cacheMu.Unlock()
-	}
-}
-
-// drop makes the kernel write out and drop the pages of n, and forget its
-// attributes, and waits until that is done.
-//
-// The kernel does not get past a page that is locked for a READ or WRITE that
-// has not been answered. If that request waits for a lock (it is parked), the
-// lock may be one that is not granted before drop returns. Then drop returns
-// early; what is left is dropped when the request has been answered, the
-// attributes are gone already, and so read(2) comes back to ask for them and
-// waits for the rest (see awaitDrops).
-func (f *fileSystem) drop(n *node) {
-	f.stats.PageDrops.Add(1)
-	n.cacheMu.Lock()
-	if n.drops == 0 {
-		n.dropped = make(chan struct{})
-	}
-	n.drops++
-	// Not before: who finds that nothing is cached must find this drop.
-	n.cached.Store(false)
-	n.attrTold.Store(false)
-	n.sizes = toldSizes{}
-	parked := closedChan
-	if n.parked == 0 {
-		if n.park == nil {
-			n.park = make(chan struct{})
-		}
-		parked = n.park
-	}
-	n.cacheMu.Unlock()
-
-	done := make(chan struct{})
-	f.background(func() {
-		defer close(done)
-		f.dev.forgetPages(n.id)
-		n.cacheMu.Lock()
-		if n.drops--; n.drops == 0 {
-			close(n.dropped)
-		}
-		n.cacheMu.Unlock()
-	})
-	select {
-	case <-done:
-	case <-parked:
-	}
 }
 
 // dropAttr makes the kernel forget the attributes of n, if it may have any.

@@ -87,7 +87,7 @@ func (f *fileSystem) clean(k locks.Key) bool {
 	defer f.unpinAll(own, others)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
-			if n.cached.Load() && mapped(n.openHandles()) {
+			if (n.cached.Load() || n.dropping()) && mapped(n.openHandles()) {
 				return false
 			}
 		}
@@ -114,8 +114,8 @@ func mapped(hs []*handle) bool {
 // before it was read or written.
 func (f *fileSystem) flushNode(n *node) error {
 	hs := n.openHandles()
-	if n.cached.Load() && mapped(hs) {
-		f.drop(n)
+	if mapped(hs) && (n.cached.Load() || n.dropping()) {
+		f.writeOut(n)
 	}
 	for _, h := range hs {
 		h.mu.RLock()

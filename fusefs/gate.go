@@ -90,7 +90,7 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	a.h.mu.RUnlock()
 	if !errors.Is(err, locks.ErrLost) {
 		f.conn.handOver(in.Unique)
-		unpark := f.parkRequest(a.h.n)
+		unpark := f.parkRequest(a.h.n, in)
 		killed, stop := f.killed(cancel, in.Pid)
 		err = f.locker.Admit(killed, a.tenure)
 		stop()
@@ -117,7 +117,7 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 		return fuse.OK
 	}
 	f.conn.handOver(in.Unique)
-	unpark := f.parkRequest(h.n)
+	unpark := f.parkRequest(h.n, in)
 	defer unpark()
 	killed, stop := f.killed(cancel, in.Pid)
 	defer stop()
@@ -169,7 +169,7 @@ func (f *fileSystem) inTime(a *admission, in *fuse.InHeader, off int64, length i
 	// Not live now, perhaps not live during the write. If the tenure goes on
 	// nobody else was let in meanwhile.
 	f.conn.handOver(in.Unique)
-	unpark := f.parkRequest(a.h.n)
+	unpark := f.parkRequest(a.h.n, in)
 	err := f.locker.Admit(nil, a.tenure)
 	unpark()
 	if err == nil {

@@ -22,22 +22,23 @@ const (
 	deleteSize       = 24
 )
 
-// forgetPages makes the kernel write out and drop all pages of a node, and
-// forget its attributes. It waits for pages that are locked for a READ or WRITE.
-func (d device) forgetPages(node uint64) { d.invalInode(node, 0) }
+// forgetPages makes the kernel write out and drop pages of a node, from off on,
+// so many bytes or, with 0, to the end; and forget its attributes. It waits for
+// pages that are locked for a READ or WRITE.
+func (d device) forgetPages(node uint64, off, length int64) { d.invalInode(node, off, length) }
 
 // forgetAttr makes the kernel forget the attributes of a node.
-func (d device) forgetAttr(node uint64) { d.invalInode(node, -1) }
+func (d device) forgetAttr(node uint64) { d.invalInode(node, -1, 0) }
 
 // invalInode notifies the kernel; that it does not know the node is no error.
-func (d device) invalInode(node uint64, off int64) {
+func (d device) invalInode(node uint64, off, length int64) {
 	var b [outHeaderSize + invalInodeSize]byte
 	e := binary.NativeEndian
 	e.PutUint32(b[0:], uint32(len(b)))
 	e.PutUint32(b[4:], notifyInvalInode)
 	e.PutUint64(b[16:], node)
 	e.PutUint64(b[24:], uint64(off))
-	// b[32:40] is the length: 0, to the end.
+	e.PutUint64(b[32:], uint64(length))
 	_, _ = unix.Write(d.fd, b[:])
 }
 

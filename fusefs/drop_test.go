@@ -1,0 +1,147 @@
+package fusefs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// slowKernel makes notifications to the kernel block until the result is called.
+func slowKernel(t *testing.T, f *fileSystem) (proceed func()) {
+	var p [2]int
+	must(t, unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK))
+	b := make([]byte, 4096)
+	for {
+		if _, err := unix.Write(p[1], b); err != nil {
+			break
+		}
+	}
+	must(t, unix.SetNonblock(p[1], false))
+	f.dev.fd = p[1]
+	return func() {
+		for {
+			if n, err := unix.Read(p[0], b); n <= 0 || err != nil {
+				break
+			}
+		}
+	}
+}
+
+func mappedHandle(t *testing.T, l Locker) (*fileSystem, *handle, string) {
+	f := handlersOnly(t, func(o *Options) { o.Locker = l })
+	root := f.opts.Root.Name()
+	must(t, os.WriteFile(filepath.Join(root, "d"), []byte("old"), 0o644))
+	h := f.openForTest(t, "d", os.O_RDWR)
+	h.mu.Lock()
+	f.setState(h, openNone) // its program locks for itself
+	h.mu.Unlock()
+	h.n.cached.Store(true) // and has mapped it and changed a page
+	return f, h, filepath.Join(root, "d")
+}
+
+// While the pages of a file are being written out for one lock, another
+// lock that protects them counts as clean.
+func TestAFileIsNotCleanWhileItIsWrittenOut(t *testing.T) {
+	f, h, _ := mappedHandle(t, newFakeLocker())
+	proceed := slowKernel(t, f)
+	file, _ := f.tree.identify(h.n)
+	k1, k2 := locks.Key{Class: locks.Posix, File: file}, locks.Key{Class: locks.Flock, File: "lockfile"}
+	if f.clean(k2) {
+		t.Fatal("clean before")
+	}
+	done := make(chan bool)
+	go func() { f.flush(k1); close(done) }()
+	await(t, "the kernel is told", h.n.dropping)
+	select {
+	case <-done:
+		t.Fatal("flush does not wait for the kernel")
+	default:
+	}
+	if f.clean(k2) {
+		t.Error("clean, though the kernel has not written the pages out yet")
+	}
+	second := make(chan bool)
+	go func() { f.flush(k2); close(second) }()
+	select {
+	case <-second:
+		t.Error("flush of a second lock returns before the kernel has written the pages out")
+	case <-time.After(100 * time.Millisecond):
+	}
+	proceed()
+	<-done
+}
+
+// A page that the kernel writes back because of a Flush waits for the end of a
+// suspension, and so does Flush.
+func TestFlushWaitsForPagesThatAreWrittenBack(t *testing.T) {
+	l := newFakeLocker()
+	f, h, path := mappedHandle(t, l)
+	proceed := slowKernel(t, f)
+	file, _ := f.tree.identify(h.n)
+	k := locks.Key{Class: locks.Posix, File: file}
+	// The program still has another explicit lock, through this handle.
+	h.held.Store(uint64(l.Tenure()) + 1)
+	f.explicit.Add(1)
+	l.mu.Lock()
+	l.suspended = true
+	l.mu.Unlock()
+	flushed := make(chan bool)
+	go func() { f.flush(k); close(flushed) }()
+	await(t, "the kernel is told", h.n.dropping)
+	wrote := make(chan fuse.Status)
+	go func() { // the kernel writes the page back before it answers the notification
+		in := fuse.WriteIn{InHeader: header(h.n.id), Fh: h.id, Size: 3, WriteFlags: fuse.WRITE_CACHE}
+		in.Opcode = opWrite
+		_, st := f.Write(nil, &in, []byte("new"))
+		wrote <- st
+	}()
+	select {
+	case <-flushed:
+		b, _ := os.ReadFile(path)
+		t.Errorf("Flush has returned, and the file has %q", b)
+	case <-time.After(200 * time.Millisecond):
+	}
+	l.mu.Lock()
+	l.suspended = false
+	l.wake()
+	l.mu.Unlock()
+	if st := <-wrote; !st.Ok() {
+		t.Error(st)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "new" {
+		t.Errorf("after the suspension the file has %q", b)
+	}
+	proceed()
+	<-flushed
+}
+
+// An open lock is given up while a READ of the same file waits: the pages around
+// the one that it keeps locked are written out.
+func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
+	l := newFakeLocker()
+	f, h, _ := mappedHandle(t, l)
+	proceed := slowKernel(t, f)
+	file, _ := f.tree.identify(h.n)
+	k := locks.Key{Class: locks.Open, File: file}
+	h.mu.Lock()
+	h.open.req.Key = k
+	f.setState(h, openHeld)
+	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096} // another handle's, that waits for its open lock
+	read.Opcode = opRead
+	defer f.parkRequest(h.n, &read.InHeader)()
+	returned := make(chan bool)
+	go func() { f.letGo(h, "idle"); f.flush(k); close(returned) }()
+	select {
+	case <-returned:
+		t.Errorf("lock given up and flushed; clean %v; the kernel has written nothing out", f.clean(k))
+	case <-time.After(200 * time.Millisecond):
+	}
+	proceed()
+	<-returned
+}
