@@ -60,8 +60,8 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 }
 
 // reopens reports whether a file that was just made has to be opened as one
-// that exists: where no two processes may have it open, the open must wait, and
-// another process may have found the new file and be faster. The answer ESTALE
+// that exists: where its open must wait, another process or host may have found
+// the new file and be faster. The answer ESTALE
 // makes the kernel do that. With O_EXCL it would then refuse the file, and a
 // mode may not let its owner in again; then I/O waits, as for other files.
 func (f *fileSystem) reopens(in *fuse.CreateIn, dir *node, name string, mode uint32) bool {
@@ -69,14 +69,15 @@ func (f *fileSystem) reopens(in *fuse.CreateIn, dir *node, name string, mode uin
 	if need == 0 {
 		need = 0o600
 	}
-	return in.Flags&unix.O_EXCL == 0 && mode&need == need && f.betweenProcesses(dir, name)
+	return in.Flags&unix.O_EXCL == 0 && mode&need == need && f.waitsInOpen(dir, name)
 }
 
-// betweenProcesses reports whether the rule of a file wants that no two
-// processes have it open.
-func (f *fileSystem) betweenProcesses(dir *node, name string) bool {
+// waitsInOpen reports whether the rule of a file wants that no two processes
+// have it open, or no two nodes whatever they lock: then the lock is there when
+// open(2) returns, for a new file, too.
+func (f *fileSystem) waitsInOpen(dir *node, name string) bool {
 	r := f.opts.Rule(f.tree.join(dir, name))
-	return r.Open && r.PerProcess
+	return r.Open && (r.PerProcess || r.Kept)
 }
 
 // createAttempts is how often a file is made that another host makes first,
@@ -105,7 +106,7 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 	if err := unix.Fstat(dir.fd, &st); err != nil || st.Mode&unix.S_ISVTX != 0 {
 		return errStale // sysctl fs.protected_regular
 	}
-	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 || f.betweenProcesses(dir, name) {
+	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 || f.waitsInOpen(dir, name) {
 		return errStale // what the lock says has to be known now
 	}
 	err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)

@@ -1,6 +1,8 @@
 package fusefs
 
 import (
+	"errors"
+
 	"dmxfs/locks"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -36,6 +38,10 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		f.attach(h, h.open.state)
 		if h.open.state == openWaiting {
 			if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
+				if h.open.kept && errors.Is(err, locks.ErrTimeout) {
+					f.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
+						"path", h.open.req.Path, "program", h.open.req.Program.Command, "pid", h.open.req.Program.PID, "why", err)
+				}
 				f.detach(h)
 				return lockErrno(err, cancel)
 			}
@@ -92,14 +98,12 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 		proc:  f.procs.find(in.Pid),
 	}
 	h.open.state = openNone
-	if h.proc.isSelfLocking() {
-		return h
-	}
 	file, path := f.tree.identify(n)
 	rule := f.ruleFor(n, path)
-	if !rule.Open {
+	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
 		return h
 	}
+	h.open.kept = rule.Kept
 	mode := locks.Read
 	if h.write || truncate {
 		mode = locks.Write
@@ -110,7 +114,9 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 		h.flags |= unix.O_DSYNC
 	}
 	h.open.state = openWaiting
-	h.open.yield, h.open.gen = rule.Yield, rule.gen
+	if h.open.gen = rule.gen; !rule.Kept {
+		h.open.yield = rule.Yield
+	}
 	h.open.req = locks.Request{
 		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
 		Owner: f.openOwner(rule, h), Handle: h.lockID(),
@@ -136,7 +142,7 @@ func (f *fileSystem) openOwner(rule *nodeRule, h *handle) locks.OwnerID {
 func (f *fileSystem) serve(h *handle) {
 	f.handles.put(h.id, h)
 	if h.proc.isSelfLocking() {
-		f.giveUp(h)
+		f.locksItself(h)
 	}
 }
 

@@ -31,6 +31,7 @@ type openLock struct {
 	state  openState
 	req    locks.Request // what is asked for
 	yield  time.Duration
+	kept   bool   // see Rule.Kept
 	gen    uint64 // of the rules that req and yield are by
 	tenure locks.Tenure
 	token  locks.Token
@@ -173,11 +174,18 @@ func (f *fileSystem) withdraw(h *handle) {
 	}
 }
 
+// locksItself ends the open lock of h, whose program locks for itself.
+func (f *fileSystem) locksItself(h *handle) {
+	if !h.open.kept {
+		f.giveUp(h)
+	}
+}
+
 // locksForItself is called when p locks or unlocks explicitly through h. From
 // then on that is how p, and the process that opened h, keep their files
 // apart: their open locks would only make them wait for each other.
 func (f *fileSystem) locksForItself(h *handle, p *process) {
-	f.giveUp(h)
+	f.locksItself(h)
 	for _, q := range [...]*process{h.proc, p} {
 		if q == nil || q.selfLocking.Load() {
 			continue
@@ -190,7 +198,7 @@ func (f *fileSystem) locksForItself(h *handle, p *process) {
 		}
 		q.mu.Unlock()
 		for _, o := range hs {
-			f.giveUp(o)
+			f.locksItself(o)
 		}
 	}
 }

@@ -294,6 +294,53 @@ func runSQLite(t *testing.T, c *testCluster, n int) {
 	}
 }
 
+// In WAL mode processes of one host share a database, and another host has it
+// only when they have closed it: until then it gets an error, and nothing that
+// was committed is lost.
+func TestSQLiteWAL(t *testing.T) {
+	needTool(t, "sqlite3")
+	c := newCluster(t, 2)
+	a, b := c.mounts[0], c.mounts[1]
+	if out, code := a.sh("sqlite3 t.db 'pragma journal_mode=wal; create table t(x)'"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	count := "sqlite3 -cmd '.timeout 60000' t.db 'select count(*) from t'"
+	p := a.start(`(echo 'insert into t values(1);'; until [ -e end ]; do sleep 0.02; done; echo 'insert into t values(2);') | sqlite3 t.db`)
+	await(t, "the database is open", func() bool {
+		out, _ := a.sh(count)
+		return out == "1\n"
+	})
+	if out, code := b.sh(count); code == 0 || !strings.Contains(out, "unable to open") {
+		t.Errorf("the other host meanwhile: %d %s", code, out)
+	}
+	write(t, a.path("end"), "")
+	if out, code := p.wait(); code != 0 {
+		t.Errorf("%d %s", code, out)
+	}
+	if out, code := b.sh(count); code != 0 || out != "2\n" {
+		t.Errorf("the other host afterwards: %d %s", code, out)
+	}
+
+	const n = 15
+	insert := fmt.Sprintf("for i in $(seq %d); do until sqlite3 -cmd '.timeout 60000' t.db \"insert into t values($i)\" 2>>err; do k=$((k+1)); [ $k -lt 200 ] || exit 9; done; done", n)
+	var ps []*proc
+	for _, m := range c.mounts {
+		ps = append(ps, m.start(insert), m.start(insert))
+	}
+	for _, p := range ps {
+		if out, code := p.wait(); code != 0 {
+			t.Errorf("%d %s\n%s", code, out, read(t, a.path("err")))
+		}
+	}
+	for _, m := range c.mounts {
+		want := fmt.Sprintf("%d\nok\n", 2+4*n)
+		await(t, "all is there", func() bool {
+			out, code := m.sh(count + "; sqlite3 t.db 'pragma integrity_check'")
+			return code == 0 && out == want
+		})
+	}
+}
+
 func TestGit(t *testing.T) {
 	needTool(t, "git")
 	c := newCluster(t, 2)

@@ -49,7 +49,7 @@ func describePolicy(p *policy.Policy, mount fusefs.Rule) policyJSON {
 
 func checkPath(p *policy.Policy, path string, mount fusefs.Rule) checkJSON {
 	r, i := p.Match(path)
-	return checkJSON{path, describeRule(r, i, mount)}
+	return checkJSON{path, describeRule(r, i, sharedMemory(path, mount))}
 }
 
 // inForce is the policy by which this node works.

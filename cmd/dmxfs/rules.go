@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"dmxfs/fusefs"
 	"dmxfs/journal"
@@ -121,6 +122,7 @@ func (r *rules) uniform() string {
 // take while the holder still has the file open is none, so it gives way only
 // if its rule says so.
 func (r *rules) forOpen(path string, mount fusefs.Rule) fusefs.Rule {
+	mount = sharedMemory(path, mount)
 	rule, i := r.now.Load().Match(path)
 	if i < 0 {
 		return mount
@@ -128,15 +130,33 @@ func (r *rules) forOpen(path string, mount fusefs.Rule) fusefs.Rule {
 	return effective(rule, mount)
 }
 
+// sharedMemory is mount for a path. SQLite in WAL mode keeps in NAME-shm what
+// its processes know of the log: memory that they map in common, of which they
+// lock single bytes. Two hosts cannot have that in common (sqlite.org/wal.html),
+// and would lose what they commit. So one of them has it at a time, and on
+// others the database cannot be opened meanwhile.
+func sharedMemory(path string, mount fusefs.Rule) fusefs.Rule {
+	if mount.Open && strings.HasSuffix(path, "-shm") {
+		mount.Kept, mount.Yield = true, 0
+		if mount.Wait <= 0 {
+			mount.Wait = sharedMemoryWait
+		}
+	}
+	return mount
+}
+
+// sharedMemoryWait is how long an open(2) waits for another host to be done.
+const sharedMemoryWait = 5 * time.Second
+
 // effective is what a rule makes of the defaults of the mount.
 func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
 	out := mount
 	if r.Open != policy.OpenDefault {
-		out.Open = r.Open == policy.OpenLock
+		out.Open, out.Kept = r.Open == policy.OpenLock, false
 	}
 	out.PerProcess = r.PerProcess()
 	if policy.Exclusive(r.Algorithm) {
-		out.Yield = 0
+		out.Yield, out.Kept = 0, false
 	}
 	if r.Yield.Set {
 		out.Yield = r.Yield.For

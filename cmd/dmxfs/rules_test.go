@@ -37,15 +37,19 @@ open = "lock"
 	r.now.Store(&ruling{Policy: p})
 	mount := fusefs.Rule{Open: true, Yield: 20 * time.Second, Wait: time.Minute}
 	for path, want := range map[string]fusefs.Rule{
-		"other":     mount,
-		"exclusive": {Open: true, PerProcess: true, Wait: time.Minute},
-		"yields":    {Open: true, PerProcess: true, Yield: 3 * time.Second},
-		"off":       {Yield: 20 * time.Second, Wait: time.Minute},
-		"strict":    {Open: true, PerProcess: true, Wait: 2 * time.Second},
+		"other":      mount,
+		"exclusive":  {Open: true, PerProcess: true, Wait: time.Minute},
+		"yields":     {Open: true, PerProcess: true, Yield: 3 * time.Second},
+		"off":        {Yield: 20 * time.Second, Wait: time.Minute},
+		"strict":     {Open: true, PerProcess: true, Wait: 2 * time.Second},
+		"d/a.db-shm": {Open: true, Kept: true, Wait: time.Minute},
 	} {
 		if got := r.forOpen(path, mount); got != want {
 			t.Errorf("%s: %+v, want %+v", path, got, want)
 		}
+	}
+	if got := r.forOpen("a.db-shm", fusefs.Rule{Open: true, Yield: time.Second}); got.Wait != sharedMemoryWait {
+		t.Errorf("a file that is shared memory: %+v", got)
 	}
 	if got := r.algorithm("exclusive") + " " + r.algorithm("off") + " " + r.algorithm("other"); got != "ring rw rw" {
 		t.Errorf("algorithms %s", got)
