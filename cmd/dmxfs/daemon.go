@@ -271,7 +271,21 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	if _, ok := errors.AsType[*dead](err); ok {
 		return err // programs still use the mount: only the end of the process ends that
 	}
-	return errors.Join(err, d.leave(nodeDone), g.Wait())
+	d.unfinished(err, errors.Join(d.leave(nodeDone), g.Wait()))
+	return err
+}
+
+// unfinished logs what went wrong at the end. Where the mount has ended as
+// wished, that is no reason to start another daemon.
+func (d *daemon) unfinished(end, err error) {
+	if err == nil {
+		return
+	}
+	if end == nil {
+		d.log.Error("the mount has ended, but not all is in order", "err", err)
+		return
+	}
+	d.log.Error("not all is in order", "err", err)
 }
 
 // dead is why the daemon ends while its mount stays, dead, so that programs do

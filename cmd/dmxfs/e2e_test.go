@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -529,6 +532,100 @@ func TestJournalFollows(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// As a table, too, each record is there when it is written.
+func TestJournalFollowsAsATable(t *testing.T) {
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	if out, code := m.sh("flock f0 true"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	follow := c.cmd("journal", "--follow", "--last", "1", m.dir)
+	out, err := follow.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// No line: it ends, and the test with it.
+	late := time.AfterFunc(time.Minute, func() { _ = follow.Process.Kill() })
+	t.Cleanup(func() {
+		late.Stop()
+		_ = follow.Process.Kill()
+		_ = follow.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	next := func(want string) {
+		for {
+			if !lines.Scan() {
+				t.Fatalf("no line with %q comes", want)
+			}
+			if strings.Contains(lines.Text(), want) {
+				return
+			}
+		}
+	}
+	next("f0")
+	if out, code := m.sh("flock f1 true"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	next("f1")
+}
+
+// A mount that was taken away does not come back, whatever goes wrong at its end.
+func TestAnUnmountIsFinal(t *testing.T) {
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	pids := []int{m.daemon(), m.watcher}
+	if err := os.RemoveAll(m.state); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Unmount(m.dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if !m.ended(pids) {
+		t.Error("the watcher goes on")
+	}
+	if m.mounted() {
+		t.Error("it is mounted again")
+	}
+}
+
+// A mount that has to wait, for a member that does not answer, can be given up.
+func TestAMountThatWaitsIsInterrupted(t *testing.T) {
+	c := newCluster(t, 1)
+	a, b := c.mounts[0], c.add()
+	a.signal(unix.SIGSTOP)
+	defer a.signal(unix.SIGCONT)
+	cmd := c.cmd("--state", b.state, "--listen", "/ip4/127.0.0.1/tcp/0", c.src, b.dir)
+	ended := make(chan error, 1)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- cmd.Wait() }()
+	await(t, "it has begun", func() bool {
+		_, err := os.Stat(filepath.Join(b.state, "dmxfs.log"))
+		return err == nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(stderr.String(), "is not mounted") {
+			t.Errorf("%v: %s", err, stderr.String())
+		}
+	case <-time.After(30 * time.Second):
+		_ = cmd.Process.Kill()
+		t.Fatal("it waits on")
+	}
+	if b.mounted() || b.daemon() != 0 {
+		t.Error("it is mounted after all")
 	}
 }
 

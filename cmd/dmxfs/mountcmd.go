@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // newMountCommand makes the command that mounts.
@@ -29,6 +34,9 @@ func newMountCommand(s streams) *cobra.Command {
 		if len(args) == 0 && *file == "" && c.Parent() == nil {
 			return c.Help()
 		}
+		if slices.Contains(args, "") {
+			return withCode(exitUsage, errors.New("a directory has an empty name: is a variable of a script not set?"))
+		}
 		switch len(args) {
 		case 1:
 			cfg.Mountpoint = args[0]
@@ -45,7 +53,7 @@ func newMountCommand(s streams) *cobra.Command {
 			}
 			return watch(c.Context(), cfg, log, s.err, func() {})
 		}
-		return background(cfg)
+		return background(c.Context(), cfg, s.err)
 	}
 	return c
 }
@@ -84,7 +92,7 @@ func (c *Config) complete(flags *pflag.FlagSet, options []string, file string) e
 
 // background starts the daemon in a session of its own and returns when the
 // mount is usable, or with the reason why it is not.
-func background(cfg Config) error {
+func background(ctx context.Context, cfg Config, out io.Writer) error {
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return err
@@ -105,7 +113,12 @@ func background(cfg Config) error {
 		return fmt.Errorf("start the daemon: %w", err)
 	}
 	var m readyMessage
-	if err := json.NewDecoder(r).Decode(&m); err != nil {
+	told := make(chan error, 1)
+	go func() { told <- json.NewDecoder(r).Decode(&m) }()
+	if err := awaitReady(ctx, cfg, told, cmd.Process, out); err != nil {
+		return err
+	}
+	if err := <-told; err != nil {
 		return fmt.Errorf("the daemon has ended without a word (%v), see %s", cmd.Wait(), logPath(cfg.State))
 	}
 	if m.Error != "" {
@@ -113,4 +126,36 @@ func background(cfg Config) error {
 		return withCode(m.Code, errors.New(m.Error))
 	}
 	return cmd.Process.Release()
+}
+
+const (
+	// silentFor is how long a mount takes before a person is told that it is
+	// waited for.
+	silentFor = 3 * time.Second
+	// endPatience is how long the daemon has to end when it is not waited for
+	// any more. Then it hangs, as in storage that does not answer.
+	endPatience = 3 * time.Second
+)
+
+// awaitReady returns when told has something, or when ctx has ended, and with
+// it the daemon. What it takes out of told it puts back.
+func awaitReady(ctx context.Context, cfg Config, told chan error, daemon *os.Process, out io.Writer) error {
+	silent := time.After(silentFor)
+	for {
+		select {
+		case err := <-told:
+			told <- err
+			return nil
+		case <-silent:
+			fmt.Fprintf(out, "waiting until %s is mounted; why is in %s\n", cfg.Mountpoint, logPath(cfg.State))
+		case <-ctx.Done():
+			_ = daemon.Signal(unix.SIGTERM)
+			select {
+			case <-told:
+			case <-time.After(endPatience):
+				_ = unix.Kill(-daemon.Pid, unix.SIGKILL) // its session
+			}
+			return fmt.Errorf("%s is not mounted: %w", cfg.Mountpoint, context.Cause(ctx))
+		}
+	}
 }

@@ -25,6 +25,9 @@ func TestRefusedMounts(t *testing.T) {
 	if err := os.Mkdir(path("mnt"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(c.src, "inner"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	write(t, path("file"), "")
 	write(t, path("open-secret"), strings.Repeat("x", 64))
 	write(t, path("secret"), secretText())
@@ -52,6 +55,10 @@ func TestRefusedMounts(t *testing.T) {
 		{"a mount as the source", []string{state, m.dir, path("mnt")}, exitBusy, "is below a dmxfs mount already"},
 		{"state in use", []string{"--state=" + m.state, c.src, path("mnt")}, exitBusy, "is in use by another dmxfs (process "},
 		{"state on the shared directory", []string{"--state=" + c.src + "/state", c.src, path("mnt")}, exitUsage, "must be local to this host"},
+		{"state below the mount point", []string{"--state=" + path("mnt") + "/state", c.src, path("mnt")}, exitUsage, "is below a mount of dmxfs"},
+		{"state on another mount", []string{"--state=" + m.dir + "/state", c.src, path("mnt")}, exitUsage, "is below a mount of dmxfs"},
+		{"mount point in the shared directory", []string{state, c.src, c.src + "/inner"}, exitUsage, "is inside the shared directory"},
+		{"empty source", []string{state, "", path("mnt")}, exitUsage, "has an empty name"},
 		{"state is a file", []string{"--state=" + path("file"), c.src, path("mnt")}, exitFailure, "choose another one with --state"},
 		{"secret for everybody", []string{state, "--secret=" + path("open-secret"), c.src, path("mnt")}, exitUsage, "chmod 600"},
 		{"no secret", []string{state, "--secret=" + path("nothing"), c.src, path("mnt")}, exitUsage, "no such file"},

@@ -34,7 +34,8 @@ func serve(ctx context.Context, cfg Config, root *os.File, log *slog.Logger, rea
 	if err != nil {
 		log.Error("the daemon ends", "err", err)
 	}
-	return errors.Join(err, d.close())
+	d.unfinished(err, d.close())
+	return err
 }
 
 func newLogger(cfg Config, w io.Writer) (*slog.Logger, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -72,7 +73,7 @@ as a duration that has passed since, like 2h30m.`,
 			return err
 		}
 		defer resp.Body.Close()
-		return copyJournal(c.Context(), resp.Body, out)
+		return copyJournal(c.Context(), resp.Body, out, f.Follow)
 	}
 	return c
 }
@@ -93,19 +94,30 @@ func readJournal(ctx context.Context, r registration, f journal.Filter, out *jou
 	return errors.Join(err, out.flush(), j.Close())
 }
 
-// copyJournal prints what the daemon sends.
-func copyJournal(ctx context.Context, r io.Reader, out *journalPrinter) error {
-	sc := bufio.NewScanner(r)
-	sc.Buffer(nil, 1<<20)
-	for sc.Scan() {
-		if err := out.line(sc.Bytes()); err != nil {
-			return err
+// copyJournal prints what the daemon sends. With follow it prints each record
+// when it is there, and otherwise many at once, which align better.
+func copyJournal(ctx context.Context, r io.Reader, out *journalPrinter, follow bool) error {
+	br := bufio.NewReaderSize(r, 1<<16)
+	for {
+		b, err := br.ReadBytes('\n')
+		if b = bytes.TrimSuffix(b, []byte("\n")); len(b) > 0 && (err == nil || err == io.EOF) {
+			if err := out.line(b); err != nil {
+				return err
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return out.flush()
+		case err != nil && ctx.Err() == nil:
+			return errors.Join(out.flush(), fmt.Errorf("the daemon has stopped in the middle of its answer: %w", err))
+		case err != nil:
+			return out.flush()
+		case follow && br.Buffered() == 0:
+			if err := out.flush(); err != nil {
+				return err
+			}
 		}
 	}
-	if err := sc.Err(); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("the daemon has stopped in the middle of its answer: %w", err)
-	}
-	return out.flush()
 }
 
 // journalPrinter prints records as a table or as they are.

@@ -34,6 +34,17 @@ func openSource(cfg Config) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the shared directory: %w", err)
 	}
+	if cfg.Mountpoint != cfg.Source {
+		in, err := inside(filepath.Dir(cfg.Mountpoint), int(root.Fd()))
+		if err == nil && in {
+			err = withCode(exitUsage, fmt.Errorf("the mount point %s is inside the shared directory %s: who walks that would come to the mount itself; choose one outside, or mount over the shared directory itself",
+				cfg.Mountpoint, cfg.Source))
+		}
+		if err != nil {
+			root.Close()
+			return nil, err
+		}
+	}
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && insideDmxfs(all, cfg.Source) {
 		root.Close()

@@ -95,32 +95,72 @@ func (s *stateDir) Close() error { return s.lock.Close() }
 
 func (s *stateDir) file(name string) string { return filepath.Join(s.path, name) }
 
+// stateOffMounts checks that the state directory is not reached through the
+// mount, nor through another one of dmxfs: neither could be unmounted.
+func stateOffMounts(cfg Config) error {
+	state, err := existing(cfg.State)
+	if err != nil {
+		return withCode(exitUsage, fmt.Errorf("state directory: %w", err))
+	}
+	point, err := existing(cfg.Mountpoint)
+	if err != nil { // a dead mount
+		point = cfg.Mountpoint
+	}
+	all, err := mounts()
+	if err != nil {
+		return err
+	}
+	if state == point || strings.HasPrefix(state, point+"/") || insideDmxfs(all, state) {
+		return withCode(exitUsage, fmt.Errorf("state directory %s is below a mount of dmxfs: it must be local to this host, choose another one with --state", cfg.State))
+	}
+	return nil
+}
+
 // outsideOf checks that path, which need not exist, is not below the directory
 // that is open as root.
 func outsideOf(path string, root int) error {
+	in, err := inside(path, root)
+	switch {
+	case err != nil:
+		return fmt.Errorf("state directory: %w", err)
+	case in:
+		return fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path)
+	}
+	return nil
+}
+
+// inside reports whether path, which need not exist, is the directory that is
+// open as root, or below it.
+func inside(path string, root int) (bool, error) {
 	var want, got unix.Stat_t
 	if err := unix.Fstat(root, &want); err != nil {
-		return fmt.Errorf("stat the shared directory: %w", err)
+		return false, fmt.Errorf("stat the shared directory: %w", err)
 	}
-	real := path
-	for {
-		r, err := filepath.EvalSymlinks(real)
-		if err == nil {
-			real = r
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) || real == filepath.Dir(real) {
-			return fmt.Errorf("state directory: %w", err)
-		}
-		real = filepath.Dir(real)
+	real, err := existing(path)
+	if err != nil {
+		return false, err
 	}
 	for dir := real; ; dir = filepath.Dir(dir) {
 		if unix.Stat(dir, &got) == nil && got.Dev == want.Dev && got.Ino == want.Ino {
-			return fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path)
+			return true, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return nil
+			return false, nil
 		}
+	}
+}
+
+// existing is path, or what there is of it, without symbolic links.
+func existing(path string) (string, error) {
+	for {
+		real, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			return real, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
+			return "", err
+		}
+		path = filepath.Dir(path)
 	}
 }
 

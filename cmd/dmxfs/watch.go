@@ -180,6 +180,9 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 	}
 	defer root.Close()
 	// The log is there, too: nothing is logged before.
+	if err := stateOffMounts(cfg); err != nil {
+		return err
+	}
 	if err := makeState(cfg.State, int(root.Fd())); err != nil {
 		return err
 	}
