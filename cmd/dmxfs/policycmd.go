@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,6 +37,8 @@ A policy file:
 With an exclusive algorithm every lock, for reading too, keeps out everybody
 else and is for the whole file; open files exclude each other between processes
 and do not give way when idle, unless the rule has a yield.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newPolicyShowCommand(s), newPolicyCheckCommand(s), newPolicySetCommand(s))
 	return c
@@ -48,8 +51,10 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	asTOML := c.Flags().Bool("toml", false, "print a policy file, to edit it and give it to policy set")
-	c.MarkFlagsMutuallyExclusive("json", "toml")
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if *asJSON && *asTOML {
+			return withCode(exitUsage, errors.New("--json and --toml: give one of them"))
+		}
 		cl, r, err := clientFor(args)
 		if err != nil {
 			return err

@@ -62,9 +62,11 @@ DMXFS_TOKEN is the fencing token of the lock in the command's environment.`,
 	c.Flags().Var(&limit{&wait, ""}, "wait", "how long to wait for the lock, 0s for not at all (default without end)")
 	grace := 5 * time.Second
 	c.Flags().Var(&limit{&grace, ""}, "kill-after", "when the lock is lost, how long after SIGTERM to send SIGKILL")
-	c.MarkFlagsMutuallyExclusive("shared", "exclusive")
 	c.Flags().SetInterspersed(false)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if *shared && *exclusive {
+			return withCode(runFailure, errors.New("--shared and --exclusive: give one of them"))
+		}
 		if args[1] == "--" {
 			args = append(args[:1:1], args[2:]...)
 		}
