@@ -58,6 +58,7 @@ type node struct {
 	expelled int
 	onFlush  func(locks.Key) error
 	refresh  func(locks.Key) error
+	onClean  func(locks.Key) bool
 
 	written atomic.Bool // what programs wrote is written out already
 }
@@ -203,7 +204,12 @@ func (n *node) Refresh(k locks.Key) error {
 	return nil
 }
 
-func (n *node) Clean(locks.Key) bool { return n.written.Load() }
+func (n *node) Clean(k locks.Key) bool {
+	if n.onClean != nil {
+		return n.onClean(k)
+	}
+	return n.written.Load()
+}
 
 func (n *node) Expelled() {
 	n.mu.Lock()

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	delegationSeeds = flag.Int("engine.delegations", 60, "number of random runs of TestDelegationsAtRandom")
+	delegationSeeds = flag.Int("engine.delegations", 60, "number of random runs of each kind of TestDelegationsAtRandom")
 	delegationSeed  = flag.Uint64("engine.delegation", 0, "run TestDelegationsAtRandom with this seed only")
 )
 
@@ -35,6 +35,17 @@ type manyFiles struct {
 	grants int
 	silent int // first locks of a file to write for which no message was sent
 	loaned int // moments at which a node had all delegations
+	filesKind
+}
+
+// filesKind is what else happens in a run.
+type filesKind struct {
+	// hard: programs try locks, nodes are suspended and expelled, renewing
+	// takes time, and most of what is written is on the storage at once.
+	hard bool
+	// flocks of a few files, which are given up a moment after they are
+	// closed, instead of open locks of many.
+	flocks bool
 }
 
 type testFile struct {
@@ -71,7 +82,10 @@ func (f *manyFiles) pick(n *node, rnd *rand.Rand, busy bool) (k locks.Key, made 
 	}
 	f.last++
 	// The numbers of files come again.
-	k = locks.Key{File: fmt.Sprintf("i%d", f.last%40), Class: locks.Open}
+	k = locks.Key{File: fmt.Sprintf("i%d", f.last%f.numbers()), Class: locks.Open}
+	if f.flocks {
+		k.Class = locks.Flock
+	}
 	if f.files[k] == nil {
 		f.files[k] = &testFile{unwritten: map[locks.NodeID]int{}, cached: map[locks.NodeID]int{}, holders: map[*locks.Request]locks.NodeID{}}
 	}
@@ -91,6 +105,9 @@ func (f *manyFiles) begin(n *node, r *locks.Request, g locks.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x := f.files[r.Key]
+	if g.Tenure != n.Tenure() {
+		return
+	}
 	for o, at := range x.holders {
 		if at != n.id && (o.Mode == locks.Write || r.Mode == locks.Write) {
 			f.fail("%s has %v in mode %v while %s has it in mode %v", n.id, r.Key, r.Mode, at, o.Mode)
@@ -121,12 +138,22 @@ func (f *manyFiles) begin(n *node, r *locks.Request, g locks.Grant) {
 }
 
 // end is the last moment of the lock.
-func (f *manyFiles) end(n *node, r *locks.Request) {
+func (f *manyFiles) end(n *node, r *locks.Request, g locks.Grant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	x := f.files[r.Key]
+	if g.Tenure != n.Tenure() {
+		delete(x.holders, r)
+		return
+	}
 	if r.Mode == locks.Write {
 		x.truth++
+		if f.hard && x.truth%3 != 0 {
+			x.cached[n.id], x.stored = x.truth, x.truth
+			delete(x.unwritten, n.id)
+			delete(x.holders, r)
+			return
+		}
 		x.cached[n.id], x.unwritten[n.id] = x.truth, x.truth
 	}
 	delete(x.holders, r)
@@ -156,8 +183,14 @@ func (f *manyFiles) program(n *node, pid int, opens int, wg *sync.WaitGroup) {
 		}
 		if made && rnd.IntN(2) == 0 {
 			r.Born = born
+			if rnd.IntN(4) == 0 {
+				r.Mode = locks.Read
+			}
 		} else if rnd.IntN(2) == 0 {
 			r.Mode = locks.Read
+		}
+		if f.hard && r.Born == 0 && rnd.IntN(5) == 0 {
+			r.Try = true
 		}
 		if rnd.IntN(4) == 0 {
 			sleep(60)
@@ -174,6 +207,10 @@ func (f *manyFiles) program(n *node, pid int, opens int, wg *sync.WaitGroup) {
 		if errors.Is(err, locks.ErrInterrupted) {
 			continue
 		}
+		if f.hard && (errors.Is(err, locks.ErrLost) || r.Try && (errors.Is(err, locks.ErrWouldBlock) || errors.Is(err, locks.ErrUnavailable))) {
+			sleep(2)
+			continue
+		}
 		if err != nil {
 			f.mu.Lock()
 			f.fail("%s opens %v: %v", n.id, k, err)
@@ -182,7 +219,15 @@ func (f *manyFiles) program(n *node, pid int, opens int, wg *sync.WaitGroup) {
 		}
 		f.begin(n, r, g)
 		sleep(1 + rnd.IntN(2)*rnd.IntN(20))
-		f.end(n, r)
+		f.end(n, r, g)
+		if f.hard && k.Class == locks.Flock && rnd.IntN(2) == 0 {
+			n.Closing(k, r.Handle)
+			if rnd.IntN(2) == 0 {
+				sleep(3)
+			} else if rnd.IntN(4) == 0 {
+				sleep(80)
+			}
+		}
 		n.UnlockHandle(k, r.Handle, "closed")
 	}
 }
@@ -284,6 +329,42 @@ func (l *noErrors) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// expel drops one of the nodes, which comes back.
+func (f *manyFiles) expel(rnd *rand.Rand) {
+	ids := []locks.NodeID{"n0", "n1", "n2"}
+	i := rnd.IntN(3)
+	n := f.nodes[ids[i]]
+	rest := append(append([]locks.NodeID{}, ids[:i]...), ids[i+1:]...)
+	n.Freeze()
+	n.Engine.Expelled("test")
+	f.mu.Lock()
+	for _, x := range f.files {
+		for r, at := range x.holders {
+			if at == n.id {
+				delete(x.holders, r)
+			}
+		}
+		if _, ok := x.unwritten[n.id]; ok { // lost
+			delete(x.unwritten, n.id)
+			x.truth++
+			x.stored = x.truth
+		}
+		delete(x.cached, n.id)
+	}
+	f.mu.Unlock()
+	f.view(rest...)
+	time.Sleep(time.Duration(rnd.IntN(50)) * time.Millisecond)
+	f.view(ids...)
+}
+
+// numbers is how many files there are at a time.
+func (f *manyFiles) numbers() int {
+	if f.flocks {
+		return 2
+	}
+	return 40
+}
+
 // idle checks that n has forgotten everything.
 func (f *manyFiles) idle(n *node) {
 	n.Engine.mu.Lock()
@@ -297,8 +378,8 @@ func (f *manyFiles) idle(n *node) {
 }
 
 // randomFiles is one run.
-func randomFiles(t *testing.T, seed uint64, twist func([]byte) []byte) *manyFiles {
-	f := &manyFiles{seed: seed, files: map[locks.Key]*testFile{}}
+func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) []byte) *manyFiles {
+	f := &manyFiles{seed: seed, files: map[locks.Key]*testFile{}, filesKind: kind}
 	defer func(size int) { frameSize = size }(frameSize)
 	frameSize = 8 // two keys
 	synctest.Test(t, func(t *testing.T) {
@@ -325,10 +406,31 @@ func randomFiles(t *testing.T, seed uint64, twist func([]byte) []byte) *manyFile
 		for _, n := range f.nodes {
 			n.Engine.clean.limit = 1 + rnd.IntN(20)
 			n.onFlush = func(k locks.Key) error { return f.flush(n, k) }
-			n.refresh = func(k locks.Key) error { return f.forget(n, k) }
+			n.refresh = func(k locks.Key) error {
+				if f.hard {
+					time.Sleep(time.Duration(n.Moment()%3) * time.Millisecond)
+				}
+				return f.forget(n, k)
+			}
+			if f.hard {
+				n.onClean = func(k locks.Key) bool {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					x := f.files[k]
+					if x == nil {
+						return true
+					}
+					_, ok := x.unwritten[n.id]
+					return !ok
+				}
+			}
 		}
 		var wg sync.WaitGroup
-		for i := range 6 {
+		programs := 6
+		if f.flocks {
+			programs = 12
+		}
+		for i := range programs {
 			wg.Add(1)
 			go f.program(f.nodes[locks.NodeID(fmt.Sprintf("n%d", i%3))], 1+i, 40, &wg)
 		}
@@ -357,6 +459,18 @@ func randomFiles(t *testing.T, seed uint64, twist func([]byte) []byte) *manyFile
 			case <-time.After(500 * time.Microsecond):
 				f.look()
 			}
+			if f.hard && rnd.IntN(400) == 0 {
+				n := f.nodes[locks.NodeID(fmt.Sprintf("n%d", rnd.IntN(3)))]
+				if !n.dead.Swap(true) {
+					time.AfterFunc(time.Duration(rnd.IntN(60))*time.Millisecond, func() {
+						n.dead.Store(false)
+						n.Resume()
+					})
+				}
+			}
+			if f.hard && rnd.IntN(2500) == 0 {
+				f.expel(rnd)
+			}
 			if time.Since(began) > next && rnd.IntN(2) == 0 {
 				f.view("n0", "n1", "n2")
 				next += time.Duration(rnd.IntN(int(3 * time.Second)))
@@ -376,20 +490,29 @@ func randomFiles(t *testing.T, seed uint64, twist func([]byte) []byte) *manyFile
 // ones and new ones, some of them all the time and some now and then. No two
 // have what conflicts, and each reads what was written last.
 func TestDelegationsAtRandom(t *testing.T) {
+	for name, kind := range map[string]filesKind{"plain": {}, "hard": {hard: true}, "flocks": {hard: true, flocks: true}} {
+		t.Run(name, func(t *testing.T) { runRandomFiles(t, kind) })
+	}
+}
+
+func runRandomFiles(t *testing.T, kind filesKind) {
 	first, last := uint64(1), uint64(*delegationSeeds)
+	if kind.hard && !kind.flocks {
+		last = (last + 1) / 2
+	}
 	if *delegationSeed != 0 {
 		first, last = *delegationSeed, *delegationSeed
 	}
 	var grants, silent, loaned int
 	for s := first; s <= last; s++ {
-		f := randomFiles(t, s, nil)
+		f := randomFiles(t, s, kind, nil)
 		if f.err != nil || t.Failed() {
 			t.Fatalf("%v\nto run this again: go test ./locks/engine -run %s -engine.delegation %d", f.err, t.Name(), s)
 		}
 		grants, silent, loaned = grants+f.grants, silent+f.silent, loaned+f.loaned
 	}
 	t.Logf("%d grants, %d of them to write without a message; %d moments with a delegate", grants, silent, loaned)
-	if *delegationSeed == 0 && loaned == 0 {
+	if !kind.hard && *delegationSeed == 0 && loaned == 0 {
 		t.Error("nothing was ever delegated")
 	}
 }
@@ -417,7 +540,7 @@ func TestDelegationsNeedTheirLists(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 60; seed++ {
-				if f := randomFiles(t, seed, tt.twist); f.err != nil {
+				if f := randomFiles(t, seed, filesKind{}, tt.twist); f.err != nil {
 					t.Logf("seed %d: %v", seed, f.err)
 					return
 				}
