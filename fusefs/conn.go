@@ -99,10 +99,13 @@ func (c *conn) greet() (err error) {
 
 // Some numbers of requests, from include/uapi/linux/fuse.h.
 const (
+	opGetAttr     = 3
 	opReadlink    = 5
+	opOpen        = 14
 	opRead        = 15
 	opWrite       = 16
 	opRelease     = 18
+	opFsync       = 20
 	opGetXAttr    = 22
 	opListXAttr   = 23
 	opInit        = 26
@@ -110,7 +113,10 @@ const (
 	opCreate      = 35
 	opInterrupt   = 36
 	opIoctl       = 39
+	opFallocate   = 43
 	opReadDirPlus = 44
+	opLseek       = 46
+	opCopy        = 47
 )
 
 // next reads the next request, and waits for it.

@@ -24,9 +24,9 @@ const (
 	parkedFile parkedKind = iota
 	// parkedPages are being filled, so nobody can have changed them.
 	parkedPages
-	// parkedBack is a page that is being written back. It waits for nothing
-	// but the end of a suspension.
-	parkedBack
+	// parkedAside is in nobody's way: it keeps no pages locked, or one that is
+	// being written back and waits for nothing but the end of a suspension.
+	parkedAside
 )
 
 // parks tells how a request parks.
@@ -42,9 +42,11 @@ func parks(in *fuse.InHeader) *parkedRequest {
 	case opWrite:
 		w := (*fuse.WriteIn)(unsafe.Pointer(in))
 		if w.WriteFlags&fuse.WRITE_CACHE != 0 {
-			return &parkedRequest{kind: parkedBack}
+			return &parkedRequest{kind: parkedAside}
 		}
 		return span(w.Offset, w.Size)
+	case opGetAttr, opOpen, opFsync, opFallocate, opLseek, opCopy:
+		return &parkedRequest{kind: parkedAside}
 	}
 	return new(parkedRequest)
 }
@@ -149,7 +151,7 @@ func (f *fileSystem) writeOut(n *node) {
 		if slices.ContainsFunc(parked, func(p parkedRequest) bool { return p.kind == parkedFile }) {
 			return
 		}
-		parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return p.kind == parkedBack })
+		parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return p.kind == parkedAside })
 		if len(parked) > 0 {
 			again = f.writeOutAround(n, parked, done, more)
 			continue
