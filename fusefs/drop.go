@@ -3,6 +3,7 @@ package fusefs
 import (
 	"cmp"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -32,19 +33,21 @@ const (
 // parks tells how a request parks.
 func parks(in *fuse.InHeader) *parkedRequest {
 	const page = pageSize - 1
-	span := func(off uint64, size uint32) *parkedRequest {
-		return &parkedRequest{kind: parkedPages, off: int64(off &^ page), end: int64((off + uint64(size) + page) &^ page)}
+	pages := func(off, end uint64) *parkedRequest {
+		return &parkedRequest{kind: parkedPages, off: int64(off &^ page), end: int64((end + page) &^ page)}
 	}
 	switch in.Opcode {
 	case opRead:
 		r := (*fuse.ReadIn)(unsafe.Pointer(in))
-		return span(r.Offset, r.Size)
+		return pages(r.Offset, r.Offset+uint64(r.Size))
 	case opWrite:
 		w := (*fuse.WriteIn)(unsafe.Pointer(in))
 		if w.WriteFlags&fuse.WRITE_CACHE != 0 {
 			return &parkedRequest{kind: parkedAside}
 		}
-		return span(w.Offset, w.Size)
+		// Only the last page can be locked, if the kernel did not have it.
+		end := w.Offset + uint64(max(w.Size, 1))
+		return pages(end-1, end)
 	case opGetAttr, opOpen, opFsync, opFallocate, opLseek, opCopy:
 		return &parkedRequest{kind: parkedAside}
 	}
@@ -144,8 +147,12 @@ func (f *fileSystem) drop(n *node) {
 // storage when it returns: it does not get by a request that is parked, but
 // goes round the pages of it, which cannot have been changed. (While a
 // truncate(2) waits, the kernel writes nothing out, and nothing can be done.)
+//
+// The kernel may lock more together than a page. Then the way round does not
+// end before the request does, and writeOut gives it up.
 func (f *fileSystem) writeOut(n *node) {
 	done := f.startDrop(n)
+	late := time.After(roundTime)
 	for again := true; again; {
 		parked, more := n.parking()
 		if slices.ContainsFunc(parked, func(p parkedRequest) bool { return p.kind == parkedFile }) {
@@ -153,7 +160,7 @@ func (f *fileSystem) writeOut(n *node) {
 		}
 		parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return p.kind == parkedAside })
 		if len(parked) > 0 {
-			again = f.writeOutAround(n, parked, done, more)
+			again = f.writeOutAround(n, parked, done, more, late)
 			continue
 		}
 		select {
@@ -164,9 +171,12 @@ func (f *fileSystem) writeOut(n *node) {
 	}
 }
 
+// roundTime is much longer than to write the pages of a file out takes.
+const roundTime = 10 * time.Second
+
 // writeOutAround drops what is not of parked requests. It reports whether it
 // has to be begun again, because there is one more.
-func (f *fileSystem) writeOutAround(n *node, parked []parkedRequest, done, more <-chan struct{}) (again bool) {
+func (f *fileSystem) writeOutAround(n *node, parked []parkedRequest, done, more <-chan struct{}, late <-chan time.Time) (again bool) {
 	slices.SortFunc(parked, func(a, b parkedRequest) int { return cmp.Compare(a.off, b.off) })
 	parked = append(parked, parkedRequest{}) // behind the last one
 	off := int64(0)
@@ -187,6 +197,10 @@ func (f *fileSystem) writeOutAround(n *node, parked []parkedRequest, done, more 
 				return false
 			case <-more:
 				return true
+			case <-late:
+				f.log.Error("changed pages of a file could not be written out beside a request that waits: other hosts may read old data",
+					"path", f.tree.pathTo(n))
+				return false
 			}
 		}
 		off = max(off, p.end)

@@ -145,3 +145,31 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	proceed()
 	<-returned
 }
+
+func TestParkedRequests(t *testing.T) {
+	read := fuse.ReadIn{Offset: 5000, Size: 4000}
+	read.Opcode = opRead
+	write := fuse.WriteIn{Offset: 4096, Size: 8192}
+	write.Opcode = opWrite
+	back := fuse.WriteIn{Offset: 4096, Size: 8192, WriteFlags: fuse.WRITE_CACHE}
+	back.Opcode = opWrite
+	get := fuse.GetAttrIn{}
+	get.Opcode = opGetAttr
+	set := fuse.SetAttrIn{}
+	set.Opcode = 4
+	for _, x := range []struct {
+		what string
+		in   *fuse.InHeader
+		want parkedRequest
+	}{
+		{"a READ", &read.InHeader, parkedRequest{parkedPages, 4096, 12288}},
+		{"a WRITE", &write.InHeader, parkedRequest{parkedPages, 8192, 12288}},
+		{"written back", &back.InHeader, parkedRequest{kind: parkedAside}},
+		{"a GETATTR", &get.InHeader, parkedRequest{kind: parkedAside}},
+		{"a SETATTR", &set.InHeader, parkedRequest{kind: parkedFile}},
+	} {
+		if got := *parks(x.in); got != x.want {
+			t.Errorf("%s: %+v, want %+v", x.what, got, x.want)
+		}
+	}
+}
