@@ -308,7 +308,7 @@ func TestSQLiteWAL(t *testing.T) {
 		t.Fatalf("%d %s", code, out)
 	}
 	count := "sqlite3 -cmd '.timeout 60000' t.db 'select count(*) from t'"
-	p := a.start(`(echo 'insert into t values(1);'; until [ -e end ]; do sleep 0.02; done; echo 'insert into t values(2);') | sqlite3 t.db`)
+	p := a.start(`(echo 'insert into t values(1);'; until [ -e end ]; do sleep 0.02; done; echo 'insert into t values(2);') | sqlite3 -cmd '.timeout 60000' t.db`)
 	await(t, "the database is open", func() bool {
 		out, _ := a.sh(count)
 		return out == "1\n"
