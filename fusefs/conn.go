@@ -156,6 +156,7 @@ func (c *conn) close() {
 
 // read reads requests and answers them for as long as readers wants it.
 func (c *conn) read() {
+	growStack()
 	r := c.readers.reading()
 	paused := time.Now()
 	for c.readers.wait(r) {
@@ -189,6 +190,19 @@ func (c *conn) read() {
 			paused = time.Now()
 		}
 	}
+}
+
+// stackNeeded is what most requests need, in bytes.
+const stackNeeded = 12 << 10
+
+// growStack gives a new goroutine the stack that it will need. Otherwise it
+// would grow in steps during its first requests, where each step has all calls
+// so far to move, and a program waits for it.
+//
+//go:noinline
+func growStack() {
+	var b [stackNeeded]byte
+	runtime.KeepAlive(&b)
 }
 
 // readyTime is less than a thread takes to fall asleep and wake up.
