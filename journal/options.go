@@ -46,7 +46,7 @@ const (
 	DefaultMaxAge    = 14 * 24 * time.Hour
 	DefaultMaxBytes  = 64 << 20
 	MinMaxBytes      = 4 << 20
-	DefaultDelay     = 10 * time.Millisecond
+	DefaultDelay     = 50 * time.Millisecond
 	DefaultSyncEvery = time.Second
 	// Overhead is what a journal's directory takes at most beside the blocks,
 	// in bytes: logs, tables not yet merged, and those being merged.
