@@ -165,6 +165,9 @@ func (p *proc) newEngine() *engine.Engine {
 			Unused: time.Second, Pause: time.Duration(1+rng.IntN(50)) * ms, MaxPause: 100 * ms,
 		}
 	}
+	if w.opt.seed%5 == 2 {
+		o.AskBack = engine.AskBackLimits{After: 1, Often: time.Second, Missed: 1}
+	}
 	return engine.New(o)
 }
 

@@ -205,7 +205,9 @@ func (e *Engine) replace(en *entry, old []locks.TicketID, parts []locks.Part) {
 		e.lift(en)
 		return
 	}
-	e.step(en, func(turn *locks.Turn) { en.machine.Replace(old, parts, turn) })
+	if e.step(en, func(turn *locks.Turn) { en.machine.Replace(old, parts, turn) }) {
+		e.gaveAway(en)
+	}
 }
 
 // lift ends this node's part in a barrier if it holds nothing any more.

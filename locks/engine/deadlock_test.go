@@ -200,7 +200,7 @@ func blocks(has, wants *locks.Request) bool {
 
 func deadlocks(t *testing.T, seed uint64) (found int) {
 	rnd := rand.New(rand.NewPCG(seed, 11))
-	c := newNet(t, 1+rnd.IntN(4))
+	c := newTuned(t, 1+rnd.IntN(4), eagerly(seed))
 	var mu sync.Mutex // guards the actors, and found
 	var actors []*actor
 	for i := range 2 + rnd.IntN(6) {

@@ -35,6 +35,7 @@ type manyFiles struct {
 	grants int
 	silent int // first locks of a file to write for which no message was sent
 	loaned int // moments at which a node had all delegations
+	asking int // moments at which a node asked something back
 	filesKind
 }
 
@@ -275,6 +276,9 @@ func (f *manyFiles) look() {
 			f.loaned++
 		}
 		for k, en := range n.entries {
+			if en.back != nil && en.back.ticket != 0 {
+				f.asking++
+			}
 			if err := en.machine.Check(); err != nil {
 				f.fail("%s %v: %v", n.id, k, err)
 			}
@@ -392,6 +396,9 @@ func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) [
 				Unused: 300 * time.Millisecond, Pause: time.Duration(1+rnd.IntN(40)) * time.Millisecond, MaxPause: 100 * time.Millisecond,
 			}
 			o.Expire = time.Duration(5+rnd.IntN(100)) * time.Millisecond
+			if tune := eagerly(seed); tune != nil {
+				tune(o)
+			}
 		})
 		f.twist = twist
 		f.delay = time.Duration(1+rnd.IntN(3000)) * time.Microsecond
@@ -503,17 +510,20 @@ func runRandomFiles(t *testing.T, kind filesKind) {
 	if *delegationSeed != 0 {
 		first, last = *delegationSeed, *delegationSeed
 	}
-	var grants, silent, loaned int
+	var grants, silent, loaned, asking int
 	for s := first; s <= last; s++ {
 		f := randomFiles(t, s, kind, nil)
 		if f.err != nil || t.Failed() {
 			t.Fatalf("%v\nto run this again: go test ./locks/engine -run %s -engine.delegation %d", f.err, t.Name(), s)
 		}
-		grants, silent, loaned = grants+f.grants, silent+f.silent, loaned+f.loaned
+		grants, silent, loaned, asking = grants+f.grants, silent+f.silent, loaned+f.loaned, asking+f.asking
 	}
-	t.Logf("%d grants, %d of them to write without a message; %d moments with a delegate", grants, silent, loaned)
+	t.Logf("%d grants, %d of them to write without a message; %d moments with a delegate, %d with a guess", grants, silent, loaned, asking)
 	if !kind.hard && *delegationSeed == 0 && loaned == 0 {
 		t.Error("nothing was ever delegated")
+	}
+	if kind.flocks && *delegationSeed == 0 && asking == 0 {
+		t.Error("nothing was ever asked back")
 	}
 }
 

@@ -43,6 +43,7 @@ type Options struct {
 	// differ. It is called and answers as Rule. nil: nothing is delegated.
 	Uniform     func() string
 	Delegations DelegationLimits
+	AskBack     AskBackLimits
 	// Jitter returns a random number in [0,1). Default math/rand.
 	Jitter func() float64
 }
@@ -109,6 +110,9 @@ type Engine struct {
 	deleg      delegations
 	delegTimes delegationTimes
 	turns      []*locks.Turn
+	// askingBack are the entries with a guess that is not answered, and some
+	// more. See askback.go.
+	askingBack []*entry
 	// workers drain outboxes; flushing counts those that write out just now,
 	// flushed is told when one has.
 	workers  sync.WaitGroup
@@ -132,6 +136,7 @@ func New(o Options) *Engine {
 		o.Jitter = jitter
 	}
 	o.Delegations.setDefaults()
+	o.AskBack.setDefaults()
 	e := &Engine{
 		o:       o,
 		start:   time.Now(),
@@ -226,9 +231,10 @@ func (e *Engine) broadcast() {
 	e.changed = make(chan struct{})
 }
 
-// step makes one turn of en's machine and does what it asks for.
+// step makes one turn of en's machine and does what it asks for. It reports
+// whether something that this node could do went to a peer.
 // REQUIRES: e.mu held.
-func (e *Engine) step(en *entry, f func(*locks.Turn)) {
+func (e *Engine) step(en *entry, f func(*locks.Turn)) (gave bool) {
 	var t *locks.Turn
 	if n := len(e.turns); n > 0 {
 		t, e.turns = e.turns[n-1], e.turns[:n-1]
@@ -248,7 +254,9 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) {
 		e.decided(en, d)
 	}
 	e.openGate(en)
+	gave = t.Handover && len(t.Send) > 0
 	e.turns = append(e.turns, t)
+	return gave
 }
 
 // Run does what time asks for: it gives back permissions that nobody used for
@@ -339,6 +347,7 @@ func (e *Engine) close() {
 	for _, q := range e.queries {
 		q.fail(errClosed)
 	}
+	e.forgetAskingBack()
 	e.broadcast()
 }
 

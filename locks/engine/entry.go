@@ -55,6 +55,10 @@ type entry struct {
 	passed   int
 	passedAt time.Time
 
+	// back is what is known to guess that the key will be used again; nil if
+	// nothing.
+	back *askBack
+
 	waits    map[locks.HandleID]int // tickets that wait, by what they came through
 	messages int                    // sent and received, ever
 	idle     *list.Element          // its place in Engine.idle while it has no ticket
@@ -222,6 +226,7 @@ func (e *Engine) giveUp(en *entry) bool {
 	if len(en.tickets) > 0 || e.phase != active {
 		return false
 	}
+	e.endAskingBack(en)
 	e.step(en, func(turn *locks.Turn) { en.machine.Expire(turn) })
 	return e.drop(en)
 }

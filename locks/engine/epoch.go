@@ -31,6 +31,7 @@ func (e *Engine) Freeze() {
 		return
 	}
 	e.phase, e.sync, e.stated = frozen, nil, false
+	e.forgetAskingBack()
 	for _, en := range e.entries {
 		for _, p := range en.outbox {
 			en.dirty = en.dirty || p.flush
@@ -219,6 +220,7 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	clear(e.usage)
 	clear(e.pinned)
 	e.idle.Init()
+	e.askingBack = nil
 	e.clean.clear()
 	e.places.clear()
 	e.early = early{}

@@ -97,7 +97,7 @@ func TestLikeOneLinuxHost(t *testing.T) {
 
 func likeLinux(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
-	c := newNet(t, 3)
+	c := newTuned(t, 3, eagerly(seed))
 	ids := []locks.NodeID{"n0", "n1", "n2"}
 	var flock, posix linux
 	var trace []string

@@ -54,7 +54,9 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 			return
 		}
 		en.messages++
-		e.step(en, func(turn *locks.Turn) { err = en.machine.Receive(from, f.msg, turn) })
+		if e.step(en, func(turn *locks.Turn) { err = en.machine.Receive(from, f.msg, turn) }) {
+			e.gaveAway(en)
+		}
 		if err != nil {
 			e.o.Log.Error("lock message against the protocol: dropped", "peer", from, "key", f.key.String(),
 				"message", f.msg.String(), "err", err)

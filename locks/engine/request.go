@@ -102,6 +102,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
+	e.asks(en, req)
 	t := e.newTicket(en, req)
 	t.stamp, t.since = e.places.take(r, req.asked)
 	if e.gated(t) {
@@ -273,12 +274,17 @@ func (e *Engine) park(t *ticket) {
 
 // decided does what the outcome of a ticket asks for.
 func (e *Engine) decided(en *entry, d locks.Outcome) {
+	if b := en.back; b != nil && d.Ticket == b.ticket {
+		e.cameBack(en)
+		return
+	}
 	t := en.tickets[d.Ticket]
 	e.endWait(t)
 	now := time.Now()
 	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
 	if d.Granted {
 		t.held, t.token, t.tenure, t.req.granted = true, d.Token, e.Tenure(), now
+		e.uses(en, t)
 		if en.writes(t.Mode) {
 			en.dirty = true
 			en.passed = 0

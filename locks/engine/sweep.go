@@ -115,6 +115,7 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 	if left := e.places.expire(now); left > 0 {
 		next = min(next, left)
 	}
+	next = e.sweepAskingBack(now, next)
 	if left := e.idleDelegations(); left > 0 {
 		next = min(next, left)
 	}
