@@ -86,11 +86,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 	if len(o.held) == 0 {
 		delete(en.owners, o.id)
 		for _, c := range changes {
-			h := c.was.Handle
-			en.through[h] = slices.DeleteFunc(en.through[h], func(id locks.OwnerID) bool { return id == o.id })
-			if len(en.through[h]) == 0 {
-				delete(en.through, h)
-			}
+			en.notThrough(c.was.Handle, o.id)
 		}
 	}
 	for _, t := range keep {
@@ -150,10 +146,40 @@ func (e *Engine) source(en *entry, from []*ticket, changes []change, p *posix.Pi
 	panic("engine: a piece of nothing")
 }
 
+// releaseAll is release of the one ticket t that o holds, as nearly always.
+func (e *Engine) releaseAll(en *entry, o *owner, t *ticket, reason string) {
+	e.lose(t)
+	t.req.pieces--
+	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+	o.held = o.held[:0]
+	delete(en.owners, o.id)
+	en.notThrough(t.Handle, o.id)
+	e.replace(en, []locks.TicketID{t.ID}, nil)
+	en.released(o)
+	e.settle(en)
+}
+
+// notThrough notes that o has nothing that it took through h.
+func (en *entry) notThrough(h locks.HandleID, o locks.OwnerID) {
+	ids, ok := en.through[h]
+	if !ok {
+		return
+	}
+	if ids = slices.DeleteFunc(ids, func(id locks.OwnerID) bool { return id == o }); len(ids) > 0 {
+		en.through[h] = ids
+	} else {
+		delete(en.through, h)
+	}
+}
+
 // release gives up what o holds of r, through handle if that is not zero.
 func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.HandleID, reason string) {
 	lo, hi := o.window(r)
 	if lo == hi {
+		return
+	}
+	if t := o.held[0]; len(o.held) == 1 && r.Contains(t.Range) && (handle == 0 || handle == t.Handle) {
+		e.releaseAll(en, o, t, reason)
 		return
 	}
 	held := o.pieces(lo, hi)
