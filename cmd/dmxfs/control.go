@@ -103,10 +103,13 @@ func reply(w http.ResponseWriter, v any, err error) {
 type client struct {
 	state string
 	http  http.Client
+	// messages is told when there is no answer for as long as patience.
+	messages io.Writer
+	patience time.Duration
 }
 
 func newClient(state string) *client {
-	c := &client{state: state}
+	c := &client{state: state, messages: os.Stderr, patience: 5 * time.Second}
 	c.http.Transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			path, done, err := socketPath(state)
@@ -135,6 +138,11 @@ func (c *client) send(ctx context.Context, method, path string, body io.Reader) 
 	if err != nil {
 		return nil, err
 	}
+	impatient := time.AfterFunc(c.patience, func() {
+		fmt.Fprintf(c.messages, "dmxfs: the daemon has not answered for %v: it is busy, or stopped, or the storage hangs; still waiting (Ctrl-C ends that)\n",
+			c.patience)
+	})
+	defer impatient.Stop()
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {

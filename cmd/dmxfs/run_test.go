@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,7 +59,7 @@ func TestRunPassesOnTheCommandsEnd(t *testing.T) {
 	c := newCluster(t, 1)
 	a := c.mounts[0]
 	write(t, a.path("noexec"), "")
-	if err := os.Mkdir(a.path("d"), 0o755); err != nil {
+	if err := errors.Join(os.Mkdir(a.path("d"), 0o755), unix.Mkfifo(a.path("pipe"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []struct {
@@ -72,6 +73,7 @@ func TestRunPassesOnTheCommandsEnd(t *testing.T) {
 		{[]string{"f", "--", "no-such-command"}, runNotFound, "no-such-command"},
 		{[]string{"f", "--", "./noexec"}, runNoExec, "permission denied"},
 		{[]string{"d", "--", "true"}, runFailure, "d is no regular file"},
+		{[]string{"pipe", "--", "true"}, runFailure, "pipe is no regular file"},
 		{[]string{"missing/f", "--", "true"}, runFailure, "no such file"},
 		{[]string{c.src + "/f", "--", "true"}, runFailure, "is not below a dmxfs mount"},
 		{[]string{"f"}, runFailure, "dmxfs run PATH -- COMMAND"},

@@ -208,6 +208,10 @@ func (r *runner) openAndLock() (*os.File, error) {
 	if err := onMount(r.path); err != nil {
 		return nil, err
 	}
+	// Not after the open, which waits for a writer if it is of a pipe.
+	if st, err := os.Stat(r.path); err == nil && !st.Mode().IsRegular() {
+		return nil, errIrregular(r.path)
+	}
 	flags, how := os.O_RDONLY, r.how
 	if r.wait == 0 {
 		flags, how = flags|unix.O_NONBLOCK, how|unix.LOCK_NB
@@ -223,7 +227,7 @@ func (r *runner) openAndLock() (*os.File, error) {
 	}
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file: the kernel passes only locks of those on to dmxfs; name a file", r.path)
+		err = errIrregular(r.path)
 	}
 	if err != nil {
 		f.Close()
@@ -239,6 +243,10 @@ func (r *runner) openAndLock() (*os.File, error) {
 			return nil, &fs.PathError{Op: "lock", Path: r.path, Err: err}
 		}
 	}
+}
+
+func errIrregular(path string) error {
+	return fmt.Errorf("%s is no regular file: the kernel passes only locks of those on to dmxfs; name a file", path)
 }
 
 // onMount reports an error if the file at path is not, or would not be, below

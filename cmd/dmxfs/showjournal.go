@@ -61,7 +61,7 @@ as a duration that has passed since, like 2h30m.`,
 		if err != nil {
 			return err
 		}
-		out := newJournalPrinter(s.out, *asJSON)
+		out := newJournalPrinter(s, *asJSON)
 		resp, err := cl.do(c.Context(), http.MethodGet, "/journal?"+journalQuery(f).Encode())
 		if errors.Is(err, errNoDaemon) {
 			if f.Follow {
@@ -84,6 +84,13 @@ func readJournal(ctx context.Context, r registration, f journal.Filter, out *jou
 	if err != nil {
 		return err
 	}
+	rec := j.Recovery()
+	if rec.Rebuilt != "" {
+		fmt.Fprintf(out.err, "dmxfs: the journal was damaged, and was made anew of what is left; the damaged one is in %s\n", rec.Rebuilt)
+	}
+	for _, x := range rec.Damaged {
+		fmt.Fprintf(out.err, "dmxfs: a part of the journal cannot be read: %v\n", x)
+	}
 	err = j.Query(ctx, f, func(rec journal.Record) error {
 		b, err := json.Marshal(rec)
 		if err != nil {
@@ -91,7 +98,10 @@ func readJournal(ctx context.Context, r registration, f journal.Filter, out *jou
 		}
 		return out.line(b)
 	})
-	return errors.Join(err, out.flush(), j.Close())
+	if err == nil {
+		err = out.end()
+	}
+	return errors.Join(err, j.Close())
 }
 
 // copyJournal prints what the daemon sends. With follow it prints each record
@@ -107,7 +117,7 @@ func copyJournal(ctx context.Context, r io.Reader, out *journalPrinter, follow b
 		}
 		switch {
 		case err == io.EOF:
-			return out.flush()
+			return out.end()
 		case err != nil && ctx.Err() == nil:
 			return errors.Join(out.flush(), fmt.Errorf("the daemon has stopped in the middle of its answer: %w", err))
 		case err != nil:
@@ -123,15 +133,16 @@ func copyJournal(ctx context.Context, r io.Reader, out *journalPrinter, follow b
 // journalPrinter prints records as a table or as they are.
 type journalPrinter struct {
 	w     io.Writer
+	err   io.Writer         // for messages
 	tw    *tabwriter.Writer // nil for JSON
 	began time.Time         // of the rows that wait to be aligned
 	rows  int
 }
 
-func newJournalPrinter(w io.Writer, asJSON bool) *journalPrinter {
-	p := &journalPrinter{w: w, began: time.Now()}
+func newJournalPrinter(s streams, asJSON bool) *journalPrinter {
+	p := &journalPrinter{w: s.out, err: s.err, began: time.Now()}
 	if !asJSON {
-		p.tw = tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		p.tw = tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
 	}
 	return p
 }
@@ -188,6 +199,15 @@ func (p *journalPrinter) line(b []byte) error {
 		return p.tw.Flush()
 	}
 	return nil
+}
+
+// end flushes what is printed, and says so if that is nothing: a path that is
+// misspelt looks like one that nobody has locked.
+func (p *journalPrinter) end() error {
+	if p.tw != nil && p.rows == 0 {
+		fmt.Fprintln(p.err, "dmxfs: the journal has no such record")
+	}
+	return p.flush()
 }
 
 func (p *journalPrinter) flush() error {
