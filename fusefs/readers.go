@@ -43,6 +43,9 @@ const usual = 2
 // it takes that for more than it can do.
 const backlog = 64
 
+// long is how many ticks a request takes that takes long.
+const long = 2
+
 func newReaders(most int) *readers {
 	return &readers{most: most, active: make(map[*reader]struct{}), serving: make(map[uint64]*reader)}
 }
@@ -108,14 +111,21 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	}
 }
 
-// end is called by r when it has answered. It tells whether r reads on, which
-// it does not if it has left, and whether the request was handed over.
+// end is called by r when it has answered. It tells whether r reads on, and
+// whether the request was handed over. One that has left reads on if too few
+// others do and its request took long: else the next request, perhaps an unlock
+// that somebody waits for, would begin with a new goroutine. Where locks go to
+// and fro it ends all the same: each reader keeps one of the runtime's few
+// processors while it sleeps in read(2), and messages are late without them.
 func (rs *readers) end(r *reader) (on, waited bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.serving, r.request)
 	r.request = 0
-	_, on = rs.active[r]
+	if _, on = rs.active[r]; !on && len(rs.active) < usual && rs.ticks-r.since >= long {
+		rs.active[r] = struct{}{}
+		on = true
+	}
 	return on, r.waits
 }
 

@@ -155,3 +155,29 @@ func TestBacklog(t *testing.T) {
 	}
 	c.wantStarted(2)
 }
+
+// Who has waited for long reads on, if there is only one other who does.
+func TestReadingOnAfterALongWait(t *testing.T) {
+	for _, x := range []struct {
+		ticks int
+		third bool
+		on    bool
+	}{
+		{ticks: long - 1}, {ticks: long, on: true}, {ticks: 1000, on: true}, {ticks: long, third: true},
+	} {
+		c := newCrew(t, 4)
+		a, b := c.pair()
+		c.handOver(1)
+		if x.third {
+			c.begin(b, 2, false, false)
+			c.wantStarted(2)
+			c.waits(c.reading())
+			c.wantEnd(b, true, false)
+			c.waits(b)
+		}
+		for range x.ticks {
+			c.tick()
+		}
+		c.wantEnd(a, x.on, true)
+	}
+}
