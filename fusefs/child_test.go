@@ -72,6 +72,7 @@ type childConfig struct {
 	HoldAttr     bool // of the loopback: see heldAttr
 	NoExpire     bool // as on a kernel before 6.2
 	RemovedRound time.Duration
+	PanicAt      string // the rule of this path cannot be told
 }
 
 func runChild(conf string) {
@@ -122,6 +123,14 @@ func runChild(conf string) {
 	}
 	if c.Rule != nil {
 		o.Rule = func(string) Rule { return *c.Rule }
+	}
+	if c.PanicAt != "" {
+		o.Rule = func(path string) Rule {
+			if path == c.PanicAt {
+				panic("no rule for " + path)
+			}
+			return DefaultRule
+		}
 	}
 	if c.NoMove != nil {
 		o.Movable = func(from, to string, dir bool) bool {

@@ -131,8 +131,9 @@ func (f *fileSystem) connect(dev int) error {
 		ExtraCapabilities: capabilities,
 		DisabledCapabilities: fuse.CAP_PASSTHROUGH | // its descriptors cannot be fenced
 			fuse.CAP_NO_OPEN_SUPPORT, // an ENOSYS must not switch OPEN off
-		Logger: slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
-		Name:   defaultSubtype,
+		Logger:       slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
+		PanicHandler: f.panicked,
+		Name:         defaultSubtype,
 	})
 	if err != nil {
 		return err
@@ -147,6 +148,15 @@ func (f *fileSystem) connect(dev int) error {
 		f.entryTTL = f.opts.TTL
 	}
 	return nil
+}
+
+// panicked is called when a handler has panicked, and goes on with that. go-fuse
+// would answer EIO and serve on, perhaps with mutexes that nobody unlocks any
+// more. A daemon that ends is started anew, and the others know that its locks
+// are lost.
+func (f *fileSystem) panicked(what any) fuse.Status {
+	f.log.Error("a request could not be handled, the daemon ends", "panic", what)
+	panic(what)
 }
 
 // close gives back what newFileSystem and connect have taken.
