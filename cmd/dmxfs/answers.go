@@ -72,7 +72,7 @@ func (d *daemon) status() statusJSON {
 	j := statusJSON{
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
 		State: stateName(s), Held: held, Waiting: waiting, UptimeS: int64(time.Since(d.began).Seconds()),
-		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: d.cfg.FileID, Problems: []string{},
+		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: string(d.fileIDs()), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()
 	j.Delegate = delegate

@@ -75,7 +75,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
 	f.StringArrayVar(&c.Exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: serve files below the root that match GLOB, such as 'spool/**', with exclusive locks by rcv, maekawa or ring; may be repeated, the first match wins. All members of a cluster have the same rules, see dmxfs policy")
 	f.StringVar(&c.PolicyFile, "policy", "", "TOML `file` with more rules, see dmxfs policy")
-	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file: auto, inode or path")
+	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file, for the whole cluster: inode, path, or auto: as the cluster does, and for the first host by the storage")
 	f.IntVar(&c.MaxLocks, "max-locks", engine.DefaultMaxLocks, "how many locks one process may have, waits included; it gets ENOLCK for more")
 	c.Times.flags(f)
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")

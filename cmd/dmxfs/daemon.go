@@ -40,6 +40,7 @@ type daemon struct {
 	identity  p2p.Identity
 	register  *register.Dir
 	clusterID string
+	fileID    fileID
 	host      *p2p.Host
 	transport *p2p.Transport
 	engine    *engine.Engine
@@ -105,6 +106,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		log.Warn(w)
 	}
 	d.clusterID = c.ID
+	d.fileID = fileIDOf(cfg.FileID, d.storage, c.Inode)
 	secret, err := p2p.ParseSecret(c.Secret)
 	if err != nil {
 		return d, withCode(exitRefused, err)
@@ -407,7 +409,8 @@ func (d *daemon) join() error {
 	}
 	m, err := member.New(member.Config{
 		Params: d.params, Cluster: d.clusterID, Self: self,
-		Policy:   d.rules.wanted(),
+		Policy: d.rules.wanted(),
+		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
@@ -507,12 +510,8 @@ func (d *daemon) mount() error {
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	ids, err := fusefs.ParseFileIDs(d.cfg.FileID)
-	if err != nil {
-		return withCode(exitUsage, err)
-	}
 	server, err := fusefs.New(fusefs.Options{
-		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: ids,
+		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: d.fileIDs(),
 		Rule:         d.ruleFor,
 		Movable:      d.movable,
 		LateWrite:    d.lateWrite,

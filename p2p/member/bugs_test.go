@@ -29,6 +29,7 @@ var bugs = []struct {
 	{"replaceAnybody", 50, random},
 	{"syncOnce", 2000, random},
 	{"keepJoiners", 4000, random},
+	{"anyFileID", 200, random},
 	{"noHolding", 20, damagedViewAndCutNewcomer},
 	{"lookAtReply", 20, stoppedAfterListing},
 	{"dropUnproved", 20, oldListingAndCutNewcomer},
@@ -137,7 +138,7 @@ func damagedViewAndCutNewcomer(seed uint64, bug string) error {
 	return directed(options{seed: seed, bug: bug}, func(w *world) {
 		w.together(2)
 		w.store.Damage(w.check.top.Epoch, member.ErrUnreadable)
-		w.isolated("z", 60_000)
+		w.isolated("z", 60_000, nil)
 		w.run(30_000)
 		if w.check.top.Reason != member.ReasonUnreadable && w.check.err == nil {
 			w.check.failf("nobody took over")

@@ -268,6 +268,8 @@ func (m *Machine) refusal(h Hello) (Refusal, string) {
 		return RefusedTiming, cacheText(m.v.Timing, h.Member.Cache)
 	case !m.v.Policy.Serves(h.Policy):
 		return RefusedPolicy, policyText
+	case !m.v.agrees(h.FileID) && !m.bug.anyFileID:
+		return RefusedFileID, fileIDText(m.v.FileID, h.FileID)
 	case len(m.v.Members) >= MaxMembers:
 		return RefusedFull, fmt.Sprintf("the cluster has %d members, and cannot have more", MaxMembers)
 	}

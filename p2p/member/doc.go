@@ -24,6 +24,7 @@
 //	S1  No two nodes are live in different epochs.
 //	S2  A node that a view has dropped is not live from the moment of its link.
 //	S3  No node grants at an epoch before it has the SYNC of all its members.
+//	S4  All that are live in an epoch tell files apart by the same.
 //	L1  After the last fault all nodes that run are live in one view, within
 //	    L + delta + 3 s + back-off (at most 2 s) + 1 s, and 5S, with Ls for L
 //	    if that is longer. They are those of a node that has to go on without
@@ -70,8 +71,9 @@
 // (View.Unsure), and promises and grants nothing until every member of the
 // damaged view has lost its look tenure.
 //
-// All members share the parameters that others rely on (Timing): they are in
-// the view, and a node with others is refused.
+// All members share the parameters that others rely on (Timing), and what they
+// tell files apart by (FileID): both are in the view, and a node with others is
+// refused. FileID changes only where a view has no member of another peer.
 //
 // The argument why S1 follows: let y be live at d, w live at e > d. w is live at
 // e, so all members of e have installed e; y, at d, is not one. It was dropped

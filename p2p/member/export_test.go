@@ -26,8 +26,12 @@ func Plant(m *Machine, bug string) {
 		"admitPartial":          &b.admitPartial,
 		"noHolding":             &b.noHolding,
 		"keepJoiners":           &b.keepJoiners,
+		"anyFileID":             &b.anyFileID,
 	}[bug] = true
 }
+
+// FileID is what m tells files apart by now.
+func FileID(m *Machine) string { return m.cfg.FileID }
 
 // NewUnchecked is New without the checks of the parameters.
 func NewUnchecked(cfg Config) *Machine { return newMachine(cfg) }

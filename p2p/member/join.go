@@ -79,6 +79,8 @@ func (m *Machine) checkWanted() {
 		m.finish(End{Code: EndTiming, Text: cacheText(v.Timing, m.cfg.Self.Cache)})
 	case !v.Policy.Serves(m.asksFor()) && !m.alone(v):
 		m.finish(End{Code: EndPolicy, Text: policyText})
+	case !v.agrees(m.fileID(v)) && !m.alone(v) && !m.bug.anyFileID:
+		m.finish(End{Code: EndFileID, Text: fileIDText(v.FileID, m.fileID(v))})
 	}
 }
 
@@ -105,6 +107,13 @@ func (m *Machine) bringPolicy(w *View) {
 	if m.alone(w) && !w.Policy.Serves(m.asksFor()) {
 		w.Policy = *m.cfg.Policy
 	}
+}
+
+// bring makes w, in which this node joins, what it would have of its own, if
+// nobody else is in it.
+func (m *Machine) bring(w *View) {
+	m.bringPolicy(w)
+	m.bringFileID(w)
 }
 
 // joinTick ends what has waited too long outside.
@@ -136,7 +145,7 @@ func (m *Machine) tryJoin() {
 		w := m.without(ReasonReplace, dead, m.howDead)
 		if j.at-m.now <= 2*m.p.Heartbeat && m.cfg.Bury.IsZero() {
 			w.add(m.self())
-			m.bringPolicy(w)
+			m.bring(w)
 		}
 		m.propose(w)
 		return
@@ -167,12 +176,12 @@ func (m *Machine) found() {
 	w := m.v.next(m.me, ReasonJoin)
 	w.Timing = m.p.Timing
 	w.add(m.self())
-	m.bringPolicy(w)
+	m.bring(w)
 	m.propose(w)
 }
 
 func (m *Machine) hello(ready bool) Hello {
-	return Hello{Ready: ready, Member: m.self(), Timing: m.p.Timing, Policy: m.asksFor()}
+	return Hello{Ready: ready, Member: m.self(), Timing: m.p.Timing, Policy: m.asksFor(), FileID: m.fileID(m.v)}
 }
 
 // sayHello asks all members for a welcome, and says when all have given one.
@@ -219,7 +228,7 @@ func (m *Machine) allWelcome() bool {
 // the way may pass.
 func (m *Machine) onRefused(from Node, r Refused) {
 	y := &m.v.Members[m.v.Index(from)]
-	if !m.saved.Was || r.Code == RefusedRevoked || r.Code == RefusedTiming || r.Code == RefusedPolicy && m.asksFor() != "" {
+	if !m.saved.Was || r.Code == RefusedRevoked || r.Code == RefusedTiming || r.Code == RefusedFileID || r.Code == RefusedPolicy && m.asksFor() != "" {
 		code := EndRefused
 		switch r.Code {
 		case RefusedRevoked:
@@ -228,8 +237,14 @@ func (m *Machine) onRefused(from Node, r Refused) {
 			code = EndPolicy
 		case RefusedTiming:
 			code = EndTiming
+		case RefusedFileID:
+			code = EndFileID
 		}
-		m.finish(End{Code: code, Text: fmt.Sprintf("refused by %s: %s", y.Name(), r.Text), Nodes: []Member{*y}})
+		why := r.Text
+		if code == EndFileID {
+			why = fileIDText(m.v.FileID, m.fileID(m.v)) // whole
+		}
+		m.finish(End{Code: code, Text: fmt.Sprintf("refused by %s: %s", y.Name(), why), Nodes: []Member{*y}})
 		return
 	}
 	m.noteWaiting("refused by %s: %s", y.Name(), r.Text)
@@ -279,7 +294,7 @@ func (m *Machine) tryChallenge() {
 			w.Members = nil
 		}
 		w.add(m.self())
-		m.bringPolicy(w)
+		m.bring(w)
 		m.propose(w)
 	}
 }

@@ -44,6 +44,9 @@ func (m *Machine) learn(w *View, mine bool) {
 // in an epoch before e.
 func (m *Machine) follow(w *View, mine bool) {
 	if m.st == StateOut {
+		if !m.joined {
+			m.fixFileID(w)
+		}
 		m.st, m.joined = StateMember, true
 		if m.join.quit {
 			m.st = StateLeaving

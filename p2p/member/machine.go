@@ -19,6 +19,13 @@ type Config struct {
 	// first member's is that of the cluster. Others are refused if theirs is
 	// not that one, nor one that was changed into it.
 	Policy *Policy
+	// FileID says how this node tells files apart: [FileIDPath], or "inode" and
+	// something that only hosts that see the same inode numbers know. It is the
+	// same on all members: locks of one file must not go by two names. The
+	// first member's is that of the cluster, and others are refused. TakesPath:
+	// it is no more than a default, and FileIDPath will do if the cluster has that.
+	FileID    string
+	TakesPath bool
 	// HasFence: there is a fence command; members that fell silent are
 	// dropped only after it has succeeded for them.
 	HasFence bool
@@ -181,6 +188,9 @@ func New(cfg Config) (*Machine, error) {
 	}
 	if self.Cache > p.CacheMax {
 		return nil, fmt.Errorf("listings of the storage may be %d ms old: the limit is %d ms", self.Cache, p.CacheMax)
+	}
+	if !validText(cfg.FileID, MaxName) {
+		return nil, fmt.Errorf("kind of file IDs is over %d bytes or no plain text", MaxName)
 	}
 	if cfg.Policy != nil {
 		if err := cfg.Policy.validate(); err != nil {

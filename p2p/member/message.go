@@ -47,6 +47,7 @@ type Hello struct {
 	Member Member
 	Policy string // hash of the policy it wants; empty: that of the cluster
 	Timing Timing
+	FileID string // what it tells files apart by, see Config.FileID
 }
 
 // Welcome: the sender, a member, hears the newcomer and would have it.
@@ -66,6 +67,7 @@ const (
 	RefusedPolicy                     // it asks for another policy
 	RefusedTiming                     // it has other parameters
 	RefusedFull                       // there are MaxMembers members
+	RefusedFileID                     // it tells files apart by something else
 	refusedEnd
 )
 
@@ -79,6 +81,8 @@ func (r Refusal) String() string {
 		return "timing"
 	case RefusedFull:
 		return "full"
+	case RefusedFileID:
+		return "file-id"
 	}
 	return fmt.Sprintf("Refusal(%d)", uint8(r))
 }
@@ -143,7 +147,7 @@ func (m Refused) String() string { return fmt.Sprintf("REFUSED %v: %s", m.Code, 
 //	message  = kind(1) epoch inc-of-sender inc-of-receiver fields
 //	HB       = T heard prom delay flags(bit 0 ask, bit 1 gotsync)
 //	VIEW     = the file of the view
-//	HELLO    = ready member policy timing
+//	HELLO    = ready member policy timing file-id
 //	WELCOME  = nothing
 //	REFUSED  = code text
 //
@@ -249,7 +253,7 @@ func (m Hello) append(b []byte) []byte {
 	for _, t := range [...]int64{m.Timing.Heartbeat, m.Timing.Hears, m.Timing.Tenure, m.Timing.Delta, m.Timing.LookTenure, m.Timing.CacheMax} {
 		b = wire.Uint(b, uint64(t))
 	}
-	return b
+	return wire.String(b, m.FileID)
 }
 
 func readHello(r *wire.Reader) Hello {
@@ -274,6 +278,7 @@ func readHello(r *wire.Reader) Hello {
 	for _, t := range [...]*int64{&m.Timing.Heartbeat, &m.Timing.Hears, &m.Timing.Tenure, &m.Timing.Delta, &m.Timing.LookTenure, &m.Timing.CacheMax} {
 		*t = int64(r.Max(maxDuration))
 	}
+	m.FileID = r.String()
 	if r.Err() != nil {
 		return Hello{}
 	}
@@ -281,6 +286,8 @@ func readHello(r *wire.Reader) Hello {
 		r.Failf("member: %v", err)
 	} else if !validText(m.Policy, MaxName) {
 		r.Failf("hash of the policy")
+	} else if !validText(m.FileID, MaxName) {
+		r.Failf("kind of file IDs")
 	}
 	return m
 }

@@ -25,6 +25,7 @@ func testView() *member.View {
 		Revoked: []string{"x", "y"},
 		Policy:  member.Policy{Hash: "h", TOML: "[[rule]]\n\tglob = \"**/*.db\"\n", Replaced: []string{"g"}},
 		Timing:  member.Default().Timing,
+		FileID:  "inode 7",
 	}
 }
 
@@ -36,7 +37,7 @@ func testMessages() []member.Envelope {
 		member.HB{T: 1, Heard: 2, Prom: 3, Delay: 4, Ask: true},
 		member.HB{T: 1 << 60, GotSync: true},
 		member.ViewMsg{View: testView()},
-		member.Hello{Ready: true, Member: rec, Policy: "h", Timing: member.Fast().Timing},
+		member.Hello{Ready: true, Member: rec, Policy: "h", Timing: member.Fast().Timing, FileID: "inode 7"},
 		member.Hello{Member: member.Member{Node: a}},
 		member.Welcome{},
 		member.Refused{Code: member.RefusedPolicy, Text: "another policy"},

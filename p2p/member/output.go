@@ -127,10 +127,11 @@ const (
 	EndForeign                        // the storage has another cluster
 	EndNewer                          // a newer dmxfs runs here
 	EndLost                           // the storage has lost this node's view
+	EndFileID                         // the cluster tells files apart by something else
 )
 
 func (c EndCode) String() string {
-	names := [...]string{"", "left", "unreachable", "partial", "refused", "revoked", "policy", "timing", "foreign", "newer", "lost"}
+	names := [...]string{"", "left", "unreachable", "partial", "refused", "revoked", "policy", "timing", "foreign", "newer", "lost", "file-id"}
 	if int(c) < len(names) && c > 0 {
 		return names[c]
 	}

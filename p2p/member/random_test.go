@@ -110,6 +110,10 @@ func (w *world) converge(last int64) int64 {
 func (w *world) checkEnd(n *node) {
 	switch n.end.Code {
 	case member.EndLeft, member.EndUnreachable, member.EndPartial:
+	case member.EndFileID:
+		if top := w.check.top.FileID; n.fileID == top || n.takesPath && top == member.FileIDPath {
+			w.check.failf("%s ended, and tells files apart as the others do: %s", n.name, n.end.Text)
+		}
 	default:
 		w.check.failf("%s ended: %v: %s", n.name, n.end.Code, n.end.Text)
 	}
@@ -149,6 +153,9 @@ func randomOptions(seed int64) options {
 		o.params.CacheMax = max(o.params.CacheMax, o.cache)
 	}
 	o.wire = seed%8 == 3
+	if seed%6 == 1 {
+		o.fileID = member.FileIDPath
+	}
 	return o
 }
 

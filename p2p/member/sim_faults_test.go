@@ -281,9 +281,20 @@ var faults = []fault{
 		}
 		return 1000
 	}},
+	{"newcomer with other file IDs", func(w *world, n *node, d int64) int64 {
+		if s := w.freshName(); s != "" {
+			other := "inode 2"
+			if w.chance(0.5) {
+				other = "path"
+			}
+			adapt := func(c *member.Config) { c.FileID, c.TakesPath = other, false }
+			w.isolated(s, w.between(0, d)/ms, adapt)
+		}
+		return d
+	}},
 	{"isolated newcomer", func(w *world, n *node, d int64) int64 {
 		if s := w.freshName(); s != "" {
-			w.isolated(s, d)
+			w.isolated(s, d, nil)
 		}
 		return d
 	}},
@@ -328,7 +339,7 @@ var faults = []fault{
 }
 
 // isolated starts a process that reaches no other for d milliseconds.
-func (w *world) isolated(name string, d int64) *node {
+func (w *world) isolated(name string, d int64, adapt func(*member.Config)) *node {
 	for _, peer := range w.peerNames() {
 		for _, k := range [][2]string{{name, peer}, {peer, name}} {
 			l := w.link(k[0], k[1])
@@ -336,7 +347,7 @@ func (w *world) isolated(name string, d int64) *node {
 			w.after(d*ms, func() { l.cut-- })
 		}
 	}
-	return w.start(name)
+	return w.startOn(name, w.newHost(), adapt)
 }
 
 func (w *world) peerNames() []string {

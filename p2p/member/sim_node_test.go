@@ -35,6 +35,9 @@ type node struct {
 	wasGranting bool
 	ackAt       int64 // real time of its last acknowledgment
 
+	fileID    string // of its configuration
+	takesPath bool
+
 	stoppedUntil int64 // real time; 0: it runs
 	inbox        []member.Input
 	ticked       bool // a tick is waiting in the inbox
@@ -105,7 +108,11 @@ func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node 
 		Self:     member.Member{Node: member.Node{Peer: name}, Host: "host-" + name, Addrs: []string{"/addr/" + name}, Boot: h.boot, Lock: h.lock, Cache: w.opt.cache},
 		Random:   w.rng.Uint64,
 		HasFence: w.opt.fence,
+		FileID:   w.opt.fileID,
 		Made:     func() string { return "2026-01-01T00:00:00Z" },
+	}
+	if len(w.nodes)%2 == 1 { // its option was left out
+		cfg.FileID, cfg.TakesPath = "inode 1", true
 	}
 	if adapt != nil {
 		adapt(&cfg)
@@ -122,7 +129,7 @@ func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node 
 	if w.opt.bug != "" {
 		member.Plant(m, w.opt.bug)
 	}
-	n := &node{w: w, name: name, host: h, m: m, alive: true}
+	n := &node{w: w, name: name, host: h, m: m, alive: true, fileID: cfg.FileID, takesPath: cfg.TakesPath}
 	w.nodes = append(w.nodes, n)
 	w.byPeer[name] = append(w.byPeer[name], n)
 	w.logf("%s starts", name)

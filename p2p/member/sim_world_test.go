@@ -56,6 +56,7 @@ type options struct {
 	fence      bool          // nodes have a fence command
 	clones     bool          // one peer can run on two hosts
 	lan        bool          // messages take well under a millisecond
+	fileID     string        // what nodes tell files apart by; empty: "inode 1"
 	slowAt     int64         // storage operations take up to this long, in ms; 0: 4
 }
 
@@ -67,6 +68,9 @@ const (
 func newWorld(o options) *world {
 	if o.params == (member.Params{}) {
 		o.params = member.Default()
+	}
+	if o.fileID == "" {
+		o.fileID = "inode 1"
 	}
 	if o.stale < 0 {
 		o.stale = o.cache
@@ -346,6 +350,9 @@ func (c *checker) live(n *node) {
 	}
 	if c.dropped[who] {
 		c.failf("S2: %v is live at %d, but it was dropped; newest view %v", who, epoch, c.top)
+	}
+	if v, mine := n.m.View(), member.FileID(n.m); v.Epoch == epoch && v.FileID != mine {
+		c.failf("S4: %v is live at %d, tells files apart by %s, and the view says %s", who, epoch, mine, v.FileID)
 	}
 	for _, o := range c.w.nodes {
 		if o == n {

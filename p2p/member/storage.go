@@ -341,6 +341,7 @@ func (m *Machine) takeOver() {
 		w.Timing = m.p.Timing
 	}
 	w.add(m.self())
+	m.bringFileID(w)
 	m.propose(w)
 }
 

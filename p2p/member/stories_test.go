@@ -284,7 +284,7 @@ func TestStory15IsolatedNewcomer(t *testing.T) {
 	tell(t, 50, options{}, func(s *scene) {
 		n := s.cluster(1 + int(s.opt.seed%3))
 		views := s.check.views
-		z := s.isolated("z", 100_000)
+		z := s.isolated("z", 100_000, nil)
 		s.until(3000, "an error", func() bool { return z.end != nil })
 		if z.end != nil {
 			s.expect(z.end.Code == member.EndUnreachable && len(z.end.Answers) > 0, "the members' answers in the error, not %v %s", z.end.Code, z.end.Text)
@@ -305,7 +305,7 @@ func TestStory16AnswerTooLate(t *testing.T) {
 				slow(x)
 			}
 			s.run(4000)
-			z := s.isolated("z", 100_000)
+			z := s.isolated("z", 100_000, nil)
 			slow(z)
 			s.until(25_000, "z to add itself, or to be told", func() bool { return z.end != nil || s.newViews(views) == 1 && s.check.top.HasPeer("z") })
 			s.until(25_000, "it to be out", func() bool { return z.end != nil && !s.check.top.HasPeer("z") })
@@ -327,7 +327,7 @@ func TestStory16AnswerTooLate(t *testing.T) {
 				slow(x)
 			}
 			s.run(4000)
-			z := s.isolated("z", 100_000)
+			z := s.isolated("z", 100_000, nil)
 			s.until(12_000, "z to add itself, or to be told", func() bool { return z.end != nil || s.newViews(views) == 1 })
 			s.until(15_000, "z to be out, or alone", func() bool {
 				return z.end != nil && !s.check.top.HasPeer("z") || z.granting() && len(s.check.top.Members) == 1
@@ -343,7 +343,7 @@ func TestStory16AnswerTooLate(t *testing.T) {
 func TestStory17AnswersAndDies(t *testing.T) {
 	tell(t, 30, options{}, func(s *scene) {
 		a := s.cluster(1)[0]
-		z := s.isolated("z", 100_000)
+		z := s.isolated("z", 100_000, nil)
 		s.until(3000, "an error", func() bool { return z.end != nil })
 		a.kill()
 		z = s.start("z")
@@ -507,7 +507,7 @@ func TestStory24ClockJump(t *testing.T) {
 func TestStory25OldListings(t *testing.T) {
 	tell(t, 40, options{cache: 20_000, stale: -1}, func(s *scene) {
 		s.cluster(2)
-		z := s.isolated("z", 30_000)
+		z := s.isolated("z", 30_000, nil)
 		s.run(30_000)
 		s.until(90_000, "an error, or to join", func() bool { return z.end != nil || s.settled() })
 		if z.end != nil {
@@ -557,7 +557,7 @@ func TestBeyondTheAssumptions(t *testing.T) {
 		w.start("a")
 		w.runUntil(10_000, w.settled)
 		w.run(2000)
-		w.isolated("z", 60_000)
+		w.isolated("z", 60_000, nil)
 		w.run(60_000)
 	}
 	if k := violated(100, options{stale: 20_000}, old); k == 0 {

@@ -119,7 +119,7 @@ func TestTimes(t *testing.T) {
 		}},
 		{"error of an isolated newcomer", false, 2500, 3000, func(s *scene) int64 {
 			s.cluster(3)
-			z := s.isolated("z", 60_000)
+			z := s.isolated("z", 60_000, nil)
 			return s.until(20_000, "an error", func() bool { return z.end != nil })
 		}},
 		{"pause when the storage hangs for 20 s", false, 16_000, 16_300, func(s *scene) int64 {

@@ -26,4 +26,5 @@ type variant struct {
 	admitPartial          bool // one welcome is enough
 	noHolding             bool // grant at once above a view that nobody could read
 	keepJoiners           bool // newcomers of e count at e+1
+	anyFileID             bool // members may tell files apart by different things
 }

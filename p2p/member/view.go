@@ -256,6 +256,8 @@ type View struct {
 	Revoked []string    `json:"revoked"` // peers that may not join, sorted
 	Policy  Policy      `json:"policy"`
 	Timing  Timing      `json:"timing"`
+	// FileID is what all members tell files apart by, see Config.FileID.
+	FileID string `json:"file_id,omitempty"`
 	// Unsure: members of a view that nobody could read may be alive. Who
 	// installs this view promises and grants nothing until they cannot be.
 	Unsure bool `json:"unsure,omitempty"`
@@ -377,6 +379,9 @@ func (v *View) validate() error {
 		return fmt.Errorf("%d dropped, over %d", len(v.Dropped), MaxMembers)
 	case len(v.Revoked) > MaxRevoked:
 		return fmt.Errorf("%d revoked, over %d", len(v.Revoked), MaxRevoked)
+	}
+	if !validText(v.FileID, MaxName) {
+		return fmt.Errorf("kind of file IDs is over %d bytes or no plain text", MaxName)
 	}
 	if err := v.Policy.validate(); err != nil {
 		return err

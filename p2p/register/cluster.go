@@ -19,6 +19,9 @@ type Cluster struct {
 	Secret      []byte
 	Fingerprint string // of Secret
 	Founded     bool   // by this call
+	// Inode is the number that this host sees on the file cluster: hosts that
+	// see the same inode numbers have the same.
+	Inode uint64
 	// Warnings are for people: what works, and should not be so.
 	Warnings []string
 }
@@ -70,7 +73,11 @@ func (d *Dir) openCluster(given []byte) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %s/%s: %w", d.source, Name, clusterFile, err)
 	}
-	c := &Cluster{ID: rec.Cluster, Secret: given}
+	st, err := statIn(dir, clusterFile)
+	if err != nil {
+		return nil, d.wrap("stat", Name+"/"+clusterFile, err)
+	}
+	c := &Cluster{ID: rec.Cluster, Secret: given, Inode: st.Ino}
 	from := "the secret given"
 	if given == nil {
 		from = Name + "/" + secretFile

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+
+	"dmxfs/fusefs"
+	"dmxfs/p2p/member"
+)
+
+// fileID is what this host would tell files apart by.
+type fileID struct {
+	name string // for the other members: path, or inode and what this host sees
+	open bool   // path will do as well, if that is what the cluster has
+}
+
+// fileIDOf is the answer of --file-id on a storage. Two hosts that both go by
+// inode numbers must see the same ones: inode is that of a file that both see.
+func fileIDOf(option string, s fusefs.Storage, inode uint64) fileID {
+	byInode := fmt.Sprintf("inode %d", inode)
+	switch kind := fusefs.FileIDs(option); {
+	case kind == fusefs.FileIDInode:
+		return fileID{name: byInode}
+	case kind == fusefs.FileIDAuto && s.StableInodes:
+		return fileID{name: byInode, open: true}
+	}
+	return fileID{name: member.FileIDPath}
+}
+
+// fileIDs is what the members of this node's view tell files apart by.
+func (d *daemon) fileIDs() fusefs.FileIDs {
+	name := d.fileID.name
+	if v := d.node.Load().Status().View; v != nil && v.FileID != "" {
+		name = v.FileID
+	}
+	if name == member.FileIDPath {
+		return fusefs.FileIDPath
+	}
+	return fusefs.FileIDInode
+}
