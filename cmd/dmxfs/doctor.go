@@ -1,23 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"dmxfs/fusefs"
-	"dmxfs/p2p/register"
 )
 
-// doctorHandsCommand is hidden: the partner on the same host.
-const doctorHandsCommand = "doctor-partner"
+// doctorHandsCommand is hidden: the process of a side.
+const doctorHandsCommand = "doctor-hands"
 
 // findingJSON is one row of the doctor's report.
 type findingJSON struct {
@@ -46,31 +40,28 @@ and what the other sees of it, and when. It says in words what can be relied
 on, and which options dmxfs needs for it. Nothing is changed but files in
 .dmxfs/doctor, which are removed.
 
-  dmxfs doctor /mnt/shared          on one host, and
-  dmxfs doctor --join /mnt/shared   on the other; or
+  dmxfs doctor /mnt/shared          on one host, and on the other
+  dmxfs doctor --join ADDRESS/CODE /mnt/shared   as the first one prints it; or
   dmxfs doctor /mnt/a /mnt/b        with two mounts of the storage on one host
 
-SOURCE is the directory itself, not a dmxfs mount over it. The exit number is 0
-if the storage is fit for dmxfs, 1 if it is not.`,
+SOURCE is the directory itself, not a dmxfs mount over it. The two hosts speak
+over a connection of their own, to which the code admits one other side. The
+exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	join := c.Flags().Bool("join", false, "be the other side of a doctor that runs on another host")
+	join := c.Flags().String("join", "", "be the other side of a doctor that runs on another host: `ADDRESS/CODE`, as it prints them")
+	listen := c.Flags().String("listen", ":0", "wait for the other host at this `ADDRESS:PORT` (default a free port of all addresses)")
 	patience := 2 * time.Minute
-	c.Flags().Var(&limit{&patience, ""}, "patience", "how long to wait for the other side, and for what is seen late")
+	c.Flags().Var(&limit{&patience, ""}, "patience", "how long to wait for the other host, and then how long the examination may take")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if *join && len(args) == 2 {
-			return withCode(exitUsage, errors.New("--join takes one directory"))
-		}
-		for _, a := range args {
-			if err := examinable(a); err != nil {
-				return err
+		if *join != "" {
+			if len(args) == 2 {
+				return withCode(exitUsage, errors.New("--join takes one directory"))
 			}
+			return joinDoctor(c.Context(), *join, args[0], patience, s.err)
 		}
-		if *join {
-			return joinDoctor(c.Context(), doctorDir(args[0]), patience, s.err)
-		}
-		j, err := consult(c.Context(), s, args, patience)
+		j, err := consult(c.Context(), s, args, *listen, patience)
 		if err != nil {
 			return err
 		}
@@ -87,91 +78,54 @@ if the storage is fit for dmxfs, 1 if it is not.`,
 	return c
 }
 
-func newDoctorPartnerCommand(s streams) *cobra.Command {
+func newDoctorHandsCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: doctorHandsCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error { return serveHands(args[0], s.in, s.out) },
 	}
 }
 
-func doctorDir(source string) string { return filepath.Join(source, register.Name, "doctor") }
-
-// examinable says what is wrong with a directory that is to be examined.
-func examinable(source string) error {
-	st, err := os.Stat(source)
-	if err != nil {
-		return fmt.Errorf("cannot use the directory: %w", err)
-	}
-	if !st.IsDir() {
-		return withCode(exitUsage, fmt.Errorf("%s is not a directory", source))
-	}
-	real, err := filepath.EvalSymlinks(source)
-	if err == nil {
-		real, err = filepath.Abs(real)
-	}
-	if err != nil {
-		return err
-	}
-	all, err := mounts()
-	if err != nil {
-		return err
-	}
-	if insideDmxfs(all, real) {
-		return withCode(exitUsage, fmt.Errorf("%s is a dmxfs mount: name the shared directory that it is over, or unmount it first", source))
-	}
-	return nil
-}
-
 // consult examines the storage.
-func consult(ctx context.Context, s streams, sources []string, patience time.Duration) (j doctorJSON, err error) {
-	dir := doctorDir(sources[0])
-	made := os.Mkdir(filepath.Dir(dir), 0o700) == nil
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			err = withCode(exitBusy, fmt.Errorf("%s is there: another doctor examines this directory; if none does, remove it", dir))
-		}
+func consult(ctx context.Context, s streams, sources []string, listen string, patience time.Duration) (j doctorJSON, err error) {
+	j = doctorJSON{Source: sources[0], Options: []string{}, Findings: []findingJSON{}}
+	d := &doctor{patience: patience}
+	if d.here, err = startHands("here", sources[0]); err != nil {
 		return j, err
 	}
-	defer func() {
-		if e := os.RemoveAll(dir); e != nil && err == nil {
-			err = fmt.Errorf("remove what the doctor has made: %w", e)
-		}
-		if made {
-			_ = os.Remove(filepath.Dir(dir))
-		}
-	}()
-	d := &doctor{ctx: ctx, here: newHands(dir), patience: patience}
-	defer d.here.close()
-	f, err := os.Open(sources[0])
-	if err != nil {
+	defer d.here.end()
+	opened, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	if err := d.open(opened, d.here, sources[0]); err != nil {
 		return j, err
 	}
-	d.storage, err = fusefs.StorageOf(int(f.Fd()))
-	f.Close()
-	if err != nil {
-		return j, err
-	}
-	j = doctorJSON{Source: sources[0], Storage: d.storage.Type, Options: []string{}, Findings: []findingJSON{}}
 	if len(sources) == 2 {
 		j.Partner = sources[1]
-		if err := d.sameStorage(sources[1]); err != nil {
-			return j, err
-		}
-		if d.partner, err = startPartner(ctx, doctorDir(sources[1])); err != nil {
+		if d.there, err = startHands("there", sources[1]); err != nil {
 			return j, err
 		}
 	} else {
-		fmt.Fprintf(s.err, "dmxfs: waiting for the other host: run there  dmxfs doctor --join SOURCE\n")
-		d.partner = &mailPartner{ctx: ctx, dir: dir, session: rand.Text(), patience: patience}
+		conn, err := awaitPartner(opened, listen, sources[0], s.err)
+		if err != nil {
+			return j, err
+		}
+		d.there = newDoctorSide("there", conn, conn, func() { conn.Close() })
 	}
-	defer d.partner.close()
+	defer d.there.end()
+	ctx, cancel = context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	d.ctx, d.began = ctx, time.Now()
+	if err := d.open(ctx, d.there, cmp.Or(j.Partner, "the directory on the other host")); err != nil {
+		return j, err
+	}
+	d.oneMount = len(sources) == 2 && d.here.dev == d.there.dev
 	if err := d.examine(); err != nil {
 		return j, err
 	}
 	if j.Partner == "" {
 		j.Partner = "host " + d.host
 	}
-	j.Findings, j.Options = d.findings, append(j.Options, d.options...)
+	j.Storage = d.storage.Type
+	j.Findings, j.Options = append(j.Findings, d.findings...), append(j.Options, d.options...)
 	j.Fit, j.Verdict = d.verdict()
 	return j, nil
 }

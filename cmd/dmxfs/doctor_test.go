@@ -1,18 +1,56 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // examine runs the doctor and returns what it found, by check.
 func (c *testCluster) examine(args ...string) (doctorJSON, map[string]findingJSON) {
 	c.t.Helper()
 	out, err := c.try(append([]string{"doctor", "--json"}, args...)...)
+	return c.examined(out, err)
+}
+
+// examineJoined examines a from two processes, the second of which gets b, and
+// tells joined how it ended. While the first waits for the second, waits is
+// called.
+func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func(), flags ...string) (doctorJSON, map[string]findingJSON) {
+	c.t.Helper()
+	first := c.cmd(append([]string{"doctor", "--json", "--listen=127.0.0.1:0", a}, flags...)...)
+	says, err := first.StderrPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var out bytes.Buffer
+	first.Stdout = &out
+	if err := first.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(says); lines.Scan(); {
+		if _, command, ok := strings.Cut(lines.Text(), "dmxfs doctor --join "); ok {
+			where, _, _ := strings.Cut(command, " ")
+			waits()
+			go func() {
+				_, err := c.try(append([]string{"doctor", "--join", where, b}, flags...)...)
+				joined <- err
+			}()
+		}
+	}
+	return c.examined(out.String(), first.Wait())
+}
+
+func (c *testCluster) examined(out string, err error) (doctorJSON, map[string]findingJSON) {
+	c.t.Helper()
 	var j doctorJSON
 	if e := json.Unmarshal([]byte(out), &j); e != nil {
 		c.t.Fatalf("%v: %v: %s", e, err, out)
@@ -51,13 +89,9 @@ func TestDoctorOnALocalDirectory(t *testing.T) {
 	if !j.Fit || len(j.Options) != 0 || !strings.Contains(found["locks below"].Text, "flock keeps them apart and fcntl keeps them apart") {
 		t.Errorf("%+v", j)
 	}
-	// Two hosts, which find each other by the directory.
+	// Two hosts.
 	joined := make(chan error, 1)
-	go func() {
-		_, err := c.try("doctor", "--join", src)
-		joined <- err
-	}()
-	j, found = c.examine(src)
+	j, found = c.examineJoined(joined, src, src, func() {})
 	if err := <-joined; err != nil {
 		t.Errorf("the other side: %v", err)
 	}
@@ -90,10 +124,12 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{a, b, "--patience", "200ms"}, exitFailure, "are they the same storage?"},
-		{[]string{a, "--patience", "200ms"}, exitFailure, "the other side does not answer"},
-		{[]string{"--join", a, "--patience", "200ms"}, exitFailure, "nothing was heard of a doctor"},
-		{[]string{"--join", a, b}, exitUsage, "--join takes one directory"},
+		{[]string{a, b, "--patience", "4s"}, exitFailure, "are they the same storage?"},
+		{[]string{a, "--patience", "2s"}, exitFailure, "the other side has not come"},
+		{[]string{a, "--listen", "nowhere"}, exitUsage, "see --listen"},
+		{[]string{"--join", "127.0.0.1:1/ABCDEFGHIJKLMNOPQRSTUVWXYZ", a}, exitFailure, "no doctor is at 127.0.0.1:1"},
+		{[]string{"--join", "127.0.0.1:1", a}, exitUsage, "--join wants ADDRESS/CODE"},
+		{[]string{"--join", "127.0.0.1:1/ABCDEFGHIJKLMNOPQRSTUVWXYZ", a, b}, exitUsage, "--join takes one directory"},
 		{[]string{filepath.Join(c.dir, "file")}, exitUsage, "is not a directory"},
 		{[]string{filepath.Join(c.dir, "missing")}, exitFailure, "no such file"},
 		{nil, exitUsage, "arg"},
@@ -103,7 +139,7 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 			t.Errorf("doctor %v: %v", x.args, err)
 		}
 	}
-	if err := os.MkdirAll(doctorDir(a), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(a, ".dmxfs", "doctor"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.try("doctor", a, a); code(err) != exitBusy || !strings.Contains(err.Error(), "another doctor") {
@@ -133,7 +169,7 @@ func TestDoctorOverSeparateClients(t *testing.T) {
 				kind.start(t, c.src, dir)
 				dirs = append(dirs, dir)
 			}
-			j, found := c.examine(append(dirs, "--patience=6s")...)
+			j, found := c.examine(append(dirs, "--patience=20s")...)
 			c.checks(found, "link=ok", "O_EXCL=ok", "rename=ok", "data without reopen=note", "locks below=note")
 			if !strings.Contains(found["locks below"].Text, "granted to both") {
 				t.Errorf("locks: %s", found["locks below"].Text)
@@ -177,5 +213,44 @@ func TestDoctorsVerdict(t *testing.T) {
 	}
 	if !slices.Equal(both([]string{"a", "b", "c"}, []string{"c", "x", "a"}), []string{"a", "c"}) {
 		t.Error("both")
+	}
+}
+
+// Over storage that hangs the doctor ends when --patience is over, and at a
+// signal.
+func TestDoctorEnds(t *testing.T) {
+	t.Parallel()
+	needMounts(t)
+	c := &testCluster{t: t, dir: t.TempDir()}
+	src := filepath.Join(c.dir, "src")
+	if err := os.Mkdir(src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s := newHangingStorage(t, src, filepath.Join(c.dir, "storage"))
+
+	// It hangs after the doctor has opened it.
+	joined := make(chan error, 1)
+	j, found := c.examineJoined(joined, s.dir, src, func() { s.hang(true) }, "--patience=5s")
+	<-joined // whatever it says
+	if f := found["files"]; j.Fit || f.Result != resultBad || !strings.Contains(f.Text, "--patience") {
+		t.Errorf("%+v", j)
+	}
+	// And all the time.
+	if _, err := c.try("doctor", s.dir, s.dir, "--patience=2s"); code(err) != exitFailure || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("%v", err)
+	}
+	cmd := c.cmd("doctor", s.dir, s.dir, "--patience=10m")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the doctor looks at the storage", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+		return slices.ContainsFunc(threads, func(name string) bool { b, _ := os.ReadFile(name); return len(b) > 0 })
+	})
+	if err := cmd.Process.Signal(unix.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("it was interrupted, and says that all is well")
 	}
 }
