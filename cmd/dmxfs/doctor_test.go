@@ -46,7 +46,8 @@ func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func
 			}()
 		}
 	}
-	return c.examined(out.String(), first.Wait())
+	err = first.Wait()
+	return c.examined(out.String(), err)
 }
 
 func (c *testCluster) examined(out string, err error) (doctorJSON, map[string]findingJSON) {
