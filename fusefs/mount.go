@@ -21,6 +21,7 @@ import (
 type mountpoint struct {
 	path   string // absolute
 	id     int    // of the mount, as in /proc/self/mountinfo
+	number string // of the connection, as in fusectl
 	helper bool   // made by fusermount3
 }
 
@@ -58,7 +59,10 @@ func newMount(o *Options) (m mountpoint, dev int, err error) {
 	if err != nil {
 		return m, -1, err
 	}
-	if m.id, err = mountID(path); err != nil {
+	if m.id, err = mountID(path); err == nil {
+		m.number, err = connectionNumber(m.id)
+	}
+	if err != nil {
 		unix.Close(dev)
 		return m, -1, mountError(path, err)
 	}
@@ -203,8 +207,13 @@ func receiveFD(sock *os.File) (int, error) {
 	return fds[0], nil
 }
 
-// ErrBusy is the error of an unmount while programs use the mount.
-var ErrBusy = errors.New("programs use the mount")
+var (
+	// ErrBusy is the error of an unmount while programs use the mount.
+	ErrBusy = errors.New("programs use the mount")
+	// ErrCopies is that of an unmount after which copies of the mount are left,
+	// which only the end of the process ends.
+	ErrCopies = errors.New("other mount namespaces have copies of the mount")
+)
 
 // gone reports whether something else is at the path now: the mount was taken
 // away already. What was there before must not be unmounted in its place: it
@@ -257,8 +266,7 @@ func (m mountpoint) busy() error {
 	return fmt.Errorf("unmount %s: %w (fuser -m %s tells which)", m.path, ErrBusy, m.path)
 }
 
-// abort cuts the connection to the kernel, also if the mount is in use, and
-// takes the mount away.
+// abort takes the mount away, also if it is in use.
 func (m mountpoint) abort() error {
 	if m.gone() {
 		return nil

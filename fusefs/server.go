@@ -250,13 +250,26 @@ func (f *fileSystem) keepYielding(ctx context.Context) {
 
 // Unmount ends the mount. While programs use it the error is [ErrBusy]; with
 // lazy the mount disappears at once, and Serve returns when they have closed
-// everything.
-func (s *Server) Unmount(lazy bool) error { return s.mount.detach(lazy) }
+// everything. Without, copies of it in other mount namespaces fail from then on;
+// if they cannot be cut off, the error is [ErrCopies].
+func (s *Server) Unmount(lazy bool) error {
+	if err := s.mount.detach(lazy); err != nil || lazy || s.fs.conn.ended(copiesTime) {
+		return err
+	}
+	s.fs.log.Warn("other mount namespaces have copies of the mount: they fail from now on", "mount", s.mount.path)
+	if err := s.fs.conn.cut(s.mount.number); err != nil {
+		return fmt.Errorf("unmounted, but %w: %w", ErrCopies, err)
+	}
+	return nil
+}
 
 // Abort takes the mount away: calls of programs that are under way end with
 // ECONNABORTED, and files that are open fail with ENOTCONN. (A daemon that is
-// not root can only hide it from those that do not use it yet.)
-func (s *Server) Abort() error { return s.mount.abort() }
+// not root needs fusectl at its usual place for that. Without, it can only hide
+// the mount from those that do not use it yet.)
+func (s *Server) Abort() error {
+	return errors.Join(s.mount.abort(), s.fs.conn.cut(s.mount.number))
+}
 
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }

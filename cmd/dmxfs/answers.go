@@ -17,7 +17,6 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/fusefs"
 	"dmxfs/journal"
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
@@ -56,11 +55,7 @@ func (d *daemon) handler() http.Handler {
 		reply(w, v, err)
 	})
 	mux.HandleFunc("POST /unmount", func(w http.ResponseWriter, r *http.Request) {
-		err := d.server.Load().Unmount(r.FormValue("lazy") != "")
-		if errors.Is(err, fusefs.ErrBusy) {
-			err = withCode(exitBusy, err)
-		}
-		reply(w, struct{}{}, err)
+		reply(w, struct{}{}, d.unmount(r.FormValue("lazy") != ""))
 	})
 	return mux
 }
@@ -385,6 +380,9 @@ func conflict(a, b *lockJSON) bool {
 	return (a.Mode == "W" || b.Mode == "W") && max(a.Start, b.Start) < min(end(a), end(b))
 }
 
+// shownTime is how long the answer to a query may wait for the disk.
+const shownTime = time.Second
+
 // serveJournal streams the records that pass the filter in the query, one
 // JSON object a line.
 func (d *daemon) serveJournal(w http.ResponseWriter, r *http.Request) {
@@ -393,6 +391,10 @@ func (d *daemon) serveJournal(w http.ResponseWriter, r *http.Request) {
 		reply(w, nil, err)
 		return
 	}
+	// What somebody was shown is there still when the daemon is killed next.
+	sync, cancel := context.WithTimeout(r.Context(), shownTime)
+	_ = d.journal.Sync(sync) // status tells of a disk that fails
+	cancel()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	flush := http.NewResponseController(w)
 	_ = flush.Flush()

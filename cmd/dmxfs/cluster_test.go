@@ -440,8 +440,14 @@ func (p *proc) ends(what string) {
 // blocked waits until n requests wait for a lock of the file.
 func (m *testMount) blocked(file string, n int) { m.awaitCount(file, "waiting", n) }
 
-// held waits until n locks of the file are held, in the whole cluster.
-func (m *testMount) held(file string, n int) { m.awaitCount(file, "held", n) }
+// held waits until n locks of the file are held, in the whole cluster, and the
+// journal of the mount has what led to that on its disk: it writes some
+// milliseconds later than it grants, but before it answers.
+func (m *testMount) held(file string, n int) {
+	m.c.t.Helper()
+	m.awaitCount(file, "held", n)
+	m.journal("--last", "1")
+}
 
 func (m *testMount) awaitCount(file, state string, n int) {
 	m.c.t.Helper()

@@ -56,13 +56,17 @@ type daemon struct {
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
 	joinedOnce sync.Once
+
+	// quit is closed when the mount has been taken away, but goes on elsewhere.
+	quit     chan struct{}
+	quitOnce sync.Once
 }
 
 // open takes everything that can fail before other nodes hear of this one. On
 // error nothing is left behind.
 // It takes root, the shared directory, also on error.
 func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{})}
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), quit: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -309,6 +313,10 @@ func endCode(err error) int {
 // time at all.
 const stuckPatience = 5 * time.Second
 
+// servedPatience is how long requests of programs that are under way may take
+// when the mount is gone.
+const servedPatience = 15 * time.Second
+
 // saveStacks writes down what all goroutines hang in, for who has to find out
 // why the engine did not turn.
 func (d *daemon) saveStacks() {
@@ -339,6 +347,20 @@ func (d *daemon) endLocks() {
 	}
 }
 
+// unmount ends the mount, upon which serve returns.
+func (d *daemon) unmount(lazy bool) error {
+	err := d.server.Load().Unmount(lazy)
+	switch {
+	case errors.Is(err, fusefs.ErrBusy):
+		return withCode(exitBusy, err)
+	case errors.Is(err, fusefs.ErrCopies):
+		d.log.Warn("the daemon ends, and with it what is left of the mount", "err", err)
+		d.quitOnce.Do(func() { close(d.quit) })
+		return nil
+	}
+	return err
+}
+
 // serve waits for the end of the mount. When ctx ends it unmounts.
 func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error) error {
 	server := d.server.Load()
@@ -358,14 +380,25 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 		netDone <- nil
 		d.endLocks()
 		return &dead{fmt.Errorf("the network has failed: %w", err)}
+	case <-d.quit:
 	case <-ctx.Done():
 	}
 	if err := server.Unmount(false); err != nil {
 		d.log.Warn("asked to end while programs use the mount: it is taken away from them", "err", err)
 		d.endLocks()
-		return errors.Join(server.Abort(), <-served)
+		if err := server.Abort(); err != nil {
+			d.log.Error("the mount could not be taken away from them before the process ends", "err", err)
+		}
 	}
-	return <-served
+	select {
+	case err := <-served:
+		return err
+	case <-time.After(servedPatience):
+		// A request hangs in the storage, or a copy of the mount in another
+		// namespace cannot be cut off: the end of the process ends that.
+		d.log.Error("the mount does not end: it is left behind")
+		return nil
+	}
 }
 
 // leaveTime is how long leaving may take: the machine gives up after 5 s.

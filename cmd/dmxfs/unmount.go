@@ -19,8 +19,10 @@ func newUnmountCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use: "unmount [MOUNTPOINT]", Aliases: []string{"umount"}, Short: "Unmount, and leave the cluster in good order",
 		Long: `Unmount, and leave the cluster in good order: the locks of this node come free
-for the others at once. It returns when the daemon has ended. A plain umount(8)
-does the same, but returns earlier.`,
+for the others at once. It returns when the daemon has ended. Copies of the mount
+in other mount namespaces, as containers have, fail from then on; with --lazy
+they go on. A plain umount(8) does the same, but returns earlier, and leaves the
+copies, and with them the daemon.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
