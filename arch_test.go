@@ -35,7 +35,7 @@ var rules = map[string]rule{
 	"locks/maekawa":   {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
 	"locks/rcv":       {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
 	"locks/ring":      {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
-	"locks/locktest":  {why: "a harness for tests", ours: []string{"locks"}, ext: []string{"github.com/cockroachdb/datadriven"}},
+	"locks/locktest":  {why: "a harness for tests", ours: []string{"locks"}, ext: []string{"github.com/cockroachdb/datadriven", "golang.org/x/sys/unix"}},
 	"locks/engine": {why: "the engine knows machines by their contract, and its surroundings by its own interfaces",
 		ours: []string{"locks", "locks/posix", "locks/wire"}, ext: []string{"golang.org/x/sync"}},
 	"p2p": {why: "the network knows nothing of what it carries", ours: []string{"locks"},

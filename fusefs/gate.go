@@ -180,7 +180,7 @@ func (f *fileSystem) inTime(a *admission, in *fuse.InHeader, off int64, length i
 		file, path := f.tree.identify(a.h.n)
 		f.opts.LateWrite(LateWrite{
 			Path: path, File: file, Offset: off, Length: length,
-			Program: program(f.procs.find(in.Pid), in),
+			Program: f.procs.program(f.procs.find(in.Pid), in),
 		})
 	}
 	return false

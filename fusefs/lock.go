@@ -155,7 +155,7 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 		Handle:  h.lockID(),
 		Mode:    locks.Read,
 		Range:   rg,
-		Program: program(p, &in.InHeader),
+		Program: f.procs.program(p, &in.InHeader),
 	}
 	switch in.Lk.Typ {
 	case unix.F_RDLCK, unix.F_UNLCK:
@@ -167,16 +167,6 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 	r.Key.File, r.Path = f.tree.identify(h.n)
 	r.Patience = f.ruleFor(h.n, r.Path).patience()
 	return r, true
-}
-
-// program describes who sent a request. What the protocol calls a process ID
-// is that of the thread; where its process is not known it must do for both.
-func program(p *process, in *fuse.InHeader) locks.Program {
-	r := locks.Program{PID: int(in.Pid), TID: int(in.Pid), UID: in.Uid}
-	if p != nil {
-		r.PID, r.Command = p.pid, p.command()
-	}
-	return r
 }
 
 // Flush comes at every close(2), with the POSIX lock owner of the process: its

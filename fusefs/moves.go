@@ -133,7 +133,7 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release fun
 		id := f.newID()
 		r := locks.Request{
 			Key: locks.Key{File: "p" + path, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
-			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: program(p, in),
+			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: f.procs.program(p, in),
 			Waits: f.handsOver(in),
 		}
 		switch { // open locks of the same owner move

@@ -120,7 +120,7 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 	h.open.req = locks.Request{
 		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
 		Owner: f.openOwner(rule, h), Handle: h.lockID(),
-		Mode: mode, Range: locks.Whole, Patience: rule.patience(), Program: program(h.proc, in),
+		Mode: mode, Range: locks.Whole, Patience: rule.patience(), Program: f.procs.program(h.proc, in),
 	}
 	return h
 }

@@ -11,6 +11,7 @@ import (
 
 	"dmxfs/locks"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -59,15 +60,17 @@ type processes struct {
 
 	mu      sync.RWMutex
 	threads map[uint32]*thread
-	owners  uint64 // the newest owner
-	sweepAt int    // number of threads at which to look for dead ones
-	most    int    // keep no more threads than this, if it can be avoided
+	owners  uint64        // the newest owner
+	tasks   atomic.Uint64 // threads that there ever were
+	sweepAt int           // number of threads at which to look for dead ones
+	most    int           // keep no more threads than this, if it can be avoided
 }
 
 type thread struct {
 	comm   int // descriptor of /proc/TID/comm; that of the process if it is its leader
 	leader bool
 	p      *process
+	task   uint64       // no later thread has the same
 	seen   atomic.Int64 // when it was looked at last, in ns since processes.start
 }
 
@@ -104,6 +107,29 @@ func (ps *processes) find(tid uint32) *process {
 	}
 	ps.mu.RUnlock()
 	return ps.resolve(tid)
+}
+
+// program describes who sent a request. What the protocol calls a process ID
+// is that of the thread; where its process is not known it must do for both.
+// Whether that is the thread or process of another request with the same number
+// is not known either, so it is taken for another one.
+func (ps *processes) program(p *process, in *fuse.InHeader) locks.Program {
+	r := locks.Program{PID: int(in.Pid), TID: int(in.Pid), UID: in.Uid}
+	if p != nil {
+		r.PID, r.Process, r.Command = p.pid, uint64(p.owner), p.command()
+		ps.mu.RLock()
+		if t := ps.threads[in.Pid]; t != nil && t.p == p {
+			r.Task = t.task
+		}
+		ps.mu.RUnlock()
+	}
+	if r.Task == 0 {
+		r.Task = ps.tasks.Add(1)
+	}
+	if p == nil {
+		r.Process = r.Task
+	}
+	return r
 }
 
 // look reports whether the thread still lives. If it is the leader of its
@@ -160,7 +186,7 @@ func (ps *processes) resolve(tid uint32) *process {
 	if len(ps.threads) >= ps.sweepAt {
 		ps.sweep()
 	}
-	t := &thread{comm: comm, leader: pid == tid, p: p}
+	t := &thread{comm: comm, leader: pid == tid, p: p, task: ps.tasks.Add(1)}
 	if t.leader {
 		ps.owners++
 		t.p = &process{pid: int(pid), owner: sharedOwner + locks.OwnerID(ps.owners), comm: comm}

@@ -241,12 +241,34 @@ func TestANumberIsNotTheProcess(t *testing.T) {
 		t.Fatal("not found again")
 	}
 	first.selfLocking.Store(true)
+	from := &fuse.InHeader{Caller: fuse.Caller{Pid: pid}}
+	one := ps.program(first, from)
+	if again := ps.program(first, from); again.Thread() != one.Thread() || !again.SameProcess(&one) {
+		t.Errorf("%+v and %+v are one", one, again)
+	}
 	// The process ends, and the next one gets its number.
 	p.kill()
 	await(t, "it is not found any more", func() bool { return ps.find(pid) == nil })
 	second := takeNumber(t, int(pid))
 	if got := ps.find(uint32(second)); got == nil || got == first || got.selfLocking.Load() {
 		t.Errorf("the next process with this number: %+v", got)
+	} else if two := ps.program(got, from); two.Thread() == one.Thread() || two.SameProcess(&one) {
+		t.Errorf("%+v and %+v are two", one, two)
+	}
+}
+
+// Of a process that cannot be seen the number tells nothing, or there is none.
+func TestAProcessThatIsNotSeenIsNoOther(t *testing.T) {
+	ps := newTestProcesses(t)
+	for _, pid := range []uint32{0, 7} {
+		from := &fuse.InHeader{Caller: fuse.Caller{Pid: pid}}
+		one, two := ps.program(nil, from), ps.program(nil, from)
+		if one.PID != int(pid) || one.SameProcess(&two) {
+			t.Errorf("%+v and %+v", one, two)
+		}
+		if none := (locks.Thread{}); (one.Thread() == none) != (pid == 0) || pid != 0 && one.Thread() == two.Thread() {
+			t.Errorf("threads %+v and %+v", one.Thread(), two.Thread())
+		}
 	}
 }
 

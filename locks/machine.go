@@ -131,8 +131,9 @@ type Machine interface {
 	Restore(v *View, states map[NodeID][]byte, out *Turn) error
 
 	// Blockers tells why a waiting ticket waits: the held tickets of other
-	// owners here that conflict, and the members whose answer is missing.
-	Blockers(id TicketID) (local []TicketID, remote []NodeID)
+	// owners here that conflict, as many of them as are asked for if there are
+	// so many, and the members whose answer is missing.
+	Blockers(id TicketID, most int) (local []TicketID, remote []NodeID)
 	// Suspects are the members that may hold a lock that conflicts with m on
 	// r. Nobody else does.
 	Suspects(m Mode, r Range) []NodeID

@@ -11,18 +11,37 @@ type Tenure uint64
 // Program is who asks, as admins want to see it. It decides nothing but, by the
 // thread, who is behind a lock when deadlocks are looked for.
 type Program struct {
-	PID     int // of the process
-	TID     int // of the thread that asks; 0 if it is not known
-	UID     uint32
-	Command string
+	PID int // of the process; 0 if it is not known
+	TID int // of the thread that asks; 0 if it is not known
+	// Process and Task tell processes, and threads, apart that have the same
+	// number one after the other.
+	Process, Task uint64
+	UID           uint32
+	Command       string
 }
 
-// Thread is the thread that asks, as far as it is known.
-func (p Program) Thread() int {
-	if p.TID != 0 {
-		return p.TID
+// Thread identifies a thread of this node; the zero value none.
+type Thread struct {
+	Number int
+	Task   uint64
+}
+
+// Thread is the thread that asks, or of a process of which that is not known
+// the process. It is zero if nothing is known: programs outside the PID
+// namespace of the daemon have no number, and any two of them may be different.
+func (p *Program) Thread() Thread {
+	switch {
+	case p.TID != 0:
+		return Thread{p.TID, p.Task}
+	case p.PID != 0:
+		return Thread{p.PID, p.Process}
 	}
-	return p.PID
+	return Thread{}
+}
+
+// SameProcess reports whether p and o are known to be one process.
+func (p *Program) SameProcess(o *Program) bool {
+	return p.PID != 0 && p.PID == o.PID && p.Process == o.Process
 }
 
 // Moment is a time in the life of the lock engine, which it tells; never zero.

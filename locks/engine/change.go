@@ -266,7 +266,7 @@ func (e *Engine) alongside(en *entry, req *request) (*ticket, error) {
 	for _, t := range en.tickets {
 		switch {
 		case !t.held:
-		case t.req.Owner == req.Owner || en.handles != nil && t.req.Program.PID == req.Program.PID:
+		case t.req.Owner == req.Owner || en.handles != nil && t.req.Program.SameProcess(&req.Program):
 			mine = true
 			token = max(token, t.token)
 		default:
@@ -293,25 +293,36 @@ func (e *Engine) alongside(en *entry, req *request) (*ticket, error) {
 }
 
 // blockers is Machine.Blockers, and what is held from before a change.
-func (e *Engine) blockers(t *ticket) (local []locks.TicketID, remote []locks.NodeID) {
+func (e *Engine) blockers(t *ticket, most int) (local []locks.TicketID, remote []locks.NodeID) {
 	if !t.asks {
 		return nil, nil
 	}
 	en := t.entry
-	local, remote = en.machine.Blockers(t.ID)
+	local, remote = en.machine.Blockers(t.ID, most)
 	for _, n := range slices.Sorted(maps.Keys(en.barrier)) {
 		switch {
 		case n == e.view.Self:
-			for _, t := range en.sortedTickets() {
-				if t.held && !slices.Contains(local, t.ID) {
-					local = append(local, t.ID)
-				}
-			}
+			local = en.holding(local, most)
 		case !slices.Contains(remote, n):
 			remote = append(remote, n)
 		}
 	}
 	return local, remote
+}
+
+// holding adds tickets that are held to ids, which are most then.
+func (en *entry) holding(ids []locks.TicketID, most int) []locks.TicketID {
+	if len(ids) >= most {
+		return ids
+	}
+	for _, t := range en.tickets {
+		if t.held && !slices.Contains(ids, t.ID) {
+			if ids = append(ids, t.ID); len(ids) == most {
+				break
+			}
+		}
+	}
+	return ids
 }
 
 // suspects is Machine.Suspects, and who holds from before a change.

@@ -19,7 +19,8 @@ import (
 // there both times was there in between, and all of the circle at one moment.
 //
 // A queue is no reason to wait: see Engine.overtake. A thread that took a lock
-// is taken for the one that will give it up, as is the process with fcntl.
+// is taken for the one that will give it up, as is the process with fcntl. Of a
+// program that cannot be seen no thread is known, and only the latter counts.
 // flock(2) knows no EDEADLK, so a waiter in it is never the victim.
 
 const (
@@ -80,7 +81,7 @@ func (e *Engine) expand(t *ticket, p probe, hold locks.TicketID) {
 		node: e.view.Index(e.view.Self), wait: t.ID, hold: hold, since: t.req.asked.UnixNano(),
 		key: t.entry.key, mode: t.req.Mode, rng: t.req.Range,
 	})
-	_, remote := e.blockers(t)
+	_, remote := e.blockers(t, 0)
 	e.follow(p, t)
 	for _, n := range remote {
 		e.o.Transport.Send(e.view.Epoch, n, probeFrame(p))
@@ -99,30 +100,14 @@ func (e *Engine) follow(p probe, t *ticket) {
 	if t != nil {
 		own = &t.req.Owner
 	}
-	held := en.standing(last.mode, last.rng, own)
-	slices.SortFunc(held, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	for _, b := range held {
-		for _, w := range e.waitsBehind(b) {
+	for _, w := range e.candidates(en) {
+		if !w.parked {
+			continue // it has come to its end since
+		}
+		if b := en.keeps(w, last.mode, last.rng, own); b != nil {
 			e.visit(p, w, b)
 		}
 	}
-}
-
-// waitsBehind lists the tickets whose waiting keeps b from being given up.
-func (e *Engine) waitsBehind(b *ticket) []*ticket {
-	var ws []*ticket
-	for w := range e.waiters {
-		if w.req.Try {
-			continue
-		}
-		sameThread := w.req.Program.Thread() == b.req.Program.Thread()
-		sameProcess := w.entry.key.Class == locks.Posix && b.entry.key.Class == locks.Posix && w.req.Owner == b.req.Owner
-		if sameThread || sameProcess {
-			ws = append(ws, w)
-		}
-	}
-	slices.SortFunc(ws, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	return ws
 }
 
 // visit: the chase p has come to w, which waits here and holds b.
@@ -269,8 +254,7 @@ func (e *Engine) stands(path []hop) bool {
 			return false
 		}
 		b := en.tickets[h.hold]
-		if b == nil || !b.held || !slices.Contains(en.standing(before.mode, before.rng, nil), b) ||
-			!slices.Contains(e.waitsBehind(b), w) {
+		if b == nil || !b.held || !en.stands(b, before.mode, before.rng) || !waitsBehind(w, b) {
 			return false
 		}
 	}

@@ -323,3 +323,85 @@ func deadlocks(t *testing.T, seed uint64) (found int) {
 	}
 	return found
 }
+
+// unseen is a request of a program outside the PID namespace of the daemon.
+func unseen(owner int, c locks.Class, file string, m locks.Mode) *locks.Request {
+	r := byProcess(owner, c, file, m, locks.Whole)
+	r.Program = locks.Program{}
+	return r
+}
+
+// Programs that cannot be seen all have the number 0, and are not one process.
+func TestProgramsThatAreNotSeenMakeNoDeadlock(t *testing.T) {
+	for _, c := range []locks.Class{locks.Posix, locks.Flock} {
+		for _, other := range []locks.NodeID{"n0", "n1"} {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNet(t, 2)
+				a, b := n.nodes["n0"], n.nodes[other]
+				defer a.Leave()
+				defer b.Leave()
+				mustGrant(t, a.start(unseen(1, c, "f", locks.Write)))
+				p := b.start(unseen(2, c, "f", locks.Write))
+				time.Sleep(time.Millisecond)
+				q := b.start(unseen(3, locks.Posix, "f", locks.Write)) // of the other class, or behind p
+				time.Sleep(time.Minute)
+				if p.is() {
+					t.Fatalf("%v on n0 and %s: the wait ended: %v", c, other, p.err)
+				}
+				a.Unlock(locks.Key{File: "f", Class: c}, 1, locks.Whole)
+				mustGrant(t, p)
+				b.Unlock(locks.Key{File: "f", Class: c}, 2, locks.Whole)
+				mustGrant(t, q)
+			})
+		}
+	}
+}
+
+// By the owner of their fcntl locks they are known, so that a circle is found.
+func TestDeadlockOfProgramsThatAreNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		defer a.Leave()
+		defer b.Leave()
+		mustGrant(t, a.start(unseen(1, locks.Posix, "f", locks.Write)))
+		mustGrant(t, b.start(unseen(2, locks.Posix, "g", locks.Write)))
+		p := a.start(unseen(1, locks.Posix, "g", locks.Write))
+		time.Sleep(time.Millisecond)
+		mustFail(t, b.start(unseen(2, locks.Posix, "f", locks.Write)), locks.ErrDeadlock)
+		b.UnlockOwner(locks.Key{File: "g", Class: locks.Posix}, 2)
+		mustGrant(t, p)
+	})
+}
+
+// A lock can be held when the thread that took it is no more: a flock by who has
+// inherited its descriptor. A thread that is given its number later is another.
+func TestAThreadNumberThatIsUsedAgain(t *testing.T) {
+	for _, again := range []uint64{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet(t, 1).nodes["n0"]
+			defer n.Leave()
+			by := func(task uint64, r *locks.Request) *locks.Request {
+				r.Program.Process, r.Program.Task = task, task
+				return r
+			}
+			mustGrant(t, n.start(by(1, byProcess(5, locks.Flock, "f", locks.Write, locks.Whole))))
+			mustGrant(t, n.start(by(9, byProcess(9, locks.Posix, "g", locks.Write, locks.Whole))))
+			p := n.start(by(9, byProcess(9, locks.Flock, "f", locks.Write, locks.Whole)))
+			time.Sleep(time.Millisecond)
+			r := by(again, byProcess(5, locks.Posix, "g", locks.Write, locks.Whole))
+			r.Owner = 6
+			q := n.start(r)
+			time.Sleep(10 * time.Second)
+			if told := q.is(); told != (again == 1) {
+				t.Fatalf("the second thread of number 5, task %d: told %v, %v", again, told, q.err)
+			}
+			n.UnlockHandle(locks.Key{File: "f", Class: locks.Flock}, 5, "closed")
+			mustGrant(t, p)
+			n.UnlockOwner(locks.Key{File: "g", Class: locks.Posix}, 9)
+			if again != 1 {
+				mustGrant(t, q)
+			}
+		})
+	}
+}

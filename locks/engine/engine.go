@@ -86,6 +86,7 @@ type Engine struct {
 	idle *list.List
 	// waiters are the tickets that wait.
 	waiters map[*ticket]struct{}
+	parked  parked
 	places  places
 	usage   map[int]*usage // by process
 	queries map[uint64]*query
@@ -145,6 +146,7 @@ func New(o Options) *Engine {
 		clean:   newRecent(maxClean),
 		idle:    list.New(),
 		waiters: map[*ticket]struct{}{},
+		parked:  newParked(),
 		usage:   map[int]*usage{},
 		queries: map[uint64]*query{},
 		seen:    map[seenProbe]bool{},

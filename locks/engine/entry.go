@@ -22,6 +22,12 @@ type entry struct {
 	// through lists the owners that took a lock through an open file, in
 	// class Posix only. It may name owners that hold nothing any more.
 	through map[locks.HandleID][]locks.OwnerID
+	// takers are the threads that hold something, with the first of a list of
+	// what each of them took; nil at first. serial counts threads and owners
+	// that were new here; behind is of those that wait. See behind.go.
+	takers map[locks.Thread]*ticket
+	serial uint64
+	behind behind
 	// handles finds the ticket of an open file, in class Open only.
 	handles map[locks.HandleID]*ticket
 
@@ -77,8 +83,12 @@ type ticket struct {
 	entry *entry
 	req   *request
 	// held: the machine knows it as held.
-	held  bool
-	token locks.Token
+	held bool
+	// parked: it is in Engine.parked. listed: it is in entry.takers, with its
+	// neighbours there.
+	parked, listed bool
+	next, prev     *ticket
+	token          locks.Token
 	// tenure of the grant.
 	tenure locks.Tenure
 	// since is when it was asked for first, if it was interrupted meanwhile,
@@ -250,6 +260,7 @@ func (en *entry) owner(id locks.OwnerID) *owner {
 	if o == nil {
 		o = &owner{id: id}
 		en.owners[id] = o
+		en.serial++
 	}
 	return o
 }

@@ -42,7 +42,7 @@ func (e *Engine) gated(t *ticket) bool {
 	joins := false
 	for _, h := range en.handles {
 		if h.req.Owner == t.req.Owner {
-			if h.req.Program.PID == t.req.Program.PID {
+			if h.req.Program.SameProcess(&t.req.Program) {
 				return false
 			}
 			joins = true
@@ -96,11 +96,11 @@ func (en *entry) pass(now time.Time) {
 // nested reports whether the process of t has another lock of the key, which it
 // will not give up while it waits: then there is no sense in patience.
 func (en *entry) nested(t *ticket) bool {
-	if t.req.Try || t.req.Program.PID == 0 {
+	if t.req.Try {
 		return false
 	}
 	for _, o := range en.owners {
-		if o.id != t.req.Owner && len(o.held) > 0 && o.held[0].req.Program.PID == t.req.Program.PID {
+		if o.id != t.req.Owner && len(o.held) > 0 && o.held[0].req.Program.SameProcess(&t.req.Program) {
 			return true
 		}
 	}

@@ -40,20 +40,21 @@ func describe(p locks.Program) string {
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Command)
 }
 
+// maxNamed is how many holders are named of those that somebody waits for.
+const maxNamed = 8
+
 // waitsFor says in words why t waits.
 func (e *Engine) waitsFor(t *ticket) string {
 	var why []string
 	if !t.asks {
 		return "waits to join the open lock of this node, which another node waits for"
 	}
-	local, remote := e.blockers(t)
-	for _, id := range local {
-		if b := t.entry.tickets[id]; b != nil {
-			why = append(why, describe(b.req.Program)+" here")
-		}
-		if len(why) == 8 {
+	local, remote := e.blockers(t, maxNamed+1)
+	for i, id := range local {
+		if i == maxNamed {
 			why = append(why, "others here")
-			break
+		} else if b := t.entry.tickets[id]; b != nil {
+			why = append(why, describe(b.req.Program)+" here")
 		}
 	}
 	for _, n := range remote {
@@ -94,7 +95,8 @@ type LockInfo struct {
 	Epoch     locks.Epoch
 	Algorithm string
 	Token     locks.Token
-	// Blocked by these programs of this node, and these members.
+	// Blocked by these programs of this node, or some of them if they are
+	// many, and these members.
 	Local  []locks.Program
 	Remote []locks.NodeID
 }
@@ -117,7 +119,7 @@ func (e *Engine) Locks() []LockInfo {
 			i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
 			if !t.held {
 				i.State, i.Since = Waits, t.req.asked
-				local, remote := e.blockers(t)
+				local, remote := e.blockers(t, maxConflicts)
 				for _, id := range local {
 					if b := en.tickets[id]; b != nil {
 						i.Local = append(i.Local, b.req.Program)

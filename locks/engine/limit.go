@@ -35,6 +35,7 @@ func (e *Engine) keep(t *ticket) {
 // lose takes t from its entry.
 func (e *Engine) lose(t *ticket) {
 	delete(t.entry.tickets, t.ID)
+	t.entry.gaveUp(t)
 	pid := t.req.Program.PID
 	u := e.usage[pid]
 	if u.tickets--; u.tickets == 0 {

@@ -90,7 +90,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 		}
 	}
 	for _, t := range keep {
-		t.held = true
+		en.took(t)
 	}
 	if len(old) > 0 {
 		e.replace(en, old, parts)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -169,33 +170,49 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 // r, those of except left out, in no order.
 func (en *entry) standing(mode locks.Mode, r locks.Range, except *locks.OwnerID) []*ticket {
 	var out []*ticket
-	all := !en.alg.Shared || len(en.barrier) > 0
-	stands := func(t *ticket) bool {
-		if all {
-			return true
-		}
-		return t.Range.Overlaps(r) && (t.Mode == locks.Write || mode == locks.Write)
+	for t := range en.inTheWay(mode, r, except) {
+		out = append(out, t)
 	}
-	for _, t := range en.handles {
-		if (except == nil || t.req.Owner != *except) && stands(t) {
-			out = append(out, t)
+	return out
+}
+
+// inTheWay yields what standing lists.
+func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID) iter.Seq[*ticket] {
+	return func(yield func(*ticket) bool) {
+		for _, t := range en.handles {
+			if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) && !yield(t) {
+				return
+			}
 		}
-	}
-	for id, o := range en.owners {
-		if except != nil && id == *except {
-			continue
-		}
-		lo, hi := o.window(r)
-		if all {
-			lo, hi = 0, len(o.held)
-		}
-		for _, t := range o.held[lo:hi] {
-			if stands(t) {
-				out = append(out, t)
+		for id, o := range en.owners {
+			if except != nil && id == *except {
+				continue
+			}
+			lo, hi := en.inWay(o, r)
+			for _, t := range o.held[lo:hi] {
+				if en.stands(t, mode, r) && !yield(t) {
+					return
+				}
 			}
 		}
 	}
-	return out
+}
+
+// apart reports whether what is held of en excludes everything else, whatever
+// its range and mode.
+func (en *entry) apart() bool { return !en.alg.Shared || len(en.barrier) > 0 }
+
+// inWay is the part of what o holds that may stand in the way of r.
+func (en *entry) inWay(o *owner, r locks.Range) (lo, hi int) {
+	if en.apart() {
+		return 0, len(o.held)
+	}
+	return o.window(r)
+}
+
+// stands reports whether t, which is held, stands in the way of mode on r.
+func (en *entry) stands(t *ticket, mode locks.Mode, r locks.Range) bool {
+	return en.apart() || t.Range.Overlaps(r) && (t.Mode == locks.Write || mode == locks.Write)
 }
 
 // conflicts is standing as other nodes and programs are told of it, the lowest

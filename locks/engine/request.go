@@ -261,6 +261,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 // park prepares t for waiting.
 func (e *Engine) park(t *ticket) {
 	t.done = make(chan struct{})
+	e.parked.add(t)
 	t.due, t.probe = t.since.Add(tellAfter), t.since.Add(firstProbe)
 	if t.asks && t.entry.nested(t) {
 		e.overtake(t)
@@ -283,7 +284,8 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 	now := time.Now()
 	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
 	if d.Granted {
-		t.held, t.token, t.tenure, t.req.granted = true, d.Token, e.Tenure(), now
+		t.token, t.tenure, t.req.granted = d.Token, e.Tenure(), now
+		en.took(t)
 		e.uses(en, t)
 		if en.writes(t.Mode) {
 			en.dirty = true
@@ -314,6 +316,7 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 
 func (e *Engine) endWait(t *ticket) {
 	delete(e.waiters, t)
+	e.parked.remove(t)
 	if n := t.entry.waits[t.Handle] - 1; n > 0 {
 		t.entry.waits[t.Handle] = n
 	} else {

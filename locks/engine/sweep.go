@@ -130,7 +130,7 @@ func (e *Engine) overtake(t *ticket) {
 	if e.phase != active || !e.o.Live(0) {
 		return // it could not enter now, also in front of all
 	}
-	local, remote := e.blockers(t)
+	local, remote := e.blockers(t, 1)
 	if len(local) > 0 {
 		return
 	}

@@ -60,7 +60,7 @@ func TestOwnersExcludeEachOther(t *testing.T) {
 			if got := b.outcomes(false); !slices.Equal(got, []locks.TicketID{4}) {
 				t.Errorf("denied %v, want the try of owner 3", got)
 			}
-			local, remote := b.Blockers(2)
+			local, remote := b.Blockers(2, 9)
 			if !slices.Equal(local, []locks.TicketID{1, 3}) || len(remote) > 0 {
 				t.Errorf("ticket 2 waits for %v and %v", local, remote)
 			}

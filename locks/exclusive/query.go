@@ -12,12 +12,15 @@ import (
 
 // Blockers are the held tickets of other owners; and, while the lock is not
 // here, all others: a node does not know which of them has it.
-func (m *machine) Blockers(id locks.TicketID) (local []locks.TicketID, remote []locks.NodeID) {
-	w := m.mustWait(id)
-	for _, t := range m.sorted() {
-		if t.held && t.Owner != w.Owner {
-			local = append(local, t.ID)
+func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID, remote []locks.NodeID) {
+	if w := m.mustWait(id); most > 0 && m.held > 0 && w.Owner != m.owner {
+		for id, t := range m.tickets {
+			if t.held {
+				local = append(local, id)
+			}
 		}
+		slices.Sort(local)
+		local = local[:min(len(local), most)]
 	}
 	if m.open {
 		remote = m.others()

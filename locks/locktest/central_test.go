@@ -359,10 +359,10 @@ func (m *server) Restore(v *locks.View, states map[locks.NodeID][]byte, out *loc
 	return nil
 }
 
-func (m *server) Blockers(id locks.TicketID) (local []locks.TicketID, remote []locks.NodeID) {
+func (m *server) Blockers(id locks.TicketID, most int) (local []locks.TicketID, remote []locks.NodeID) {
 	w := m.must(id, false)
 	for _, x := range slices.Sorted(maps.Keys(m.tickets)) {
-		if t := m.tickets[x]; t.held && t.Owner != w.Owner {
+		if t := m.tickets[x]; t.held && t.Owner != w.Owner && len(local) < most {
 			local = append(local, x)
 		}
 	}

@@ -97,7 +97,7 @@ func alone(t *testing.T, alg locks.Algorithm, opt Options) {
 	tk.ID, tk.Owner = 2, 2
 	m.Acquire(tk, out)
 	granted()
-	if local, remote := m.Blockers(2); !slices.Equal(local, []locks.TicketID{1}) || len(remote) > 0 {
+	if local, remote := m.Blockers(2, 9); !slices.Equal(local, []locks.TicketID{1}) || len(remote) > 0 {
 		t.Errorf("ticket 2 waits for %v and %v, want ticket 1", local, remote)
 	}
 	if m.Stamp(2).IsZero() {

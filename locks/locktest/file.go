@@ -3,6 +3,7 @@ package locktest
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -223,7 +224,7 @@ func (f *file) query(cmd string, args []string) error {
 		if t == nil || t.status != waiting {
 			return fmt.Errorf("%s does not wait", args[0])
 		}
-		local, remote := n.machine.Blockers(t.ID)
+		local, remote := n.machine.Blockers(t.ID, math.MaxInt)
 		fmt.Fprintf(&f.out, "tickets %v, members %v\n", local, remote)
 	case "suspects":
 		if len(args) != 3 {

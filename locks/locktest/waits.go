@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"dmxfs/locks"
@@ -27,7 +28,7 @@ func (or *oracle) answers(w *world, n *node) error {
 		if t.status != waiting || t.node != n {
 			continue
 		}
-		local, _ := n.machine.Blockers(t.ID)
+		local, _ := n.machine.Blockers(t.ID, math.MaxInt)
 		for _, u := range or.tickets {
 			if u.node == n && u.status == held && w.conflict(t, u) != slices.Contains(local, u.ID) {
 				return fmt.Errorf("%v is said to wait for tickets %v here; %v", t, local, u)
@@ -42,7 +43,7 @@ func (or *oracle) asked(w *world, t *ticket) error {
 	if t.Mode != locks.Write || t.Try || !w.opt.AsksHolders {
 		return nil
 	}
-	_, remote := t.node.machine.Blockers(t.ID)
+	_, remote := t.node.machine.Blockers(t.ID, 0)
 	for _, u := range or.tickets {
 		if u.status == held && u.node != t.node && w.conflict(t, u) && !slices.Contains(remote, u.node.id) {
 			return fmt.Errorf("%v waits for %v, but is said to wait for %v only", t, u, remote)

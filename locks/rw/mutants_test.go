@@ -175,7 +175,7 @@ func TestMutantsAreFound(t *testing.T) {
 
 		// Questions.
 		{Name: "does not say which readers block", File: "query.go",
-			Old: "	if t.mode == locks.Write {\n", New: "	if false {\n"},
+			Old: "add) && t.mode == locks.Write {", New: "add) && false {"},
 		{Name: "does not say whom it waits for", File: "query.go",
 			Old: "		if p.lacks(t.mode, t.rng) && p.served(t, own) {", New: "		if false && p.served(t, own) {"},
 		{Name: "suspects only those that it has asked", File: "query.go",

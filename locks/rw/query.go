@@ -12,16 +12,15 @@ import (
 // Blockers are the held tickets that conflict, and the members that were asked
 // and whose permission is missing. A read that is blocked at home has not
 // asked abroad: the second list is then empty.
-func (m *machine) Blockers(id locks.TicketID) (local []locks.TicketID, remote []locks.NodeID) {
+func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID, remote []locks.NodeID) {
 	t := m.mustWait(id)
 	add := func(u *claim) bool {
 		if u.conflict(t) {
 			local = append(local, u.id)
 		}
-		return true
+		return len(local) < most
 	}
-	overlapping(m.writes, byMode, t.rng, add)
-	if t.mode == locks.Write {
+	if most > 0 && overlapping(m.writes, byMode, t.rng, add) && t.mode == locks.Write {
 		overlapping(m.reads, byMode, t.rng, add)
 	}
 	own := m.holds(t)

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/locktest"
+	"dmxfs/locks/maekawa"
+	"dmxfs/locks/rcv"
+	"dmxfs/locks/ring"
+	"dmxfs/locks/rw"
+)
+
+// costly is an engine without a goroutine, the only one of its cluster or one of
+// several that never answer.
+func costly(tb testing.TB, nodes int) *Engine {
+	tb.Helper()
+	e := New(Options{
+		Transport: nothing{}, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
+		Algorithms: map[string]*locks.Algorithm{
+			"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
+		},
+		Rule:     func(string) string { return "rw" },
+		Live:     func(time.Duration) bool { return true },
+		MaxLocks: 1 << 30,
+	})
+	v := &locks.View{Epoch: 1, Self: "n0"}
+	for i := range nodes {
+		v.Members = append(v.Members, locks.NodeID(fmt.Sprintf("n%d", i)))
+	}
+	e.Install(v)
+	for _, n := range v.Members {
+		if err := e.Sync(n, 1, []byte{0}); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return e
+}
+
+// waitUntil is for what other goroutines do.
+func waitUntil(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for began := time.Now(); !ok(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			tb.Fatalf("not in a minute: %s", what)
+		}
+	}
+}
+
+// readersAndWriters is an engine with n readers that hold a file and n writers
+// that wait for it. end ends the waiting.
+func readersAndWriters(tb testing.TB, n int, c locks.Class) (e *Engine, end func()) {
+	e = costly(tb, 1)
+	for i := range n {
+		if _, err := e.Lock(nil, byProcess(i+1, c, "f", locks.Read, locks.Whole)); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	done := make(chan struct{})
+	for i := range n {
+		go func() {
+			e.Lock(nil, byProcess(n+i+1, c, "f", locks.Write, locks.Whole))
+			done <- struct{}{}
+		}()
+	}
+	waitUntil(tb, "all writers wait", func() bool {
+		_, waiting := e.Count()
+		return waiting == n
+	})
+	return e, func() {
+		e.Leave()
+		for range n {
+			<-done
+		}
+	}
+}
+
+// A thousand writers that wait for a thousand readers do not keep the engine
+// busy with looking for deadlocks.
+func TestDeadlockSweepOfManyWaiters(t *testing.T) {
+	for _, c := range []locks.Class{locks.Posix, locks.Flock} {
+		locktest.Growth(t, 1000, func(n int) func() {
+			e, end := readersAndWriters(t, n, c)
+			t.Cleanup(end)
+			return func() {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				for i := range 4 {
+					e.sweep(time.Now().Add(time.Duration(i) * 10 * time.Second))
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkDeadlockSweep(b *testing.B) {
+	e, end := readersAndWriters(b, 1000, locks.Posix)
+	defer end()
+	for i := range b.N {
+		e.mu.Lock()
+		for _, t := range e.waitingTickets() {
+			e.chase(t)
+		}
+		e.mu.Unlock()
+		_ = i
+	}
+}
