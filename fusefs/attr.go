@@ -31,11 +31,11 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		return fuse.OK
 	}
 	if h.n.unsettled.Load() > 0 {
-		a, st := f.enter(cancel, h, &in.InHeader)
+		a, st := f.enter(cancel, h, &in.InHeader, reads)
 		if !st.Ok() {
 			return st
 		}
-		a.end()
+		f.leave(&a)
 	}
 	return f.awaitDrops(cancel, h.n, &in.InHeader)
 }
@@ -106,6 +106,13 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		}
 		return fuse.EPERM
 	}
+	set := func(op string, call func() error) error {
+		c := &change{in: &in.InHeader, op: op, files: [2]*node{n}}
+		if fh, ok := in.GetFh(); ok {
+			c.through = f.handles.get(fh)
+		}
+		return f.alter(cancel, c, call)
+	}
 	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || nothing {
 		uid, gid := -1, -1
 		if u, ok := in.GetUID(); ok {
@@ -114,13 +121,13 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		if g, ok := in.GetGID(); ok {
 			gid = int(g)
 		}
-		err := f.allowed(&in.InHeader, func() error { return unix.Fchownat(n.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
+		err := set("chown", func() error { return unix.Fchownat(n.fd, "", uid, gid, unix.AT_EMPTY_PATH) })
 		if err != nil {
 			return status(err)
 		}
 	}
 	if mode, ok := in.GetMode(); ok {
-		err := f.allowed(&in.InHeader, func() error { return unix.Fchmodat(f.fds, itoa(n.fd), mode, 0) })
+		err := set("chmod", func() error { return unix.Fchmodat(f.fds, itoa(n.fd), mode, 0) })
 		if err != nil {
 			return status(err)
 		}
@@ -135,7 +142,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 			timespec(in.Valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec),
 			timespec(in.Valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec),
 		}
-		err := f.allowed(&in.InHeader, func() error { return unix.UtimesNanoAt(f.fds, itoa(n.fd), ts, 0) })
+		err := set("utimes", func() error { return unix.UtimesNanoAt(f.fds, itoa(n.fd), ts, 0) })
 		if err != nil {
 			return status(err)
 		}
@@ -200,23 +207,19 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			return status(err) // truncate(2), too, looks again after ESTALE
 		}
 	}
-	a, st := f.enter(cancel, h, &in.InHeader)
-	if !st.Ok() {
-		return st
-	}
-	defer a.end()
 	path := fdPath(n.fd)
-	if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
-		if err := f.dropSetIDOf(&in.InHeader, n); err != nil {
-			return status(err)
+	c := &change{in: &in.InHeader, op: "truncate", h: h, off: int64(size)}
+	return status(f.change(cancel, c, func() error {
+		if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
+			if err := f.dropSetIDOf(&in.InHeader, n); err != nil {
+				return err
+			}
 		}
-	}
-	if h.fd >= 0 && h.write {
-		err := retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
-		f.wrote(h)
-		return status(err)
-	}
-	return status(f.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) }))
+		if h.fd >= 0 && h.write {
+			return retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
+		}
+		return f.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
+	}))
 }
 
 // dropSetID clears the bits of a file's mode that must not survive a change of

@@ -34,7 +34,9 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 		}
 		h.lost.Store(true)
 		wait[h], nodes[h.n] = struct{}{}, struct{}{}
-		if k.Class == locks.Open {
+		if h.open.alone && h.holds.Load() {
+			f.ownAlone(h.proc, h, brokenTenure)
+		} else if k.Class == locks.Open {
 			continue
 		}
 		for _, p := range f.breakRecords(h, k.Class) {
@@ -47,6 +49,7 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 			wait[o] = struct{}{}
 		}
 	}
+	named := f.underway.ended()
 	done := make(chan struct{})
 	f.background(func() {
 		defer close(done)
@@ -54,6 +57,7 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 			h.mu.Lock()
 			h.mu.Unlock() //lint:ignore SA2001 what was under way has ended
 		}
+		<-named
 		// What programs have mapped is I/O that could not be seen. Pages that
 		// were changed and not written yet fail to be.
 		for n := range nodes {
@@ -86,6 +90,7 @@ func (f *fileSystem) breakRecords(h *handle, c locks.Class) []*process {
 			r.p.own(r)
 			ps = append(ps, r.p)
 		}
+		h.proc.own(r) // again, because it is counted
 	}
 	return ps
 }

@@ -100,6 +100,7 @@ func (c *conn) greet() (err error) {
 // Some numbers of requests, from include/uapi/linux/fuse.h.
 const (
 	opGetAttr     = 3
+	opSetAttr     = 4
 	opReadlink    = 5
 	opOpen        = 14
 	opRead        = 15
@@ -229,7 +230,7 @@ func (c *conn) serveOne(r *reader, b *[]byte, in []byte, ready bool) (on bool) {
 	c.awake()
 	began := time.Now()
 	if err := c.answer(in); err != nil {
-		c.log.Warn("the kernel did not take an answer", "request", head(in).Opcode, "err", err)
+		c.log.Warn("the kernel did not take an answer", "request", operations[head(in).Opcode].name, "err", err)
 	}
 	on, waited := c.readers.end(r)
 	if !waited {
@@ -275,7 +276,10 @@ func (c *conn) answer(in []byte) error {
 		defer c.small.Put(b)
 		out = *b
 	}
-	n, st := c.proto.HandleRequest([][]byte{in}, [][]byte{out})
+	n, st := 0, fuse.ENOSYS
+	if _, ok := operations[head(in).Opcode]; ok {
+		n, st = c.proto.HandleRequest([][]byte{in}, [][]byte{out})
+	}
 	if !st.Ok() {
 		h := fuse.OutHeader{Length: uint32(readHead), Status: -int32(st), Unique: head(in).Unique}
 		n = copy(out, unsafe.Slice((*byte)(unsafe.Pointer(&h)), readHead))

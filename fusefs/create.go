@@ -29,7 +29,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	for range createAttempts {
 		began := f.locker.Moment()
-		fd, err := f.createNew(in, dir, name, mode)
+		fd, err := f.createNew(cancel, in, dir, name, mode)
 		if err == unix.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			st := f.openExisting(in, dir, name, gen, out)
 			if st == fuse.ENOENT {
@@ -84,16 +84,21 @@ func (f *fileSystem) waitsInOpen(dir *node, name string) bool {
 // and removes before it can be opened.
 const createAttempts = 100
 
-func (f *fileSystem) createNew(in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
+func (f *fileSystem) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
 	flags := int(in.Flags)&keptFlags | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if err := f.hasRoom(); err != nil {
 		return -1, err
 	}
-	err = f.create(&in.InHeader, func() (err error) {
+	fd = -1
+	err = f.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, func() (err error) {
 		fd, err = unix.Openat(dir.fd, name, flags, mode)
 		return err
 	})
-	return fd, err
+	if err != nil {
+		closeFD(fd) // it was made, but late
+		return -1, err
+	}
+	return fd, nil
 }
 
 // openExisting opens the file that another host has made since the kernel was
@@ -164,11 +169,12 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	if err := f.hasRoom(); err != nil {
 		return status(err)
 	}
-	err := f.create(&in.InHeader, func() (err error) {
+	err := f.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
 		fd, err = unix.Openat(dir.fd, ".", flags, mode)
 		return err
 	})
 	if err != nil {
+		closeFD(fd)
 		return status(err)
 	}
 	n, st, err := f.anchor(nil, "", fd)

@@ -38,10 +38,11 @@ func ownCredentials() credentials {
 // alone the storage may decide otherwise, because it does not know its
 // supplementary groups; then the call is made once more with those, and with
 // the daemon's capabilities.
-func (f *fileSystem) create(in *fuse.InHeader, call func() error) error {
-	err := f.createOnce(in, call)
+func (f *fileSystem) create(cancel <-chan struct{}, c *change, call func() error) error {
+	once := func() error { return f.createOnce(c.in, call) }
+	err := f.change(cancel, c, once)
 	if f.spaceFreed(nil, err) {
-		err = f.createOnce(in, call)
+		err = f.change(cancel, c, once)
 	}
 	return err
 }

@@ -30,6 +30,10 @@
 // directly before the system call on the storage. A handle that was under a
 // lock when the node was expelled answers EIO until it is closed.
 //
+// So does every request that changes the storage in another way, by name: it
+// asks for the locks of the program that makes it. See fence.go and
+// operations.go.
+//
 // flock(2) on a directory, and leases, are not passed on by the kernel: they
 // work between the programs of one host.
 //

@@ -156,7 +156,7 @@ func TestParkedRequests(t *testing.T) {
 	get := fuse.GetAttrIn{}
 	get.Opcode = opGetAttr
 	set := fuse.SetAttrIn{}
-	set.Opcode = 4
+	set.Opcode = opSetAttr
 	for _, x := range []struct {
 		what string
 		in   *fuse.InHeader

@@ -48,7 +48,7 @@ type fileSystem struct {
 	unprotectedMu sync.Mutex
 	unprotected   map[*node]struct{}
 	kept          map[*node]struct{} // those of unprotected that keeps is about
-	explicit      atomic.Int64       // number of lock records
+	explicit      atomic.Int64       // number of lock records, and of open locks between processes
 	turns         atomic.Uint64      // number of explicit locks that were granted
 	ruleGen       atomic.Uint64      // changes when the rules do
 
@@ -59,6 +59,9 @@ type fileSystem struct {
 	explicitGen atomic.Uint64
 
 	stats counters
+
+	underway underway
+	closes   closes
 
 	tasks sync.WaitGroup // what background started
 }

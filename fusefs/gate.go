@@ -8,25 +8,46 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// admission is the permission for one piece of I/O on a handle. Its holder
-// holds handle.mu for reading.
+// admission is the permission for one piece of I/O on a handle, whose holder
+// holds handle.mu for reading; or for a change by name, see fence.go.
 type admission struct {
-	h         *handle
+	h         *handle // nil: by name
+	from      *handle // to which it is admitted as well; or nil
+	under     *span   // nil: through h
 	protected bool
 	tenure    locks.Tenure
 }
 
-func (a *admission) end() { a.h.mu.RUnlock() }
+// leave ends a.
+func (f *fileSystem) leave(a *admission) {
+	if a.from != nil {
+		a.from.mu.RUnlock()
+	}
+	if a.h != nil {
+		a.h.mu.RUnlock()
+	} else {
+		f.underway.end(a.under)
+	}
+}
+
+// use is what a handle is used for.
+type use bool
+
+const (
+	reads   use = false
+	changes use = true // it passes the fence, see change
+)
 
 // enter waits until I/O through h may start: for the open lock of h if it has
 // to be taken (again), and while the node is suspended if a lock protects the
 // I/O. Without an error the caller does its system call at once and then calls
-// end; more than maxPiece bytes it does in pieces, each with an admission of
+// leave; more than maxPiece bytes it does in pieces, each with an admission of
 // its own.
 //
 // A wait here keeps pages of the file locked in the kernel. It is announced
 // (see parkRequest), because whoever drops the pages of the file would wait for it.
-func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader) (admission, fuse.Status) {
+func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) (admission, fuse.Status) {
+	var w closeWait
 	for {
 		h.mu.RLock()
 		if h.lost.Load() {
@@ -42,12 +63,38 @@ func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader)
 			continue
 		}
 		a := admission{h: h}
-		a.tenure, a.protected = f.protection(h, in)
-		st, again := f.admit(cancel, &a, in)
+		f.protection(&a, h, in, what)
+		st, again := f.admit(cancel, &a, in, &w)
 		if again {
 			continue
 		}
 		return a, st
+	}
+}
+
+// enterBoth is enter for a copy from one handle to another. It waits for one
+// while it is not admitted to the other: that could be a deadlock.
+func (f *fileSystem) enterBoth(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
+	for {
+		from, st := f.enter(cancel, c.from, c.in, reads)
+		if !st.Ok() {
+			return from, st
+		}
+		f.leave(&from)
+		a, st := f.enter(cancel, c.h, c.in, changes)
+		if !st.Ok() {
+			return a, st
+		}
+		// Now the first one once more, if it can be had at once.
+		if c.from.mu.TryRLock() {
+			a.from = c.from
+			ready := !c.from.lost.Load() && c.from.open.state != openWaiting && c.from.open.state != openIdle
+			f.protection(&a, c.from, nil, reads)
+			if ready && (!a.protected || f.locker.Admit(closedChan, a.tenure) == nil) {
+				return a, fuse.OK
+			}
+		}
+		f.leave(&a)
 	}
 }
 
@@ -56,6 +103,7 @@ func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader)
 // for an open lock: the pages were changed while there was one, and this may
 // be the writing out before it is given up.
 func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InHeader) (admission, fuse.Status) {
+	var w closeWait
 	for {
 		a := admission{h: h}
 		for _, o := range h.n.openHandles() {
@@ -64,11 +112,11 @@ func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InH
 				return admission{}, fuse.EIO
 			}
 			o.mu.RLock()
-			a.cover(f.protection(o, nil))
+			f.protection(&a, o, nil, changes)
 			o.mu.RUnlock()
 		}
 		h.mu.RLock()
-		st, again := f.admit(cancel, &a, in)
+		st, again := f.admit(cancel, &a, in, &w)
 		if again {
 			continue
 		}
@@ -77,20 +125,22 @@ func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InH
 }
 
 // admit asks whether what a describes may start now. If it has to wait it
-// gives up h.mu, and the caller has to look at everything again.
-func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader) (st fuse.Status, again bool) {
+// leaves, and the caller has to look at everything again.
+func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w *closeWait) (st fuse.Status, again bool) {
 	if !a.protected {
 		return fuse.OK, false
 	}
-	a.h.used.Store(f.now())
+	if a.h != nil {
+		a.h.used.Store(f.now())
+	}
 	err := f.locker.Admit(closedChan, a.tenure)
 	if err == nil {
 		return fuse.OK, false
 	}
-	a.h.mu.RUnlock()
+	f.leave(a)
+	f.conn.handOver(in.Unique)
 	if !errors.Is(err, locks.ErrLost) {
-		f.conn.handOver(in.Unique)
-		unpark := f.parkRequest(a.h.n, in)
+		unpark := f.parkAdmission(a, in)
 		killed, stop := f.killed(cancel, in.Pid)
 		err = f.locker.Admit(killed, a.tenure)
 		stop()
@@ -100,9 +150,23 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 		}
 	}
 	if errors.Is(err, locks.ErrLost) {
-		a.h.lost.Store(true)
+		if f.awaitClose(w) {
+			return fuse.OK, true
+		}
+		if a.h != nil {
+			a.h.lost.Store(true)
+		}
 	}
 	return lockErrno(err, cancel), false
+}
+
+// parkAdmission is parkRequest for what waits to be admitted. By name nothing
+// is changed for which the kernel keeps pages.
+func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (unpark func()) {
+	if a.h == nil {
+		return func() {}
+	}
+	return f.parkRequest(a.h.n, in)
 }
 
 // awaitLock waits until h has its open lock, or needs none any more.
@@ -129,25 +193,28 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 	}
 }
 
-// protection tells which tenure the locks have under which a program does I/O
-// through h: the open lock of h, explicit locks that came through h, and
-// explicit locks on other files: those of the process that opened h, and those
-// of the one that makes the request. REQUIRES: h.mu held for reading.
-func (f *fileSystem) protection(h *handle, in *fuse.InHeader) (locks.Tenure, bool) {
-	var a admission
+// protection finds the locks under which a program does I/O through h: the
+// open lock of h, explicit locks that came through h, and locks on other files:
+// those of the process that opened h, and those of the one that makes the
+// request. in is nil if that is not known. REQUIRES: h.mu held for reading.
+func (f *fileSystem) protection(a *admission, h *handle, in *fuse.InHeader, what use) {
 	a.cover(h.open.tenure, h.open.state == openHeld)
-	if f.explicit.Load() > 0 {
-		a.coverHeld(h.held.Load())
-		if h.proc != nil {
-			a.coverHeld(h.proc.held.Load())
-		}
-		if !a.protected && in != nil {
-			if p := f.procs.find(in.Pid); p != nil && p != h.proc {
-				a.coverHeld(p.held.Load())
-			}
+	if f.explicit.Load() == 0 {
+		return
+	}
+	a.coverHeld(h.held.Load())
+	if h.proc != nil {
+		a.coverHeld(h.proc.held.Load())
+	}
+	switch {
+	case in == nil:
+	case what == changes:
+		f.coverProgram(a, in, func(*process) {})
+	case !a.protected:
+		if p := f.procs.find(in.Pid); p != nil && p != h.proc {
+			a.coverHeld(p.held.Load())
 		}
 	}
-	return a.tenure, a.protected
 }
 
 // cover makes a depend on one more lock: the oldest tenure counts.
@@ -158,33 +225,6 @@ func (a *admission) cover(t locks.Tenure, ok bool) {
 }
 
 func (a *admission) coverHeld(held uint64) { a.cover(locks.Tenure(held-1), held > 0) }
-
-// inTime is asked after a write, when its admission has ended. It reports false
-// if the write may have been carried out when the tenure was over, and tells
-// whom it concerns.
-func (f *fileSystem) inTime(a *admission, in *fuse.InHeader, off int64, length int) bool {
-	if !a.protected || f.locker.Admit(closedChan, a.tenure) == nil {
-		return true
-	}
-	// Not live now, perhaps not live during the write. If the tenure goes on
-	// nobody else was let in meanwhile.
-	f.conn.handOver(in.Unique)
-	unpark := f.parkRequest(a.h.n, in)
-	err := f.locker.Admit(nil, a.tenure)
-	unpark()
-	if err == nil {
-		return true
-	}
-	a.h.lost.Store(true)
-	if f.opts.LateWrite != nil {
-		file, path := f.tree.identify(a.h.n)
-		f.opts.LateWrite(LateWrite{
-			Path: path, File: file, Offset: off, Length: length,
-			Program: f.procs.program(f.procs.find(in.Pid), in),
-		})
-	}
-	return false
-}
 
 var closedChan = func() chan struct{} {
 	c := make(chan struct{})

@@ -28,8 +28,10 @@ type handle struct {
 	released bool // fd is closed, or is about to be
 	open     openLock
 
-	// holds mirrors open.state == openHeld.
+	// holds mirrors open.state == openHeld. since is the tenure of the open
+	// lock then, plus one, and otherwise 0.
 	holds atomic.Bool
+	since atomic.Uint64
 
 	// lost: it was under a lock when this node was expelled. It answers EIO
 	// until it is closed.
@@ -121,6 +123,7 @@ func (f *fileSystem) detach(h *handle) {
 		delete(p.handles, h)
 		p.mu.Unlock()
 	}
+	f.disownAlone(h.proc, h)
 	if last {
 		f.tree.closed(n)
 	}
@@ -135,8 +138,19 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	n.states[s]++
 	h.open.state = s
 	h.holds.Store(s == openHeld)
+	h.since.Store(0)
+	if s == openHeld {
+		h.since.Store(uint64(h.open.tenure) + 1)
+	}
 	f.counted(n)
 	n.lockMu.Unlock()
+	switch {
+	case !h.open.alone:
+	case s == openHeld:
+		f.ownAlone(h.proc, h, h.open.tenure)
+	default:
+		f.disownAlone(h.proc, h)
+	}
 }
 
 // counted follows a change of n.states: it keeps the set of the files that are

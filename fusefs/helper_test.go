@@ -254,6 +254,23 @@ func helperCall(w []string) (string, error) {
 		return "", unix.Rename(w[1], w[2])
 	case "unlink":
 		return "", unix.Unlink(w[1])
+	case "rmdir":
+		return "", unix.Rmdir(w[1])
+	case "utimes":
+		return "", unix.UtimesNanoAt(unix.AT_FDCWD, w[1], []unix.Timespec{{Sec: 1}, {Sec: 2}}, 0)
+	case "setxattr":
+		return "", unix.Setxattr(w[1], w[2], []byte(w[3]), 0)
+	case "removexattr":
+		return "", unix.Removexattr(w[1], w[2])
+	case "fchmod":
+		return "", unix.Fchmod(int(num(1)), uint32(num(2)))
+	case "setflags": // FD
+		return "", unix.IoctlSetPointerInt(int(num(1)), unix.FS_IOC_SETFLAGS, 0)
+	case "fallocate": // FD SIZE
+		return "", unix.Fallocate(int(num(1)), 0, 0, num(2))
+	case "fcopy": // FROM TO
+		_, err := unix.CopyFileRange(int(num(1)), nil, int(num(2)), nil, 10, 0)
+		return "", err
 	case "chmod":
 		return "", unix.Chmod(w[1], uint32(num(2)))
 	case "chown":

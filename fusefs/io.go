@@ -14,7 +14,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader)
+	a, st := f.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return nil, st
 	}
@@ -26,7 +26,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if err == unix.EINVAL && in.Flags&unix.O_DIRECT == 0 && h.buffer() {
 		n, err = pread(h.fd, buf, int64(in.Offset))
 	}
-	a.end()
+	f.leave(&a)
 	if err != nil {
 		return nil, status(err)
 	}
@@ -79,37 +79,27 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	// Pages that the kernel writes back come through any handle that can
 	// write, whose flags mean nothing for them.
 	back := in.WriteFlags&fuse.WRITE_CACHE != 0
-	var a admission
-	if back {
-		a, st = f.enterCached(cancel, h, &in.InHeader)
-	} else {
-		a, st = f.enter(cancel, h, &in.InHeader)
-	}
-	if !st.Ok() {
-		return 0, st
-	}
-	h.n.cached.Swap(true)
-	f.keeps(h.n)
-	var err error
 	appends := !back && in.Flags&unix.O_APPEND != 0
-	if h.flags&unix.O_APPEND != 0 && !appends {
-		err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
-	} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-		err = f.dropSetID(&in.InHeader, h.fd)
-	}
-	if err == nil {
-		n, err = pwrite(h.fd, b, off, appends)
-	}
-	if err == unix.EINVAL && (back || in.Flags&unix.O_DIRECT == 0) && h.buffer() {
-		var rest int
-		rest, err = pwrite(h.fd, b[n:], off+int64(n), appends)
-		n += rest
-	}
-	f.wrote(h)
-	a.end()
-	if n > 0 && !f.inTime(&a, &in.InHeader, off, n) {
-		return 0, fuse.EIO
-	}
+	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
+	err := f.change(cancel, c, func() (err error) {
+		h.n.cached.Swap(true)
+		f.keeps(h.n)
+		if h.flags&unix.O_APPEND != 0 && !appends {
+			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
+		} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+			err = f.dropSetID(&in.InHeader, h.fd)
+		}
+		if err == nil {
+			n, err = pwrite(h.fd, b, off, appends)
+		}
+		if err == unix.EINVAL && (back || in.Flags&unix.O_DIRECT == 0) && h.buffer() {
+			var rest int
+			rest, err = pwrite(h.fd, b[n:], off+int64(n), appends)
+			n += rest
+		}
+		c.length, c.partly = n, n > 0
+		return err
+	})
 	return n, status(err)
 }
 
@@ -142,11 +132,11 @@ func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader)
+	a, st := f.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return st
 	}
-	defer a.end()
+	defer f.leave(&a)
 	const dataOnly = 1
 	return status(retryEINTR(func() error {
 		if in.FsyncFlags&dataOnly != 0 {
@@ -176,11 +166,11 @@ func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.L
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader)
+	a, st := f.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return st
 	}
-	defer a.end()
+	defer f.leave(&a)
 	off, err := unix.Seek(h.fd, int64(in.Offset), int(in.Whence))
 	if err != nil {
 		return status(err)
@@ -202,22 +192,15 @@ func (f *fileSystem) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader)
-	if !st.Ok() {
-		return st
-	}
-	err := f.dropSetIDFor(&in.InHeader, h.fd)
-	if err == nil {
-		err = retryEINTR(func() error {
+	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
+	return status(f.change(cancel, c, func() error {
+		if err := f.dropSetIDFor(&in.InHeader, h.fd); err != nil {
+			return err
+		}
+		return retryEINTR(func() error {
 			return unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
 		})
-	}
-	f.wrote(h)
-	a.end()
-	if err == nil && !f.inTime(&a, &in.InHeader, int64(in.Offset), int(in.Length)) {
-		return fuse.EIO
-	}
-	return status(err)
+	}))
 }
 
 // dropSetIDFor is dropSetID for requests that do not say whether the program
@@ -232,46 +215,28 @@ func (f *fileSystem) dropSetIDFor(in *fuse.InHeader, fd int) error {
 // maxCopy keeps the answer to COPY_FILE_RANGE within its 32 bits.
 const maxCopy = 1 << 30
 
-// CopyFileRange copies in pieces, each with its own admission, and like
-// copy_file_range(2) may end early.
+// CopyFileRange copies in pieces, each with its own admission to both files, and
+// like copy_file_range(2) may end early.
 func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
 	src, dst := f.handles.get(in.FhIn), f.handles.get(in.FhOut)
 	if src == nil || dst == nil {
 		return 0, fuse.EBADF
 	}
-	// A descriptor of the source that no lock state belongs to: waiting for
-	// the target while holding the source could be a deadlock.
-	a, st := f.enter(cancel, src, &in.InHeader)
-	if !st.Ok() {
-		return 0, st
-	}
-	from, err := unix.FcntlInt(uintptr(src.fd), unix.F_DUPFD_CLOEXEC, 0)
-	a.end()
-	if err != nil {
-		return 0, status(err)
-	}
-	defer closeFD(from)
-
 	length := int(min(in.Len, maxCopy))
 	for done := 0; done < length; {
-		a, st := f.enter(cancel, dst, &in.InHeader)
-		if !st.Ok() {
-			return uint32(done), partly(done, st)
-		}
-		err := f.dropSetIDFor(&in.InHeader, dst.fd)
 		n := 0
-		if err == nil {
-			roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
-			err = retryEINTR(func() (err error) {
-				n, err = unix.CopyFileRange(from, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
+		roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
+		c := &change{in: &in.InHeader, op: "copy_file_range", h: dst, from: src, off: woff}
+		err := f.change(cancel, c, func() error {
+			if err := f.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
+				return err
+			}
+			return retryEINTR(func() (err error) {
+				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
+				c.length = n
 				return err
 			})
-		}
-		f.wrote(dst)
-		a.end()
-		if n > 0 && !f.inTime(&a, &in.InHeader, int64(in.OffOut)+int64(done), n) {
-			return 0, fuse.EIO
-		}
+		})
 		if err != nil {
 			return uint32(done), partly(done, status(err))
 		}
@@ -286,9 +251,10 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 	return uint32(length), fuse.OK
 }
 
-// partly hides an error behind what was done before it.
+// partly hides an error behind what was done before it, unless that is worth
+// nothing.
 func partly(done int, st fuse.Status) fuse.Status {
-	if done > 0 {
+	if done > 0 && st != fuse.EIO {
 		return fuse.OK
 	}
 	return st

@@ -39,21 +39,28 @@ func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 			return nil
 		})
 	}
+	h, d := f.handles.get(in.Fh), f.dirs.get(in.Fh)
+	c := &change{in: &in.InHeader, op: "ioctl", through: h}
+	var do func() error
+	switch {
+	case in.Flags&fuse.IOCTL_DIR != 0 && d != nil:
+		do = func() error { return call(d.fd) }
+		c.files[0] = d.n
+	case in.Flags&fuse.IOCTL_DIR == 0 && h != nil:
+		do = func() error {
+			h.mu.RLock()
+			defer h.mu.RUnlock()
+			return call(h.fd)
+		}
+		c.files[0] = h.n
+	default:
+		return fuse.EBADF
+	}
 	var err error
-	if in.Flags&fuse.IOCTL_DIR != 0 {
-		d := f.dirs.get(in.Fh)
-		if d == nil {
-			return fuse.EBADF
-		}
-		err = call(d.fd)
+	if in.Cmd == unix.FS_IOC_SETFLAGS || in.Cmd == fsIocFSSetXattr {
+		err = f.change(cancel, c, do)
 	} else {
-		h := f.handles.get(in.Fh)
-		if h == nil {
-			return fuse.EBADF
-		}
-		h.mu.RLock()
-		err = call(h.fd)
-		h.mu.RUnlock()
+		err = do()
 	}
 	if err != nil {
 		if err == unix.ENOSYS {

@@ -217,6 +217,7 @@ func (f *fileSystem) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 }
 
 func (f *fileSystem) release(h *handle) {
+	defer f.closes.happened()
 	h.mu.Lock()
 	h.released = true
 	f.writeBack(h) // while the lock is held

@@ -79,14 +79,16 @@ func (r *Rule) patience() int64 {
 // DefaultRule is the rule of files for which nothing else was configured.
 var DefaultRule = Rule{Open: true, Yield: 10 * time.Second}
 
-// LateWrite describes a write under a lock that the storage carried out, or
+// LateWrite describes a change under a lock that the storage carried out, or
 // may have carried out, when this node had lost the lock: its process or its
 // machine stood still between the check and the system call. Another node may
 // have been writing at the same time.
 type LateWrite struct {
-	Path    string // relative to the root of the shared directory
-	File    string // as in locks.Key
-	Offset  int64
-	Length  int
-	Program locks.Program
+	// Operation is what it was: "write", "rename", "chmod" …
+	Operation string
+	Path      string // relative to the root of the shared directory
+	File      string // as in locks.Key
+	Offset    int64
+	Length    int
+	Program   locks.Program
 }

@@ -10,25 +10,25 @@ func (f *fileSystem) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string
 	if kind == 0 {
 		kind = unix.S_IFREG
 	}
-	return f.make(&in.InHeader, name, kind, out, func(dir *node) error {
+	return f.make(cancel, &in.InHeader, "mknod", name, kind, out, func(dir *node) error {
 		return unix.Mknodat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask), int(in.Rdev))
 	})
 }
 
 func (f *fileSystem) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	return f.make(&in.InHeader, name, unix.S_IFDIR, out, func(dir *node) error {
+	return f.make(cancel, &in.InHeader, "mkdir", name, unix.S_IFDIR, out, func(dir *node) error {
 		return unix.Mkdirat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask))
 	})
 }
 
 func (f *fileSystem) Symlink(cancel <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	return f.make(in, name, unix.S_IFLNK, out, func(dir *node) error {
+	return f.make(cancel, in, "symlink", name, unix.S_IFLNK, out, func(dir *node) error {
 		return unix.Symlinkat(target, dir.fd, name)
 	})
 }
 
 // make makes something of a kind that is not open afterwards.
-func (f *fileSystem) make(in *fuse.InHeader, name string, kind uint32, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
+func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name string, kind uint32, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
 	dir, errno := f.node(in)
 	if !errno.Ok() {
 		return errno
@@ -39,7 +39,7 @@ func (f *fileSystem) make(in *fuse.InHeader, name string, kind uint32, out *fuse
 	}
 	for range createAttempts {
 		gen := f.refreshGen.Load()
-		if err := f.create(in, func() error { return call(dir) }); err != nil {
+		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, func() error { return call(dir) }); err != nil {
 			return status(err)
 		}
 		n, st, err := f.find(in, dir, name)
@@ -60,14 +60,14 @@ func (f *fileSystem) make(in *fuse.InHeader, name string, kind uint32, out *fuse
 }
 
 func (f *fileSystem) Unlink(cancel <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
-	return f.remove(in, name, 0)
+	return f.remove(cancel, in, "unlink", name, 0)
 }
 
 func (f *fileSystem) Rmdir(cancel <-chan struct{}, in *fuse.InHeader, name string) fuse.Status {
-	return f.remove(in, name, unix.AT_REMOVEDIR)
+	return f.remove(cancel, in, "rmdir", name, unix.AT_REMOVEDIR)
 }
 
-func (f *fileSystem) remove(in *fuse.InHeader, name string, flags int) fuse.Status {
+func (f *fileSystem) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name string, flags int) fuse.Status {
 	dir, errno := f.node(in)
 	if !errno.Ok() {
 		return errno
@@ -76,7 +76,11 @@ func (f *fileSystem) remove(in *fuse.InHeader, name string, flags int) fuse.Stat
 	if f.hidden(dir, name) {
 		return fuse.ENOENT
 	}
-	err := f.allowed(in, func() error { return unix.Unlinkat(dir.fd, name, flags) })
+	c := &change{in: in, op: op, dir: dir, name: name}
+	if c.files[0] = f.tree.child(dir, name); c.files[0] != nil {
+		defer f.tree.unpin(c.files[0])
+	}
+	err := f.alter(cancel, c, func() error { return unix.Unlinkat(dir.fd, name, flags) })
 	if err == nil || err == unix.ENOENT {
 		f.tree.gone(dir, name)
 	}
@@ -116,18 +120,29 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 			return st
 		}
 	}
-	call := func() error { return unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags)) }
+	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName}
+	for i, n := range [...]*node{f.tree.child(from, oldName), f.tree.child(to, newName)} {
+		if c.files[i] = n; n != nil {
+			defer f.tree.unpin(n)
+		}
+	}
+	renamed := false
+	call := func() error {
+		err := unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags))
+		renamed = err == nil
+		return err
+	}
 	var err error
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
-		err = f.create(&in.InHeader, call)
+		err = f.create(cancel, c, call)
 	} else {
-		err = f.allowed(&in.InHeader, call)
+		err = f.alter(cancel, c, call)
 	}
-	if err == nil {
+	if renamed { // if late, too
 		f.tree.renamed(from, oldName, to, newName, exchange)
 	}
-	moved(err == nil)
-	movedBack(err == nil)
+	moved(renamed)
+	movedBack(renamed)
 	return status(err)
 }
 
@@ -163,7 +178,8 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 	gen := f.refreshGen.Load()
 	// The name in /proc leads to the file itself, also if that is a symbolic
 	// link, and to one that has no name yet.
-	err := f.allowed(&in.InHeader, func() error {
+	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name}
+	err := f.alter(cancel, c, func() error {
 		return unix.Linkat(f.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
 	})
 	if err != nil {

@@ -103,7 +103,7 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
 		return h
 	}
-	h.open.kept = rule.Kept
+	h.open.kept, h.open.alone = rule.Kept, rule.PerProcess
 	mode := locks.Read
 	if h.write || truncate {
 		mode = locks.Write
@@ -260,18 +260,14 @@ func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
 
 // truncateOpened is the O_TRUNC of an open, which has its lock now.
 func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
-	a, st := f.enter(cancel, h, &in.InHeader)
-	if !st.Ok() {
-		return st
-	}
-	defer a.end()
-	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
-		if err := f.dropSetID(&in.InHeader, h.fd); err != nil {
-			return status(err)
+	c := &change{in: &in.InHeader, op: "truncate", h: h}
+	return status(f.change(cancel, c, func() error {
+		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+			if err := f.dropSetID(&in.InHeader, h.fd); err != nil {
+				return err
+			}
 		}
-	}
-	// By path: O_TRUNC does not need a descriptor that can write.
-	err := f.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
-	f.wrote(h)
-	return status(err)
+		// By path: O_TRUNC does not need a descriptor that can write.
+		return f.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
+	}))
 }

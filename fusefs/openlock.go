@@ -32,6 +32,7 @@ type openLock struct {
 	req    locks.Request // what is asked for
 	yield  time.Duration
 	kept   bool   // see Rule.Kept
+	alone  bool   // it is between processes, see Rule.PerProcess
 	gen    uint64 // of the rules that req and yield are by
 	tenure locks.Tenure
 	token  locks.Token

@@ -29,13 +29,25 @@ type process struct {
 	// opened the file that another process called it on. It takes no open
 	// locks any more.
 	selfLocking atomic.Bool
-	// held is the tenure of the oldest explicit lock of this process, plus
+	// held is the tenure of the oldest of its locks, see locks and alone, plus
 	// one; 0: it has none.
 	held atomic.Uint64
+	// up is the process that made it, see processes.ancestor. It stays when
+	// that has ended: what was inherited from it does.
+	up atomic.Pointer[lineage]
 
 	mu      sync.Mutex
 	handles map[*handle]struct{} // what it opened; nil until the first
-	locks   map[*lockRecord]struct{}
+	// locks are the explicit locks that it has asked for, or that came through
+	// what it opened; alone is its open locks that are between processes.
+	locks map[*lockRecord]struct{}
+	alone map[*handle]locks.Tenure
+}
+
+// lineage is where a process comes from.
+type lineage struct {
+	parent *process // nil: none is known
+	depth  int      // how many are known in all
 }
 
 // command is its name as ps(1) shows it.
@@ -213,6 +225,23 @@ func (ps *processes) parent(p *process) *process {
 		return nil
 	}
 	return ps.find(id)
+}
+
+// ancestor is the process that had made p when that was asked for first, or nil.
+func (ps *processes) ancestor(p *process) *process {
+	if l := p.up.Load(); l != nil {
+		return l.parent
+	}
+	l := new(lineage)
+	// Two look-ups: p must still be what has its number after the first.
+	if q := ps.parent(p); q != nil && q != p && ps.find(uint32(p.pid)) == p {
+		ps.ancestor(q)
+		if up := q.up.Load(); up.depth < maxAncestors {
+			l.parent, l.depth = q, up.depth+1
+		}
+	}
+	p.up.CompareAndSwap(nil, l)
+	return p.up.Load().parent
 }
 
 // leaderOf is the process ID of a thread.

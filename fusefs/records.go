@@ -52,7 +52,11 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 	if oldP != p {
 		oldP.disown(r)
 	}
+	if oldH != h {
+		oldH.proc.disown(r)
+	}
 	p.own(r)
+	h.proc.own(r)
 	n.lockMu.Unlock()
 }
 
@@ -89,6 +93,7 @@ func (f *fileSystem) deleteRecord(r *lockRecord) {
 	}
 	r.n.recount(r.h)
 	r.p.disown(r)
+	r.h.proc.disown(r)
 }
 
 // recount sets h.held. REQUIRES: n.lockMu held.
@@ -133,7 +138,43 @@ func (p *process) recount() {
 			held = t
 		}
 	}
+	for _, t := range p.alone {
+		if t := uint64(t) + 1; held == 0 || t < held {
+			held = t
+		}
+	}
 	p.held.Store(held)
+}
+
+// ownAlone records that an open lock of h, which p has opened, is between
+// processes.
+func (f *fileSystem) ownAlone(p *process, h *handle, t locks.Tenure) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.alone == nil {
+		p.alone = make(map[*handle]locks.Tenure, 1)
+	}
+	if _, ok := p.alone[h]; !ok {
+		f.explicit.Add(1)
+	}
+	p.alone[h] = t
+	p.recount()
+}
+
+func (f *fileSystem) disownAlone(p *process, h *handle) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.alone[h]; ok {
+		f.explicit.Add(-1)
+		delete(p.alone, h)
+		p.recount()
+	}
 }
 
 // tokenOf is the fencing token of the latest explicit lock that p has on n:

@@ -90,11 +90,14 @@ func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 	if attr == tokenAttr {
 		return fuse.EPERM
 	}
-	err := f.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
-	if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
-		err = f.dropSetGID(n)
-	}
-	return status(err)
+	c := &change{in: &in.InHeader, op: "setxattr", files: [2]*node{n}}
+	return status(f.change(cancel, c, func() error {
+		err := f.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
+		if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
+			err = f.dropSetGID(n)
+		}
+		return err
+	}))
 }
 
 // dropSetGID clears the setgid bit after the ACL was changed by somebody who
@@ -116,7 +119,8 @@ func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr
 	if attr == tokenAttr {
 		return fuse.EPERM
 	}
-	return status(f.allowed(in, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
+	c := &change{in: in, op: "removexattr", files: [2]*node{n}}
+	return status(f.alter(cancel, c, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
 }
 
 func (f *fileSystem) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {

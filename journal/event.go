@@ -34,8 +34,8 @@ const (
 	View
 	// Recovered: the journal was opened after a run that did not close it.
 	Recovered
-	// LateWrite: a write to the backing file ended after the lock that
-	// protected it could have been lost.
+	// LateWrite: a write to the backing file, or another change of the storage,
+	// ended after the lock that protected it could have been lost.
 	LateWrite
 
 	// Start and Stop: the daemon began and ended its work.

@@ -186,14 +186,14 @@ func (d *daemon) notice(n member.Notice) {
 	}
 }
 
-// lateWrite records a write that may have come too late.
+// lateWrite records a change that may have come too late.
 func (d *daemon) lateWrite(w fusefs.LateWrite) {
-	d.log.Error("a write may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
+	d.log.Error("a "+w.Operation+" may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
 		"pid", w.Program.PID, "command", w.Program.Command)
 	d.journal.Append(journal.Record{
 		Event: journal.LateWrite, Path: w.Path, Key: locks.Key{File: w.File}, PID: w.Program.PID, UID: w.Program.UID, Command: w.Program.Command,
 		Range:  locks.Range{Start: uint64(w.Offset), End: uint64(w.Offset) + uint64(w.Length)},
-		Reason: "the write ended after the lock that protected it could have been lost",
+		Reason: "the " + w.Operation + " ended after the lock that protected it could have been lost",
 	})
 }
 

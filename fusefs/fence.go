@@ -1,0 +1,312 @@
+package fusefs
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// The fence is in front of every system call that changes the storage; see
+// operations.go for what passes it where. It asks whether the locks still hold
+// under which the program that makes the change counts on being alone. These
+// are
+//
+//   - the explicit locks that it has taken, and those that came through files
+//     that it has opened, whatever files they are on: a lock file protects
+//     others;
+//   - those of the processes that it descends from: flock(1) locks for the
+//     command that it runs, and a shell locks for all of its commands;
+//   - its open locks between processes, which are locks like any other;
+//   - the open locks of the file itself that the change is about.
+//
+// Whoever has lost one of them gets EIO, until it has closed what it locked
+// through, or has unlocked it. Who has no lock passes: most programs do, and
+// for them it is a look at a counter.
+
+// change is one operation that changes the storage.
+type change struct {
+	in *fuse.InHeader
+	op string // as people call it
+	// h is the handle through which it is made. It is admitted as reads are,
+	// and waits for the open lock of h. Nil: by name.
+	h *handle
+	// from is the handle through which is read what is copied to h; or nil.
+	from *handle
+	// back: what the kernel writes back from mapped pages through h.
+	back bool
+	// through is a handle that the change came by, but which does not have to
+	// have its open lock: fchmod(2) of a new file does not wait for that.
+	through *handle
+	// files are those that are changed, or that lose or get a name. They are
+	// pinned, and may be nil.
+	files [2]*node
+	// dir and name are what it is called, where that says more than files do.
+	dir  *node
+	name string
+
+	off    int64
+	length int
+	// partly is set by a call that fails, but has changed something before.
+	partly bool
+}
+
+// change passes the fence and makes a change: call is the system call. It waits
+// while the node is suspended, if the program has locks. An error of the fence
+// is an errno, as those of call are. When the locks may have been lost before
+// call was over the error is EIO, although call has returned.
+//
+// REQUIRES: the caller is not admitted to a file.
+func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error) error {
+	a, st := f.enterChange(cancel, c)
+	if !st.Ok() {
+		return unix.Errno(st)
+	}
+	err := call()
+	if c.h != nil {
+		f.wrote(c.h)
+	}
+	f.leave(&a)
+	if err != nil && !c.partly {
+		return err
+	}
+	if !f.inTime(&a, c) {
+		return unix.EIO
+	}
+	return err
+}
+
+// alter is change for what the daemon may do on behalf of a program, see allowed.
+func (f *fileSystem) alter(cancel <-chan struct{}, c *change, call func() error) error {
+	return f.change(cancel, c, func() error { return f.allowed(c.in, call) })
+}
+
+// enterChange waits until a change may be made.
+func (f *fileSystem) enterChange(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
+	switch {
+	case c.back:
+		return f.enterCached(cancel, c.h, c.in)
+	case c.from != nil && c.from != c.h:
+		return f.enterBoth(cancel, c)
+	case c.h != nil:
+		return f.enter(cancel, c.h, c.in, changes)
+	}
+	var w closeWait
+	for {
+		a := admission{under: f.underway.begin()}
+		f.standing(&a, c)
+		st, again := f.admit(cancel, &a, c.in, &w)
+		if !again {
+			return a, st
+		}
+	}
+}
+
+// standing finds the locks that protect a change by name.
+func (f *fileSystem) standing(a *admission, c *change) {
+	open := false
+	for _, n := range c.files {
+		open = open || n != nil && n.hasHandles()
+	}
+	if f.explicit.Load() == 0 && !open && c.through == nil {
+		return
+	}
+	if h := c.through; h != nil {
+		a.coverHeld(h.held.Load())
+		a.coverOpen(h)
+	}
+	f.coverProgram(a, c.in, func(p *process) {
+		if !open {
+			return
+		}
+		for _, n := range c.files {
+			if n != nil {
+				n.coverOpened(a, p)
+			}
+		}
+	})
+}
+
+// coverProgram makes a depend on the locks of the program that makes a request,
+// and of those that it descends from. It calls also for each of them.
+func (f *fileSystem) coverProgram(a *admission, in *fuse.InHeader, also func(*process)) {
+	p := f.procs.find(in.Pid)
+	for depth := 0; p != nil && depth < maxAncestors; depth++ {
+		a.coverHeld(p.held.Load())
+		also(p)
+		p = f.procs.ancestor(p)
+	}
+}
+
+// hasHandles reports whether n is open.
+func (n *node) hasHandles() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	return len(n.nodeLocks.handles) > 0
+}
+
+// coverOpened makes a depend on the open locks of n that p has.
+func (n *node) coverOpened(a *admission, p *process) {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	for h := range n.nodeLocks.handles {
+		if h.proc == p {
+			a.coverOpen(h)
+		}
+	}
+}
+
+// coverOpen makes a depend on the open lock of h.
+func (a *admission) coverOpen(h *handle) {
+	if h.lost.Load() {
+		a.cover(brokenTenure, true)
+	}
+	a.coverHeld(h.since.Load())
+}
+
+// inTime is asked after a change, when its admission has ended. It reports false
+// if the change may have been carried out when the tenure was over, and tells
+// whom it concerns.
+func (f *fileSystem) inTime(a *admission, c *change) bool {
+	if !a.protected || f.locker.Admit(closedChan, a.tenure) == nil {
+		return true
+	}
+	// Not live now, perhaps not live during the change. If the tenure goes on
+	// nobody else was let in meanwhile.
+	f.conn.handOver(c.in.Unique)
+	unpark := f.parkAdmission(a, c.in)
+	err := f.locker.Admit(nil, a.tenure)
+	unpark()
+	if err == nil {
+		return true
+	}
+	if a.h != nil {
+		a.h.lost.Store(true)
+	}
+	if f.opts.LateWrite != nil {
+		f.opts.LateWrite(f.late(c))
+	}
+	return false
+}
+
+// late describes a change that came too late.
+func (f *fileSystem) late(c *change) LateWrite {
+	w := LateWrite{
+		Operation: c.op, Offset: c.off, Length: c.length,
+		Program: f.procs.program(f.procs.find(c.in.Pid), c.in),
+	}
+	n := c.files[0]
+	if c.h != nil {
+		n = c.h.n
+	}
+	if n != nil {
+		w.File, w.Path = f.tree.identify(n)
+	}
+	if c.dir != nil {
+		w.Path = f.tree.join(c.dir, c.name)
+	}
+	return w
+}
+
+// underway are the changes by name that have passed the fence and are not over.
+type underway struct {
+	mu  sync.Mutex
+	now *span
+}
+
+// span is a time, from one call of underway.ended to the next.
+type span struct {
+	changes int
+	over    bool
+	done    chan struct{} // closed when it is over, and its changes are
+}
+
+func (u *underway) begin() *span {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.now == nil {
+		u.now = &span{done: make(chan struct{})}
+	}
+	u.now.changes++
+	return u.now
+}
+
+func (u *underway) end(s *span) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if s.changes--; s.changes == 0 && s.over {
+		close(s.done)
+	}
+}
+
+// ended is closed when all changes are over that have begun before.
+func (u *underway) ended() <-chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	s := u.now
+	if s == nil {
+		return closedChan
+	}
+	u.now = nil
+	if s.over = true; s.changes == 0 {
+		close(s.done)
+	}
+	return s.done
+}
+
+// A program that closes what it has locked through may go on before the RELEASE
+// is carried out that tells of it. So whoever has lost a lock elsewhere is told
+// so only when what is being closed now has been closed.
+
+// closeWait is how one request waits for that.
+type closeWait struct {
+	until time.Time
+	next  <-chan struct{} // closed by the next RELEASE
+}
+
+// closeTime is longer than a RELEASE takes, unless the storage hangs.
+const closeTime = 50 * time.Millisecond
+
+// awaitClose waits for the next RELEASE that is carried out, but for closeTime
+// in all. It reports whether locks may have ended since it was called last, and
+// the caller has to look again.
+func (f *fileSystem) awaitClose(w *closeWait) bool {
+	if w.next == nil {
+		w.until = time.Now().Add(closeTime)
+	} else {
+		t := time.NewTimer(time.Until(w.until))
+		defer t.Stop()
+		select {
+		case <-w.next:
+		case <-t.C:
+			return false
+		}
+	}
+	w.next = f.closes.next()
+	return true
+}
+
+// closes tells who waits that a RELEASE was carried out. The zero value is ready.
+type closes struct {
+	mu      sync.Mutex
+	waiting chan struct{} // nil: nobody waits
+}
+
+func (c *closes) next() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting == nil {
+		c.waiting = make(chan struct{})
+	}
+	return c.waiting
+}
+
+func (c *closes) happened() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting != nil {
+		close(c.waiting)
+		c.waiting = nil
+	}
+}
