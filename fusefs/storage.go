@@ -13,7 +13,8 @@ import (
 
 // Storage is what is known of the file system under the mount.
 type Storage struct {
-	// Type is its name as in /proc/mounts; "0x" and the magic number of
+	// Type is its name as in /proc/mounts, or that of a FUSE file system that
+	// does not say there what it is (see kindOf); "0x" and the magic number of
 	// statfs(2) where that is not known.
 	Type string
 	// Known: what follows is known of this type. If not it is the worst.
@@ -69,6 +70,47 @@ var storageTypes = map[string]Storage{
 	"fuse.sshfs": {ClientCache: true, Remote: true, ListingAge: 20 * time.Second},
 	"9p":         cachingStorage, "cifs": cachingStorage, "fuse": cachingStorage, "smb3": cachingStorage,
 	"virtiofs": cachingStorage,
+
+	// Clients of object stores and of servers of files as a whole. Most have no
+	// hard links, which is found out by trying.
+	"fuse.davfs": cachingStorage, "fuse.goofys": cachingStorage, "fuse.mountpoint-s3": cachingStorage,
+	"fuse.rclone": cachingStorage, "fuse.s3fs": cachingStorage, "fuse.seaweedfs": cachingStorage,
+}
+
+// fuseSources knows clients that are mounted as "fuse" and nothing more, by how
+// the source of the mount begins.
+var fuseSources = []struct{ begins, kind string }{
+	{"mfs#", "fuse.moosefs"}, {"MFS", "fuse.moosefs"},
+	{"JuiceFS:", "fuse.juicefs"},
+	{"ceph-fuse", "fuse.ceph-fuse"},
+	{"mountpoint-s3", "fuse.mountpoint-s3"},
+	{"goofys#", "fuse.goofys"}, {"s3fs", "fuse.s3fs"},
+	{"http://", "fuse.davfs"}, {"https://", "fuse.davfs"},
+}
+
+// fuseFiles knows them by a file that their root has, and does not list.
+var fuseFiles = map[string]string{
+	".masterinfo": "fuse.moosefs",
+	".accesslog":  "fuse.juicefs",
+}
+
+// kindOf is the type of a mount, or for a client of which that says only that
+// it is one, the type that it would have.
+func kindOf(m mountInfo, inRoot func(name string) bool) string {
+	if m.kind != "fuse" && m.kind != "fuseblk" {
+		return m.kind
+	}
+	for _, x := range fuseSources {
+		if strings.HasPrefix(m.source, x.begins) {
+			return x.kind
+		}
+	}
+	for name, kind := range fuseFiles {
+		if inRoot(name) {
+			return kind
+		}
+	}
+	return m.kind
 }
 
 // storageMagics knows those whose mount cannot be found: a subvolume of btrfs
@@ -109,6 +151,10 @@ func StorageOf(fd int) (Storage, error) {
 			found = m // the newest is the last
 		}
 	}
+	found.kind = kindOf(found, func(name string) bool {
+		var in unix.Stat_t
+		return unix.Fstatat(fd, name, &in, unix.AT_SYMLINK_NOFOLLOW) == nil && in.Mode&unix.S_IFMT == unix.S_IFREG
+	})
 	return storageOf(found, int64(fs.Type)), nil
 }
 
@@ -139,6 +185,7 @@ func storageOf(m mountInfo, magic int64) Storage {
 type mountInfo struct {
 	dev     uint64
 	kind    string
+	source  string
 	options map[string]string // of the file system; those without a value have an empty one
 }
 
@@ -169,7 +216,7 @@ func parseMountInfo(line string) (m mountInfo, ok bool) {
 	if err1 != nil || err2 != nil {
 		return m, false
 	}
-	m.dev, m.kind = unix.Mkdev(uint32(major), uint32(minor)), t[0]
+	m.dev, m.kind, m.source = unix.Mkdev(uint32(major), uint32(minor)), t[0], unescape(t[1])
 	m.options = make(map[string]string)
 	if len(t) > 2 {
 		for o := range strings.SplitSeq(t[2], ",") {
@@ -178,4 +225,21 @@ func parseMountInfo(line string) (m mountInfo, ok bool) {
 		}
 	}
 	return m, true
+}
+
+// unescape undoes how the kernel writes blanks, and "#" and "\\", in
+// /proc/PID/mountinfo: as three octal digits behind a "\\".
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
 }

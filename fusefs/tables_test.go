@@ -168,7 +168,7 @@ func TestStorageTable(t *testing.T) {
 		{"36 35 0:50 / /n rw - newfs a rw", 0x1234,
 			Storage{Type: "newfs", ClientCache: true, Remote: true, ListingAge: time.Minute}},
 	} {
-		c.want.Known = c.want.Type != "newfs" && c.want.Type != "fuse.s3fs"
+		c.want.Known = c.want.Type != "newfs"
 		if got := storageOf(line(c.mount), c.magic); got != c.want {
 			t.Errorf("%s: %+v", c.mount, got)
 		}
@@ -193,6 +193,40 @@ func TestStorageTable(t *testing.T) {
 	s, err := StorageOf(int(d.Fd()))
 	if err != nil || s.Type != "proc" || s.StableInodes {
 		t.Errorf("/proc: %+v %v", s, err)
+	}
+}
+
+// A FUSE file system may say what it is by its source, or by what is in its
+// root. These are lines of real mounts.
+func TestStorageThatIsOnlyFuse(t *testing.T) {
+	for line, want := range map[string]string{
+		`42 27 0:39 / /m rw,nosuid,nodev,relatime - fuse mfs\043127.0.0.1:9421 rw,user_id=0,group_id=0,allow_other`: "fuse.moosefs",
+		`42 27 0:39 / /m rw - fuse MFS rw`:                                "fuse.moosefs",
+		`42 27 0:39 / /m rw - fuse JuiceFS:pictures rw`:                   "fuse.juicefs",
+		`42 27 0:39 / /m rw - fuse mountpoint-s3 rw`:                      "fuse.mountpoint-s3",
+		`42 27 0:39 / /m rw - fuse goofys\043bucket rw`:                   "fuse.goofys",
+		`42 27 0:39 / /m rw - fuse https://cloud.example/dav\040files rw`: "fuse.davfs",
+		`42 27 0:39 / /m rw - fuse.seaweedfs 127.0.0.1:8888:/ rw`:         "fuse.seaweedfs",
+		`42 27 0:39 / /m rw - fuse.rclone remote: rw`:                     "fuse.rclone",
+		`42 27 0:39 / /m rw - fuse something rw`:                          "fuse",
+		`42 27 0:39 / /m rw - fuseblk /dev/sdb1 rw`:                       "fuseblk",
+		`42 27 0:39 / /m rw - ext4 mfs\0431 rw`:                           "ext4",
+	} {
+		m, ok := parseMountInfo(line)
+		nothing := func(string) bool { return false }
+		if got := kindOf(m, nothing); !ok || got != want {
+			t.Errorf("%s: %s", line, got)
+		}
+		if s := storageOf(mountInfo{kind: want}, unix.FUSE_SUPER_MAGIC); s.Known != (want != "fuseblk") {
+			t.Errorf("%s: %+v", want, s)
+		}
+	}
+	moose := kindOf(mountInfo{kind: "fuse", source: "x"}, func(name string) bool { return name == ".masterinfo" })
+	if s := storageOf(mountInfo{kind: moose}, unix.FUSE_SUPER_MAGIC); moose != "fuse.moosefs" || !s.StableInodes || s.ListingAge != 0 {
+		t.Errorf("a root with .masterinfo: %s %+v", moose, s)
+	}
+	if got := unescape(`a\040b\134c\04`); got != `a b\c\04` {
+		t.Errorf("unescaped: %q", got)
 	}
 }
 
