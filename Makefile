@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check bench chaos semantics install
+.PHONY: build test check bench chaos semantics storage install
 
 build: ## the program, into ./dmxfs
 	go build -o dmxfs ./cmd/dmxfs
@@ -19,6 +19,9 @@ chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for lon
 
 semantics: ## what programs see of locks on a local file system, one mount and two, line by line
 	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs
+
+storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size; docs/storage.md has the last results
+	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full
 
 install: ## the program and the helper of mount(8), for fstab
 	go build -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs

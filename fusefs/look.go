@@ -156,7 +156,9 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 	defer h.mu.RUnlock()
 	n, fd := h.n, h.fd
 	gen := f.explicitGen.Load() + 1
-	if n.seen.data.Load() != gen {
+	// A FUSE daemon may let the kernel keep pages over an open(2), and programs
+	// of another host that lock for themselves have written without an open lock.
+	if f.storage.Userspace || n.seen.data.Load() != gen {
 		dropBelow(fd)
 	}
 	// open(2) has made the clients in the kernel fetch the attributes.

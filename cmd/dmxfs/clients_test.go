@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 	"testing"
@@ -16,6 +17,9 @@ import (
 type clientKind struct {
 	name  string
 	start func(t testing.TB, source, mountpoint string)
+	// serve, in place of start, starts a server of storage below dir; client
+	// mounts it.
+	serve func(t testing.TB, dir string) (client func(mountpoint string))
 	// args are the options of dmxfs that the storage needs.
 	args []string
 }
@@ -69,12 +73,23 @@ func startSSHFSWith(t testing.TB, source, mountpoint, options string) {
 // startClient runs a file system in the foreground until the end of the test.
 func startClient(t testing.TB, cmd *exec.Cmd, mountpoint string) {
 	t.Helper()
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
+	if cmd.Stderr == nil {
+		cmd.Stderr = os.Stderr
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	started, ended := make(chan error), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the end of which is what Pdeathsig means
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		// What served the mount above it may still be ending.
 		err := unix.Unmount(mountpoint, 0)
@@ -109,12 +124,16 @@ func startClient(t testing.TB, cmd *exec.Cmd, mountpoint string) {
 func newClientCluster(t testing.TB, kind clientKind, n int, args ...string) *testCluster {
 	t.Helper()
 	c := newCluster(t, 0)
+	start := func(mountpoint string) { kind.start(t, c.src, mountpoint) }
+	if kind.serve != nil {
+		start = kind.serve(t, c.dir)
+	}
 	for i := range n {
 		client := filepath.Join(c.dir, "client-"+strconv.Itoa(i))
 		if err := os.Mkdir(client, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		kind.start(t, c.src, client)
+		start(client)
 		m := c.add(append(kind.args, args...)...)
 		m.src = client
 		m.mount()

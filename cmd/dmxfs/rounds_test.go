@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -132,7 +133,8 @@ func (l *lockedFile) content() ([]byte, unix.Stat_t, error) {
 }
 
 // rounds lets two hosts change a file in turns, and after each change the other
-// one must see it: rounds KIND self|lockfile kept|anew N DIR1 DIR2.
+// one must see it: rounds KIND self|lockfile kept|anew N DIR1 DIR2 [IDLE], with
+// so many milliseconds before each change.
 func rounds(args []string) error {
 	n, err := strconv.Atoi(args[3])
 	if err != nil {
@@ -145,6 +147,7 @@ func rounds(args []string) error {
 	var want []byte
 	for i := range n {
 		for _, s := range roundSteps {
+			idle(args[6:])
 			mode := uint32(0o600 + i%8)
 			writer, reader := hosts[i%2], hosts[1-i%2]
 			if err := writer.with(func() (err error) {
@@ -162,6 +165,16 @@ func rounds(args []string) error {
 		}
 	}
 	return nil
+}
+
+// idle waits for as many milliseconds as are given: not for anything to happen,
+// but for what the clients of the storage have cached to grow old.
+func idle(ms []string) {
+	for _, s := range ms {
+		if d, err := time.ParseDuration(s + "ms"); err == nil {
+			<-time.After(d)
+		}
+	}
 }
 
 // check compares what this host sees with what there should be.
@@ -258,7 +271,7 @@ var roundSteps = []struct {
 }
 
 // replaceRounds lets two hosts replace a file in turns by another one, by
-// rename(2), under a lock file: replace KIND N DIR1 DIR2.
+// rename(2), under a lock file: replace KIND N DIR1 DIR2 [IDLE].
 func replaceRounds(args []string) error {
 	n, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -270,6 +283,7 @@ func replaceRounds(args []string) error {
 	}
 	for i := range n {
 		writer, reader := hosts[i%2], hosts[1-i%2]
+		idle(args[4:])
 		text := fmt.Sprintf("version %06d", i)
 		err := writer.with(func() error {
 			temp := filepath.Join(writer.dir, "temp")
