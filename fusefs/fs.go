@@ -58,21 +58,13 @@ type fileSystem struct {
 	// protects any file.
 	explicitGen atomic.Uint64
 
-	stats counters
+	private private
+	stats   counters
 
 	underway underway
 	closes   closes
 
 	tasks sync.WaitGroup // what background started
-}
-
-// privateDir is where the daemons of a shared directory keep what they tell
-// each other. It is not for programs.
-const privateDir = ".dmxfs"
-
-// hidden reports whether a name is kept from programs.
-func (f *fileSystem) hidden(dir *node, name string) bool {
-	return dir == f.tree.root && name == privateDir
 }
 
 // errHidden is what an attempt to make a hidden name gets.

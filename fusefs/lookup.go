@@ -31,8 +31,28 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 }
 
 // find looks a name up on the storage, and counts a lookup of the node. dir is
-// pinned and has its anchor.
+// pinned and has its anchor. What programs do not get at is an error.
 func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
+	if dir.cluster.Load() < 0 {
+		return nil, unix.Stat_t{}, unix.EIO // who was in it before
+	}
+	n, st, err := f.findAny(in, dir, name)
+	if err != nil {
+		return n, st, err
+	}
+	switch {
+	case f.isPrivate(&st):
+		err = unix.ENOENT
+	case f.foreign(dir, name, n):
+		err = unix.EIO
+	default:
+		return n, st, nil
+	}
+	f.tree.forget(n.id, 1)
+	return nil, st, err
+}
+
+func (f *fileSystem) findAny(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
 	_ = f.lookAt(dir)
 	var st unix.Stat_t
 	err := f.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })

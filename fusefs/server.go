@@ -102,6 +102,7 @@ func (f *fileSystem) openRoot() error {
 	f.descriptors = descriptorsOf(raiseFileLimit())
 	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices}, f.descriptors.anchors)
 	f.acls = hasACLs(fd)
+	f.private.open(fd)
 	return nil
 }
 

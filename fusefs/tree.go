@@ -3,6 +3,7 @@ package fusefs
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,10 @@ type node struct {
 	// keeps the inode number from being used again. It changes under tree.mu;
 	// who has pinned the node and has seen an anchor may use it until unpin.
 	fd int
+
+	// cluster is when it was last seen not to be the shared directory of another
+	// cluster; -1 if it is one; 0: nobody has looked.
+	cluster atomic.Int64
 
 	// Guarded by tree.mu.
 	slot      int              // in anchors.nodes

@@ -34,6 +34,8 @@ type Config struct {
 	// Secret is the file with the cluster's secret; empty: the one that the
 	// first daemon left on the shared directory.
 	Secret string
+	// Join: where there is no cluster none is founded.
+	Join bool
 	// Exclusive are rules GLOB=ALGORITHM. PolicyFile is a file with more of
 	// them, behind those. Rules is the canonical text of both, so that a
 	// daemon that is started anew asks for the same.
@@ -73,6 +75,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringSliceVar(&c.Peers, "peer", nil, "multiaddr of another daemon, with /p2p/ID at its end; may be repeated (normally not needed: the shared directory tells)")
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
+	f.BoolVar(&c.Join, "join", false, "join the cluster of the shared directory, never found one: without it a host on which the storage is not mounted locks files among its own programs only. For all mounts but the first: fstab, systemd")
 	f.StringArrayVar(&c.Exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: serve files below the root that match GLOB, such as 'spool/**', with exclusive locks by rcv, maekawa or ring; may be repeated, the first match wins. All members of a cluster have the same rules, see dmxfs policy")
 	f.StringVar(&c.PolicyFile, "policy", "", "TOML `file` with more rules, see dmxfs policy")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file, for the whole cluster: inode, path, or auto: as the cluster does, and for the first host by the storage")
@@ -99,6 +102,7 @@ type fileConfig struct {
 	MDNS      *bool     `toml:"mdns"`
 	Secret    *string   `toml:"secret"`
 	FileID    *string   `toml:"file-id"`
+	Join      *bool     `toml:"join"`
 	MaxLocks  *int64    `toml:"max-locks"`
 	Exclusive *[]string `toml:"exclusive"`
 	Policy    *string   `toml:"policy"`
@@ -172,7 +176,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		}
 		return set(name, fmt.Sprint(*v))
 	}
-	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
+	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), flag("join", fc.Join), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
 		one("secret", fc.Secret), one("file-id", fc.FileID), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))

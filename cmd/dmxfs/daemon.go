@@ -102,9 +102,21 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 			return d, withCode(exitUsage, err)
 		}
 	}
-	c, err := d.register.Init(given)
+	// Before anything is made there: a directory on which the storage is not
+	// mounted looks like one that nobody shares yet.
+	known, err := journal.ClusterOf(d.state.file("journal"))
+	if err != nil {
+		return d, fmt.Errorf("the state directory: %w", err)
+	}
+	c, err := d.register.Init(register.Expect{Secret: given, Cluster: known, Join: cfg.Join})
+	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
+		return d, err // it may be mounted yet
+	}
 	if err != nil {
 		return d, withCode(exitRefused, err)
+	}
+	if c.Founded {
+		log.Warn("no cluster was here: this is the first host of a new one", "source", cfg.Source, "cluster", c.ID)
 	}
 	for _, w := range c.Warnings {
 		log.Warn(w)

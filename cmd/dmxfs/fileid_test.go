@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -78,6 +79,59 @@ func TestFileIDOf(t *testing.T) {
 	} {
 		if got := fileIDOf(x.option, x.s, 7); got != x.want {
 			t.Errorf("%s, stable inodes %v: %+v, want %+v", x.option, x.s.StableInodes, got, x.want)
+		}
+	}
+}
+
+// A directory below the one that a cluster shares is not another one: on the
+// same storage mount the mount is refused, and where the host cannot see that,
+// the cluster above does not go into it any more.
+func TestSubdirectoryOfAClusterIsNoCluster(t *testing.T) {
+	c := newCluster(t, 1)
+	a := c.mounts[0]
+	if err := os.MkdirAll(c.src+"/sub/deep", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c.src+"/sub/f", "x")
+	b := c.add()
+	b.src = c.src + "/sub/deep"
+	b.wantRefused("is inside the shared directory "+c.src+" ", "mount "+c.src)
+	if out, code := a.sh("cat sub/f; find . | sort | tr '\\n' ' '"); code != 0 || out != "x. ./sub ./sub/deep ./sub/f " {
+		t.Errorf("%d %q: something was left behind", code, out)
+	}
+	// As a host leaves it that mounted no more than the subdirectory.
+	if err := os.Mkdir(c.src+"/other", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(c.src+"/other/.dmxfs", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, c.src+"/other/.dmxfs/cluster", "{}")
+	for _, command := range []string{"cat other/f", "ls other", "touch other/new", "ls other/.dmxfs", "flock -n other/f true"} {
+		if out, code := a.sh(command + " 2>&1"); code == 0 || !strings.Contains(out, "Input/output error") {
+			t.Errorf("%s: %d %q, want an I/O error", command, code, out)
+		}
+	}
+	if s, err := a.status(); len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "other is the shared directory of another cluster") || s.Healthy {
+		t.Errorf("%+v %v", s, err)
+	}
+	if err := os.RemoveAll(c.src + "/other/.dmxfs"); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := a.sh("touch other/new && ls other"); code != 0 || strings.TrimSpace(out) != "new" {
+		t.Errorf("%d %q", code, out)
+	}
+	if s, err := a.status(); len(s.Problems) != 0 {
+		t.Errorf("%+v %v", s, err)
+	}
+	// A directory of that name that is no cluster's is one like others.
+	if out, code := a.sh("mkdir sub/.dmxfs && touch sub/.dmxfs/x && ls -A sub"); code != 0 || strings.TrimSpace(out) != ".dmxfs\ndeep\nf" {
+		t.Errorf("%d %q", code, out)
+	}
+	// The cluster's own is hidden by any spelling.
+	for _, command := range []string{"ls .DMXFS", "mkdir .Dmxfs", "mv .dmXfs gone", "touch .DMXFS"} {
+		if out, code := a.sh(command); code == 0 {
+			t.Errorf("%s: %q", command, out)
 		}
 	}
 }

@@ -50,6 +50,10 @@ func openSource(cfg Config) (*os.File, error) {
 		root.Close()
 		return nil, withCode(exitBusy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
 	}
+	if err := notInside(root, cfg.Source); err != nil {
+		root.Close()
+		return nil, err
+	}
 	return root, nil
 }
 

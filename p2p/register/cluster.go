@@ -26,14 +26,35 @@ type Cluster struct {
 	Warnings []string
 }
 
+// Expect is what a node knows of its cluster before it has opened it.
+type Expect struct {
+	// Secret is that of --secret, nil to use the one in .dmxfs.
+	Secret []byte
+	// Cluster is the ID of the cluster that this node was in, empty if it does
+	// not know. Another one is refused, and if there is none it is not founded:
+	// the storage may not be mounted.
+	Cluster string
+	// Join: a cluster is not founded, for the same reason.
+	Join bool
+}
+
 // Init opens the cluster of the shared directory, or founds it. Several nodes
-// may do so at the same time: one founds, the others join it. Given is the
-// secret of --secret, nil to use that in .dmxfs. The secret is checked before
-// anything is written to a cluster that exists.
-func (d *Dir) Init(given []byte) (*Cluster, error) {
-	c, err := d.openCluster(given)
-	if errors.Is(err, errNoCluster) {
-		c, err = d.found(given)
+// may do so at the same time: one founds, the others join it. What the node
+// expects is checked before anything is written.
+func (d *Dir) Init(e Expect) (*Cluster, error) {
+	c, err := d.openCluster(e.Secret)
+	switch {
+	case errors.Is(err, errNoCluster) && e.Cluster != "":
+		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
+			"%s: no cluster is here (there is no %s/%s), but this mount was in one, %s: is the shared directory mounted? Nothing was made", d.source, Name, ClusterFile, e.Cluster)}
+	case errors.Is(err, errNoCluster) && e.Join:
+		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
+			"%s: no cluster is here (there is no %s/%s), and none is to be founded (--join): is the shared directory mounted? Nothing was made", d.source, Name, ClusterFile)}
+	case errors.Is(err, errNoCluster):
+		c, err = d.found(e.Secret)
+	case err == nil && e.Cluster != "" && c.ID != e.Cluster:
+		return nil, &storageError{kind: ErrOtherCluster, err: errNotMine, text: fmt.Sprintf(
+			"%s: the cluster %s is here, but this mount was in another one, %s: is other storage mounted here, or none?", d.source, c.ID, e.Cluster)}
 	}
 	if err != nil {
 		return nil, err
@@ -50,7 +71,10 @@ func (d *Dir) Init(given []byte) (*Cluster, error) {
 	return c, nil
 }
 
-var errNoCluster = errors.New("no cluster")
+var (
+	errNoCluster = errors.New("no cluster")
+	errNotMine   = errors.New("another cluster")
+)
 
 // openCluster reads a cluster that exists; if none does, the error is errNoCluster.
 func (d *Dir) openCluster(given []byte) (*Cluster, error) {
@@ -62,7 +86,7 @@ func (d *Dir) openCluster(given []byte) (*Cluster, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	b, err := d.read(dir, clusterFile, maxClusterSize)
+	b, err := d.read(dir, ClusterFile, maxClusterSize)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errNoCluster
 	}
@@ -71,11 +95,11 @@ func (d *Dir) openCluster(given []byte) (*Cluster, error) {
 	}
 	rec, err := parseCluster(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s/%s: %w", d.source, Name, clusterFile, err)
+		return nil, fmt.Errorf("%s: %s/%s: %w", d.source, Name, ClusterFile, err)
 	}
-	st, err := statIn(dir, clusterFile)
+	st, err := statIn(dir, ClusterFile)
 	if err != nil {
-		return nil, d.wrap("stat", Name+"/"+clusterFile, err)
+		return nil, d.wrap("stat", Name+"/"+ClusterFile, err)
 	}
 	c := &Cluster{ID: rec.Cluster, Secret: given, Inode: st.Ino}
 	from := "the secret given"
@@ -130,7 +154,7 @@ func (d *Dir) found(given []byte) (*Cluster, error) {
 		return nil, err
 	}
 	rec := clusterRecord{Format: clusterFormat, Cluster: hex.EncodeToString(id), Secret: Fingerprint(secret), Made: time.Now().UTC().Format(time.RFC3339)}
-	founded, err := d.linkNew(dir, clusterFile, encodeCluster(rec), uint32(mode))
+	founded, err := d.linkNew(dir, ClusterFile, encodeCluster(rec), uint32(mode))
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +209,7 @@ func (d *Dir) noViews() error {
 	})
 	if err == nil && found != "" {
 		err = fmt.Errorf("%s: %w: %s/%s is there, but %s/%s is missing: put it back, or, when no node runs, remove %s",
-			d.source, ErrDamaged, viewsDir, found, Name, clusterFile, Name)
+			d.source, ErrDamaged, viewsDir, found, Name, ClusterFile, Name)
 	}
 	return err
 }

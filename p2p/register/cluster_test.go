@@ -13,11 +13,11 @@ import (
 
 func TestInitFoundsThenJoins(t *testing.T) {
 	dir := t.TempDir()
-	a, err := newDir(t, dir, "a").Init(nil)
+	a, err := newDir(t, dir, "a").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newDir(t, dir, "b").Init(nil)
+	b, err := newDir(t, dir, "b").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestInitRaceHasOneFounder(t *testing.T) {
 	for i := range n {
 		d := newDir(t, dir, "peer"+string(rune('a'+i)))
 		wg.Go(func() {
-			c, err := d.Init(nil)
+			c, err := d.Init(Expect{})
 			if err != nil {
 				t.Error(err)
 				return
@@ -71,7 +71,7 @@ func TestInitRaceHasOneFounder(t *testing.T) {
 
 func TestInitGoesOnWhereAFounderDied(t *testing.T) {
 	whole := t.TempDir()
-	c, err := newDir(t, whole, "a").Init(nil)
+	c, err := newDir(t, whole, "a").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestInitGoesOnWhereAFounderDied(t *testing.T) {
 				os.Mkdir(filepath.Join(dir, Name, name), 0o700)
 			}
 		}
-		got, err := newDir(t, dir, "b").Init(nil)
+		got, err := newDir(t, dir, "b").Init(Expect{})
 		if err != nil {
 			t.Errorf("after %v: %v", keep, err)
 			continue
@@ -101,32 +101,32 @@ func TestInitGoesOnWhereAFounderDied(t *testing.T) {
 
 func TestInitChecksTheSecretFirst(t *testing.T) {
 	dir := t.TempDir()
-	c, err := newDir(t, dir, "a").Init(nil)
+	c, err := newDir(t, dir, "a").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	os.RemoveAll(filepath.Join(dir, Name, "peers")) // would be made again
 	wrong := []byte("a secret of another cluster")
-	_, err = newDir(t, dir, "b").Init(wrong)
+	_, err = newDir(t, dir, "b").Init(Expect{Secret: wrong})
 	if !errors.Is(err, ErrSecret) || !strings.Contains(err.Error(), c.Fingerprint) || !strings.Contains(err.Error(), Fingerprint(wrong)) {
 		t.Errorf("error %v, want one that names both fingerprints", err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, Name, "peers")); !os.IsNotExist(err) {
 		t.Error("something was written before the secret was checked")
 	}
-	if got, err := newDir(t, dir, "b").Init(c.Secret); err != nil || got.ID != c.ID {
+	if got, err := newDir(t, dir, "b").Init(Expect{Secret: c.Secret}); err != nil || got.ID != c.ID {
 		t.Errorf("with the right secret: %+v, %v", got, err)
 	}
 }
 
 func TestInitWithoutReadableSecretAsksForIt(t *testing.T) {
 	dir := t.TempDir()
-	c, err := newDir(t, dir, "a").Init(nil)
+	c, err := newDir(t, dir, "a").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	os.Remove(filepath.Join(dir, Name, "secret"))
-	_, err = newDir(t, dir, "b").Init(nil)
+	_, err = newDir(t, dir, "b").Init(Expect{})
 	if !errors.Is(err, ErrSecret) || !strings.Contains(err.Error(), "--secret") || !strings.Contains(err.Error(), c.Fingerprint) {
 		t.Errorf("error %v, want one that asks for the secret", err)
 	}
@@ -136,7 +136,7 @@ func TestInitWarnsOfAnOpenSecret(t *testing.T) {
 	dir := t.TempDir()
 	founded(t, dir, "a")
 	os.Chmod(filepath.Join(dir, Name, "secret"), 0o644)
-	c, err := newDir(t, dir, "b").Init(nil)
+	c, err := newDir(t, dir, "b").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestInitRefusesANewerFormat(t *testing.T) {
 	dir := t.TempDir()
 	founded(t, dir, "a")
 	os.WriteFile(filepath.Join(dir, Name, "cluster"), []byte(`{"format":2,"shape":"new"}`), 0o600)
-	if _, err := newDir(t, dir, "b").Init(nil); !errors.Is(err, ErrFormat) {
+	if _, err := newDir(t, dir, "b").Init(Expect{}); !errors.Is(err, ErrFormat) {
 		t.Errorf("error %v, want %v", err, ErrFormat)
 	}
 }
@@ -159,7 +159,7 @@ func TestInitRefusesViewsWithoutCluster(t *testing.T) {
 	d := founded(t, dir, "a")
 	mustLink(t, d, 1)
 	os.Remove(filepath.Join(dir, Name, "cluster"))
-	if _, err := newDir(t, dir, "b").Init(nil); !errors.Is(err, ErrDamaged) {
+	if _, err := newDir(t, dir, "b").Init(Expect{}); !errors.Is(err, ErrDamaged) {
 		t.Errorf("error %v, want %v", err, ErrDamaged)
 	}
 	if names := list(t, filepath.Join(dir, Name)); strings.Contains(strings.Join(names, " "), "cluster") {
@@ -176,13 +176,13 @@ func TestInitRaceOfDifferentSecrets(t *testing.T) {
 	links := 0
 	b.link = func(dirf *os.File, from, to string) error {
 		if links++; links == 2 { // b is about to link the cluster
-			if _, err := newDir(t, dir, "a").Init(given); err != nil {
+			if _, err := newDir(t, dir, "a").Init(Expect{Secret: given}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return linkIn(dirf, from, to)
 	}
-	if _, err := b.Init(nil); !errors.Is(err, ErrSecret) {
+	if _, err := b.Init(Expect{}); !errors.Is(err, ErrSecret) {
 		t.Errorf("error %v, want %v", err, ErrSecret)
 	}
 	if _, err := os.Stat(filepath.Join(dir, Name, "secret")); !os.IsNotExist(err) {
@@ -194,7 +194,7 @@ func TestStorageWithoutLinksIsRefused(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EPERM, unix.ENOSYS, unix.EOPNOTSUPP} {
 		d := newDir(t, t.TempDir(), "a")
 		d.link = func(*os.File, string, string) error { return errno }
-		_, err := d.Init(nil)
+		_, err := d.Init(Expect{})
 		if !errors.Is(err, ErrNoLink) || !errors.Is(err, errno) || !strings.Contains(err.Error(), "/mnt/shared") {
 			t.Errorf("%v: error %v, want %v that names the source", errno, err, ErrNoLink)
 		}
@@ -207,7 +207,7 @@ func TestStorageWhoseLinkReplacesIsRefused(t *testing.T) {
 	d.link = func(dir *os.File, from, to string) error {
 		return unix.Renameat(int(dir.Fd()), from, int(dir.Fd()), to)
 	}
-	if _, err := d.Init(nil); !errors.Is(err, ErrNoLink) {
+	if _, err := d.Init(Expect{}); !errors.Is(err, ErrNoLink) {
 		t.Errorf("error %v, want %v", err, ErrNoLink)
 	}
 }
@@ -250,7 +250,7 @@ func TestReadOnlyStorage(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_, err := newDir(t, dir, "a").Init(nil)
+		_, err := newDir(t, dir, "a").Init(Expect{})
 		if !errors.Is(err, ErrReadOnly) || !strings.Contains(err.Error(), "/mnt/shared") {
 			t.Errorf("error %v, want %v that names the source", err, ErrReadOnly)
 		}
@@ -285,7 +285,7 @@ func TestPermissionDenied(t *testing.T) {
 	dir := t.TempDir()
 	d := newDir(t, dir, "a")
 	asUser(t, 65534, func() {
-		if _, err := d.Init(nil); !errors.Is(err, ErrPermission) {
+		if _, err := d.Init(Expect{}); !errors.Is(err, ErrPermission) {
 			t.Errorf("error %v, want %v", err, ErrPermission)
 		}
 	})
@@ -296,16 +296,16 @@ func TestPermissionDenied(t *testing.T) {
 func TestSecondUser(t *testing.T) {
 	dir := t.TempDir()
 	os.Chmod(dir, 0o777)
-	c, err := newDir(t, dir, "a").Init(nil)
+	c, err := newDir(t, dir, "a").Init(Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := newDir(t, dir, "b")
 	asUser(t, 65534, func() {
-		if _, err := d.Init(nil); !errors.Is(err, ErrSecret) {
+		if _, err := d.Init(Expect{}); !errors.Is(err, ErrSecret) {
 			t.Errorf("error %v, want %v", err, ErrSecret)
 		}
-		if _, err := d.Init(c.Secret); err != nil {
+		if _, err := d.Init(Expect{Secret: c.Secret}); err != nil {
 			t.Errorf("with the secret: %v", err)
 			return
 		}

@@ -21,7 +21,8 @@ const (
 	viewsDir = Name + "/views"
 	peersDir = Name + "/peers"
 
-	clusterFile = "cluster"
+	// ClusterFile is in the directory Name of each cluster.
+	ClusterFile = "cluster"
 	secretFile  = "secret"
 )
 

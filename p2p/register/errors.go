@@ -22,6 +22,10 @@ var (
 	ErrSecret = errors.New("wrong secret")
 	// ErrFormat: a newer dmxfs made the cluster.
 	ErrFormat = errors.New("made by a newer dmxfs")
+	// ErrNoCluster: there is no cluster, and none is to be founded.
+	ErrNoCluster = errors.New("no cluster")
+	// ErrOtherCluster: it is not the one that this node was in.
+	ErrOtherCluster = errors.New("another cluster")
 	// ErrDamaged: files of the cluster are missing or damaged.
 	ErrDamaged = errors.New("damaged")
 )

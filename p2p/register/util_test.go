@@ -35,7 +35,7 @@ func newDir(t *testing.T, dir, peer string) *Dir {
 func founded(t *testing.T, dir, peer string) *Dir {
 	t.Helper()
 	d := newDir(t, dir, peer)
-	if _, err := d.Init(nil); err != nil {
+	if _, err := d.Init(Expect{}); err != nil {
 		t.Fatal(err)
 	}
 	return d

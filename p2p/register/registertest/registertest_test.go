@@ -140,7 +140,7 @@ func TestStoreIsLikeADirectory(t *testing.T) {
 	}
 	defer root.Close()
 	dir := register.NewDir(root, "dir", "a")
-	cluster, err := dir.Init(nil)
+	cluster, err := dir.Init(register.Expect{})
 	if err != nil {
 		t.Fatal(err)
 	}
