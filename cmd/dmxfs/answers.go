@@ -344,10 +344,30 @@ func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
 // order is that of the states of one file's locks in the table.
 var order = map[string]string{"held": "1", "waiting": "2", "cached": "3"}
 
-func (d *daemon) askRows(ctx context.Context, to string) ([]row, error) {
-	var rows []row
-	return rows, d.ask(ctx, to, askTimeout, question{What: "locks"}, &rows)
+// askRows asks a member for its locks, again and again until ctx ends: it may be
+// about to be dropped, upon which it has none, or to be replaced.
+func (d *daemon) askRows(ctx context.Context, to string) (rows []row, err error) {
+	tick := time.NewTicker(askPause)
+	defer tick.Stop()
+	for {
+		rows = nil
+		if err = d.ask(ctx, to, askTimeout, question{What: "locks"}, &rows); err == nil {
+			return rows, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+		v := d.node.Load().Status().View
+		if v == nil || !slices.ContainsFunc(v.Members, func(m member.Member) bool { return m.Peer == to }) {
+			return nil, nil
+		}
+	}
 }
+
+// askPause is the time between two tries to ask a member.
+const askPause = 100 * time.Millisecond
 
 // remoteBlockers finds what a waiting lock waits for on other nodes: the locks
 // there that conflict, and then the nodes that have not answered. A node that

@@ -102,7 +102,8 @@ func background(ctx context.Context, cfg Config, out io.Writer) error {
 		return err
 	}
 	defer r.Close()
-	cmd := exec.Command("/proc/self/exe", watchCommand)
+	cmd := exec.Command("/proc/self/exe", watchCommand, cfg.Mountpoint)
+	cmd.Args[0] = processName
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.ExtraFiles = []*os.File{w}

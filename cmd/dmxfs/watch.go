@@ -118,7 +118,8 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	}
 	defer r.Close()
 	// The program file may have been replaced since, or removed (go run).
-	cmd := exec.Command("/proc/self/exe", serveCommand)
+	cmd := exec.Command("/proc/self/exe", serveCommand, cfg.Mountpoint)
+	cmd.Args[0] = processName
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.Stderr = w.out
@@ -144,6 +145,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		if !w.served {
 			w.served = true
 			w.ready()
+			giveBack(w.log)
 			w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + cfg.Mountpoint)
 		} else {
 			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
@@ -213,8 +215,10 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 // comes on standard input, and what becomes of it goes to descriptor 3.
 func newWatchCommand(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use: watchCommand, Hidden: true, Args: usageArgs(cobra.NoArgs),
+		// The mount point is for people who look at the processes.
+		Use: watchCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
+			nameProcess()
 			cfg, report, err := startedBy(s)
 			if err != nil {
 				return err
@@ -233,8 +237,9 @@ func newWatchCommand(s streams) *cobra.Command {
 // newServeCommand is the process that serves a mount.
 func newServeCommand(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use: serveCommand, Hidden: true, Args: usageArgs(cobra.NoArgs),
+		Use: serveCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
+			nameProcess()
 			// The log goes to the watcher. The mount must survive its end.
 			signal.Ignore(unix.SIGPIPE)
 			cfg, report, err := startedBy(s)
@@ -245,7 +250,7 @@ func newServeCommand(s streams) *cobra.Command {
 			root := os.NewFile(rootFD, cfg.Source)
 			log, err := newLogger(cfg, s.err)
 			if err == nil {
-				err = serve(c.Context(), cfg, root, log, func() { report(nil) })
+				err = serve(c.Context(), cfg, root, log, func() { report(nil); giveBack(log) })
 			}
 			report(err)
 			return err

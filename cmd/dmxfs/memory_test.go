@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// Both processes of a mount are found by name, and by mount point.
+func TestProcessNames(t *testing.T) {
+	t.Parallel()
+	m := newCluster(t, 1).mounts[0]
+	for what, pid := range map[string]int{"watcher": m.watcher, "daemon": m.daemon()} {
+		if comm := read(t, fmt.Sprintf("/proc/%d/comm", pid)); comm != "dmxfs\n" {
+			t.Errorf("the %s is called %q", what, comm)
+		}
+		args := strings.Split(read(t, fmt.Sprintf("/proc/%d/cmdline", pid)), "\x00")
+		if args[0] != "dmxfs" || args[2] != m.dir {
+			t.Errorf("the arguments of the %s are %q", what, args)
+		}
+	}
+}
+
+// The pages of the program that were used before main are given back.
+func TestDropProgram(t *testing.T) {
+	resident := func() (kB int) {
+		b, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(b), "RssFile:")
+		if _, err := fmt.Sscan(rest, &kB); err != nil {
+			t.Fatal(err)
+		}
+		return kB
+	}
+	before := resident()
+	if err := dropProgram(); err != nil {
+		t.Fatal(err)
+	}
+	if after := resident(); after > before/2 {
+		t.Errorf("%d kB of files are resident, %d kB were", after, before)
+	}
+}
