@@ -114,23 +114,29 @@ func mapped(hs []*handle) bool {
 // before it was read or written.
 func (f *fileSystem) flushNode(n *node) error {
 	hs := n.openHandles()
+	var failed error
 	if mapped(hs) && (n.cached.Load() || n.dropping()) {
+		before := n.unwritten.pages.Load()
 		f.writeOut(n)
+		if n.unwritten.pages.Load() != before {
+			failed = unix.EIO
+		}
 	}
 	for _, h := range hs {
 		h.mu.RLock()
 		err := h.sync()
 		h.mu.RUnlock()
 		if err != nil {
-			return err
+			failed = err // and those of the others all the same
 		}
 	}
-	return nil
+	return failed
 }
 
 // sync is fsync(2) through h if something was written through it. There is one
 // for each handle: some clients of storage, such as sshfs, know of what was
-// written only by the descriptor that it was written through.
+// written only by the descriptor that it was written through. An error is told
+// to the programs that have the file open, see unwritten.
 // REQUIRES: h.mu held, at least for reading.
 func (h *handle) sync() error {
 	h.syncMu.Lock() // also waits for one that is under way
@@ -138,8 +144,9 @@ func (h *handle) sync() error {
 	if h.fd < 0 || !h.wrote.Swap(false) {
 		return nil
 	}
-	if err := retryEINTR(func() error { return unix.Fsync(h.fd) }); err != nil {
+	if err := retryEINTR(func() error { return unix.Fsync(h.fd) }); err != nil && !isGone(err) {
 		h.wrote.Store(true)
+		h.n.unwritten.failed(err)
 		return err
 	}
 	return nil

@@ -43,7 +43,8 @@ type handle struct {
 	// held while that is done.
 	wrote  atomic.Bool
 	syncMu sync.Mutex
-	used   atomic.Int64 // when I/O last began, on the server's clock
+	knows  atomic.Uint64 // of so many failures, see unwritten
+	used   atomic.Int64  // when I/O last began, on the server's clock
 	// Whether it was ever used for locks of the class: RELEASE gives them up.
 	flocked, posixed atomic.Bool
 }
@@ -91,6 +92,7 @@ func (f *fileSystem) attach(h *handle, s openState) {
 	f.tree.pin(h.n)
 	h.open.state = s
 	n := h.n
+	h.knows.Store(n.unwritten.opened())
 	n.lockMu.Lock()
 	if n.handles == nil {
 		n.handles = make(map[*handle]struct{}, 1)

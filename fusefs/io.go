@@ -79,6 +79,11 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	// Pages that the kernel writes back come through any handle that can
 	// write, whose flags mean nothing for them.
 	back := in.WriteFlags&fuse.WRITE_CACHE != 0
+	if !back {
+		if err := h.tell(false); err != nil {
+			return 0, status(err)
+		}
+	}
 	appends := !back && in.Flags&unix.O_APPEND != 0
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
 	err := f.change(cancel, c, func() (err error) {
@@ -98,6 +103,9 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			n += rest
 		}
 		c.length, c.partly = n, n > 0
+		if back && err != nil {
+			h.n.unwritten.pages.Add(1)
+		}
 		return err
 	})
 	return n, status(err)
@@ -138,12 +146,16 @@ func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 	}
 	defer f.leave(&a)
 	const dataOnly = 1
-	return status(retryEINTR(func() error {
+	err := retryEINTR(func() error {
 		if in.FsyncFlags&dataOnly != 0 {
 			return unix.Fdatasync(h.fd)
 		}
 		return unix.Fsync(h.fd)
-	}))
+	})
+	if before := h.tell(false); err == nil {
+		err = before
+	}
+	return status(err)
 }
 
 // flushStorage gives the client of the storage the occasion to tell at

@@ -180,6 +180,9 @@ func (f *fileSystem) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 	}
 	n := h.n
 	st := f.flushStorage(h)
+	if before := f.tellAtClose(h, in.Pid); st.Ok() {
+		st = status(before)
+	}
 	if n.posixUse.Load() > 0 {
 		owner := locks.OwnerID(in.LockOwner)
 		file, _ := f.tree.identify(n)

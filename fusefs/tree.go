@@ -42,6 +42,7 @@ type node struct {
 
 	nodeLocks
 	nodeCache
+	unwritten unwritten
 }
 
 func (n *node) isDir() bool     { return n.kind == unix.S_IFDIR }
