@@ -74,7 +74,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringSliceVar(&c.Listen, "listen", nil, "multiaddr to listen on for other daemons, may be repeated (default /ip4/0.0.0.0/tcp/0 and /ip6/::/tcp/0)")
 	f.StringSliceVar(&c.Peers, "peer", nil, "multiaddr of another daemon, with /p2p/ID at its end; may be repeated (normally not needed: the shared directory tells)")
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
-	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster (default: the one on the shared directory)")
+	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster, at least 32 bytes (default: the one on the shared directory)")
 	f.BoolVar(&c.Join, "join", false, "join the cluster of the shared directory, never found one: without it a host on which the storage is not mounted locks files among its own programs only. For all mounts but the first: fstab, systemd")
 	f.StringArrayVar(&c.Exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: serve files below the root that match GLOB, such as 'spool/**', with exclusive locks by rcv, maekawa or ring; may be repeated, the first match wins. All members of a cluster have the same rules, see dmxfs policy")
 	f.StringVar(&c.PolicyFile, "policy", "", "TOML `file` with more rules, see dmxfs policy")

@@ -17,9 +17,9 @@ func TestReadSecret(t *testing.T) {
 		mode    os.FileMode
 		want    string // part of the error; empty: none
 	}{
-		{"0123456789abcdef", 0o600, ""},
-		{"  0123456789abcdef\r\n\n", 0o640, ""},
-		{"0123456789abcdef", 0o644, "chmod 600"},
+		{"0123456789abcdef0123456789abcdef", 0o600, ""},
+		{"  0123456789abcdef0123456789abcdef\r\n\n", 0o640, ""},
+		{"0123456789abcdef0123456789abcdef", 0o644, "chmod 600"},
 		{"short", 0o600, "too short"},
 		{"\n", 0o600, "empty"},
 		{strings.Repeat("x", maxSecret+1), 0o600, "over"},
@@ -29,7 +29,7 @@ func TestReadSecret(t *testing.T) {
 		os.Chmod(path, c.mode)
 		s, err := ReadSecret(path)
 		switch {
-		case c.want == "" && (err != nil || string(s) != "0123456789abcdef"):
+		case c.want == "" && (err != nil || string(s) != "0123456789abcdef0123456789abcdef"):
 			t.Errorf("%q: %q, %v", c.content, s, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%.20q mode %v: error %v, want %q", c.content, c.mode, err, c.want)

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	minSecret = 16 // bytes: a shorter one could be guessed from what its fingerprint tells
+	minSecret = 32 // bytes, as package p2p wants it: nothing may be founded by a secret that cannot be used
 	maxSecret = 4096
 )
 
