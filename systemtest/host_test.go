@@ -15,6 +15,7 @@ type host struct {
 	boot   string
 	lock   member.LockFile
 	saved  member.Saved // guarded by world.mu
+	lives  []member.Inc // beside the lock; guarded by world.mu
 	dirty  *dirtyPages
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -111,7 +112,7 @@ func (w *world) startOn(name string, h *host) *proc {
 func (p *proc) newDriver() *cluster.Node {
 	w := p.w
 	w.mu.Lock()
-	saved := p.host.saved
+	saved, lives := p.host.saved, slices.Clone(p.host.lives)
 	w.mu.Unlock()
 	random := rand.New(rand.NewPCG(w.opt.seed, uint64(p.serial)+1000))
 	self := member.Member{Node: member.Node{Peer: p.name}, Host: "host-" + p.name, Addrs: []string{"/addr/" + p.name}, Boot: p.host.boot, Lock: p.host.lock, Cache: w.opt.cache}
@@ -120,6 +121,7 @@ func (p *proc) newDriver() *cluster.Node {
 	}
 	m, err := member.New(member.Config{
 		Params: w.opt.params, Cluster: strings.Repeat("c", 32), Self: self,
+		Former: lives,
 		Random: random.Uint64, HasFence: w.opt.fence,
 		Made: func() string { return "2026-01-01T00:00:00Z" },
 	})
@@ -135,6 +137,12 @@ func (p *proc) newDriver() *cluster.Node {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			p.host.saved = s
+			return nil
+		},
+		Named: func(inc member.Inc) error {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			p.host.lives = append(p.host.lives, inc)
 			return nil
 		},
 		Notice: func(n member.Notice) { w.logf("%s: %v", p.name, n) },

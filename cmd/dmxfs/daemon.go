@@ -457,6 +457,7 @@ func (d *daemon) join() error {
 		Policy: d.rules.wanted(),
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
+		Former:   d.state.lives(),
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
 	})
@@ -470,6 +471,7 @@ func (d *daemon) join() error {
 		Now:       boottime,
 		Fence:     d.fence,
 		Save:      d.save,
+		Named:     d.state.addLife,
 		Notice:    d.notice,
 		Begin:     d.begin,
 		Static:    d.contacts.list,

@@ -62,6 +62,9 @@ type Options struct {
 	// Save keeps what must survive the process. After an error it is called
 	// again some seconds later.
 	Save func(member.Saved) error
+	// Named keeps an incarnation of this node, see member.Output.Inc. It is not
+	// called again after an error. May be nil.
+	Named func(member.Inc) error
 	// Notice gets what admins should know.
 	Notice func(member.Notice)
 	// Begin is told of each view of which this node is a member, when its

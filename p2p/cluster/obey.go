@@ -69,6 +69,13 @@ func (n *Node) obey(it item) {
 	if s := o.Save; s != nil {
 		n.clerk.put(func() { n.save(s) })
 	}
+	if inc := o.Inc; inc != 0 && n.o.Named != nil {
+		n.clerk.put(func() {
+			if err := n.o.Named(inc); err != nil {
+				n.o.Log.Warn("the state directory cannot be written: should this daemon die, the others wait for the end of its tenure", "err", err)
+			}
+		})
+	}
 	for _, a := range o.Answers {
 		n.answer(a)
 	}

@@ -119,7 +119,7 @@ func (m *Machine) deadMembers() []Node {
 // howDead is the proof that a member is dead; empty if there is none. A former
 // life of this node is dead if it held the lock that this one holds now, in
 // the same boot of the same kernel. Another boot ID is no proof: the state
-// directory may be a copy.
+// directory may be a copy. See isFormer.
 func (m *Machine) howDead(n Node) string {
 	if n == m.me {
 		return ""
@@ -135,7 +135,7 @@ func (m *Machine) howDead(n Node) string {
 		return ""
 	}
 	y, s := &m.v.Members[i], &m.cfg.Self
-	if y.Boot == s.Boot && y.Boot != "" && y.Lock == s.Lock && y.Lock != (LockFile{}) {
+	if y.Boot == s.Boot && y.Boot != "" && y.Lock == s.Lock && y.Lock != (LockFile{}) && m.isFormer(y) {
 		return "it was restarted"
 	}
 	if m.bug.replaceAnybody && m.st == StateOut && y.Peer != m.me.Peer {

@@ -136,8 +136,10 @@
 //  11. Meet: tell the transport where peers can be reached. It should keep
 //     connections to the members of View(), and to whom it was told of, and
 //     have none with the peers in View().Revoked.
-//  12. A node whose record has this host's boot ID, and the device and inode of
-//     the lock file that this process holds exclusively, is taken for dead.
+//  12. A node of this peer whose record has this host's boot ID, the device and
+//     inode of the lock file that this process holds exclusively, an
+//     incarnation that was noted beside that file (Output.Inc, Config.Former),
+//     and no address but this host's, is taken for dead.
 //     So Config.Self.Boot and Lock must be left empty unless the lock is held,
 //     from before New until the process ends.
 //  13. End: nothing is wanted any more, and no lock is held any more. Unmount,

@@ -26,6 +26,7 @@ func Plant(m *Machine, bug string) {
 		"admitPartial":          &b.admitPartial,
 		"noHolding":             &b.noHolding,
 		"keepJoiners":           &b.keepJoiners,
+		"cloneProof":            &b.cloneProof,
 		"anyFileID":             &b.anyFileID,
 	}[bug] = true
 }

@@ -59,6 +59,7 @@ type actor struct {
 	fences  []member.Fence
 	lock    uint64
 	saved   member.Saved
+	lives   []member.Inc
 	alive   bool
 }
 
@@ -171,13 +172,14 @@ func (e *interaction) start(name string) {
 	m, err := member.New(member.Config{
 		Params: member.Default(), Cluster: strings.Repeat("c", 32),
 		Self:   member.Member{Node: member.Node{Peer: name}, Boot: "boot-" + name, Lock: member.LockFile{Dev: 1, Ino: a.lock}},
+		Former: a.lives,
 		Random: func() uint64 { e.random++; return e.random },
 		Made:   func() string { return "" },
 	})
 	if err != nil {
 		panic(err)
 	}
-	*a = actor{name: name, lock: a.lock, saved: a.saved, m: m, alive: true}
+	*a = actor{name: name, lock: a.lock, saved: a.saved, lives: a.lives, m: m, alive: true}
 	e.step(a, member.Start{Saved: a.saved})
 }
 
@@ -210,6 +212,9 @@ func (e *interaction) step(a *actor, in member.Input) {
 	}
 	if out.Save != nil {
 		a.saved = *out.Save
+	}
+	if out.Inc != 0 {
+		a.lives = append(a.lives, out.Inc)
 	}
 	if out.End != nil {
 		a.alive = false

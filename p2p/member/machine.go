@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"dmxfs/locks"
 )
@@ -15,6 +16,9 @@ type Config struct {
 	Cluster string
 	// Self is this node's record. Its incarnation is drawn by the machine.
 	Self Member
+	// Former are incarnations of this peer that had Self.Lock, as its state
+	// directory says: the last of them, at least. See [Output.Inc].
+	Former []Inc
 	// Policy is what this node asks for; nil is whatever the cluster has. The
 	// first member's is that of the cluster. Others are refused if theirs is
 	// not that one, nor one that was changed into it.
@@ -76,6 +80,7 @@ type Machine struct {
 	bug variant
 
 	me     Node
+	lives  []Inc // incarnations of Config.Former and of this process, the newest last
 	st     State
 	joined bool // this process has been a member
 	saved  Saved
@@ -204,7 +209,7 @@ func New(cfg Config) (*Machine, error) {
 // newMachine is New without the checks, which tests of broken rules leave out.
 func newMachine(cfg Config) *Machine {
 	return &Machine{
-		cfg: cfg, p: cfg.Params,
+		cfg: cfg, p: cfg.Params, lives: slices.Clone(cfg.Former),
 		v:      &View{Cluster: cfg.Cluster},
 		lookAt: never,
 		peers:  map[Node]*peer{},
@@ -344,6 +349,11 @@ func (m *Machine) newInc() {
 	for m.me.Inc == 0 || m.v.Has(m.me) {
 		m.me.Inc = Inc(m.cfg.Random())
 	}
+	m.lives = append(m.lives, m.me.Inc)
+	if len(m.lives) > maxLives {
+		m.lives = slices.Delete(m.lives, 0, len(m.lives)-maxLives)
+	}
+	m.out.Inc = m.me.Inc
 }
 
 // self is the record of this incarnation.

@@ -43,6 +43,10 @@ type Output struct {
 	Meet []Contact
 	// Save, if not nil, is to be kept in the state directory.
 	Save *Saved
+	// Inc, if not 0, is this node's new incarnation. It is to be kept beside
+	// the lock file of Config.Self, for Config.Former of the next process. If that fails, the proof
+	// of death is missing and nothing else.
+	Inc Inc
 	// Answers are the ends of admins' wishes.
 	Answers []Answered
 	// Notices are for the journal and the log.

@@ -3,6 +3,7 @@ package member_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dmxfs/locks"
@@ -52,6 +53,8 @@ type host struct {
 	boot   string
 	lock   member.LockFile
 	saved  member.Saved
+	lives  []member.Inc // beside the lock file
+	addr   string       // empty: /addr/ and the name of its process
 }
 
 // client is a host's way to the storage.
@@ -105,7 +108,8 @@ func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node 
 	cfg := member.Config{
 		Params:   w.opt.params,
 		Cluster:  strings.Repeat("c", 32),
-		Self:     member.Member{Node: member.Node{Peer: name}, Host: "host-" + name, Addrs: []string{"/addr/" + name}, Boot: h.boot, Lock: h.lock, Cache: w.opt.cache},
+		Self:     member.Member{Node: member.Node{Peer: name}, Host: "host-" + name, Addrs: []string{"/addr/" + name + h.addr}, Boot: h.boot, Lock: h.lock, Cache: w.opt.cache},
+		Former:   slices.Clone(h.lives),
 		Random:   w.rng.Uint64,
 		HasFence: w.opt.fence,
 		FileID:   w.opt.fileID,
@@ -283,6 +287,9 @@ func (n *node) step(in member.Input) {
 	}
 	if out.Save != nil {
 		n.host.saved = *out.Save
+	}
+	if out.Inc != 0 {
+		n.host.lives = append(n.host.lives, out.Inc)
 	}
 	if out.Granting {
 		w.check.grants(n)

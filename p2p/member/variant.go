@@ -26,5 +26,6 @@ type variant struct {
 	admitPartial          bool // one welcome is enough
 	noHolding             bool // grant at once above a view that nobody could read
 	keepJoiners           bool // newcomers of e count at e+1
+	cloneProof            bool // a boot ID and an inode are proof enough of death
 	anyFileID             bool // members may tell files apart by different things
 }

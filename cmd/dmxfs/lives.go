@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"dmxfs/p2p/member"
+)
+
+// The incarnations of the nodes that had this state directory are in its file
+// lives, one in a line, the newest last. Whoever holds the lock writes it. A
+// member with an incarnation that is not there was never a daemon of this
+// directory, whatever else it has in common with one: it may be a clone.
+
+const (
+	livesFile = "lives"
+	maxLives  = 64
+)
+
+// lives are those that can be read; without them there is no proof of death,
+// and the others wait longer.
+func (s *stateDir) lives() []member.Inc {
+	b, err := os.ReadFile(s.file(livesFile))
+	if err != nil {
+		return nil
+	}
+	var list []member.Inc
+	for line := range strings.Lines(string(b)) {
+		var inc member.Inc
+		if inc.UnmarshalText([]byte(strings.TrimSpace(line))) == nil {
+			list = append(list, inc)
+		}
+	}
+	return list
+}
+
+func (s *stateDir) addLife(inc member.Inc) error {
+	list := append(s.lives(), inc)
+	var b strings.Builder
+	for _, x := range list[max(len(list)-maxLives, 0):] {
+		b.WriteString(x.String() + "\n")
+	}
+	tmp := s.file(livesFile + ".new")
+	if err := os.WriteFile(tmp, []byte(b.String()), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, s.file(livesFile))
+}
