@@ -21,11 +21,10 @@ import (
 
 const socketName = "control.sock"
 
-// socketPath is a path to the socket of the state directory dir that fits
-// into a socket address (108 bytes), whatever the length of dir. done ends
-// its use.
-func socketPath(dir string) (path string, done func(), err error) {
-	path = filepath.Join(dir, socketName)
+// socketPath is a path to a socket of the state directory dir that fits into a
+// socket address (108 bytes), whatever the length of dir. done ends its use.
+func socketPath(dir, name string) (path string, done func(), err error) {
+	path = filepath.Join(dir, name)
 	if len(path) < 100 {
 		return path, func() {}, nil
 	}
@@ -33,13 +32,15 @@ func socketPath(dir string) (path string, done func(), err error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("open %s: %w", dir, err)
 	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, socketName), func() { unix.Close(fd) }, nil
+	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, name), func() { unix.Close(fd) }, nil
 }
 
 // listenControl opens the socket. The caller holds the lock of dir, so a
 // socket that is there is a former daemon's.
-func listenControl(dir string) (net.Listener, error) {
-	path, done, err := socketPath(dir)
+func listenControl(dir string) (net.Listener, error) { return listenOn(dir, socketName) }
+
+func listenOn(dir, name string) (net.Listener, error) {
+	path, done, err := socketPath(dir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +113,7 @@ func newClient(state string) *client {
 	c := &client{state: state, messages: os.Stderr, patience: 5 * time.Second}
 	c.http.Transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			path, done, err := socketPath(state)
+			path, done, err := socketPath(state, socketName)
 			if err != nil {
 				return nil, err
 			}

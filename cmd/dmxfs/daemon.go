@@ -113,7 +113,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		return d, err // it may be mounted yet
 	}
 	if err != nil {
-		return d, withCode(exitRefused, err)
+		return d, withCode(storageCode(err), err)
 	}
 	if c.Founded {
 		log.Warn("no cluster was here: this is the first host of a new one", "source", cfg.Source, "cluster", c.ID)

@@ -21,7 +21,10 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 		}
 		var v T
 		if err := cl.get(c.Context(), path, &v); err != nil {
-			return noDaemon(err, r)
+			x, ok := any(&v).(*statusJSON)
+			if !ok || exitCode(err) != exitNoMount || askWatcher(r.State, x) != nil {
+				return noDaemon(err, r)
+			}
 		}
 		if *asJSON {
 			err = printJSON(s.out, v)
@@ -54,7 +57,8 @@ func mountArgs(r registration) string {
 
 func newStatusCommand(s streams) *cobra.Command {
 	const long = `Show how a mount is doing. The exit number is 0 if locks can be had and nothing
-is wrong, 6 if not, as the problems say, and 3 if no daemon serves the mount.`
+is wrong, 6 if not, as the problems say, and 3 if no daemon serves the mount. In
+the state "waiting" it has none for now, but is to get one.`
 	return show(s, "status", "Show how a mount is doing", long, "/status", func(v statusJSON) ([]string, [][]string) {
 		rows := [][]string{
 			{"mount", v.Mount}, {"source", v.Source}, {"state", v.State}, {"epoch", fmt.Sprint(v.Epoch)},

@@ -40,6 +40,8 @@ const (
 type readyMessage struct {
 	Error string `json:"error,omitempty"`
 	Code  int    `json:"code,omitempty"`
+	// Passing: it makes sense to try again, whatever Code says.
+	Passing bool `json:"passing,omitempty"`
 }
 
 // watcher keeps the process that serves a mount alive.
@@ -51,10 +53,13 @@ type watcher struct {
 	// ready is called when the mount is usable for the first time.
 	ready func()
 
-	lock *os.File // says that this is the watcher; nil before it was usable
+	lock    *os.File // says that this is the watcher; nil before it was usable
+	silence func()   // ends the answers of waits; may be nil
 
 	served   bool // it was usable at least once
 	failures int  // starts in a row after which it was not
+	waits    waits
+	found    chan found // of a look at the shared directory that hangs; else nil
 }
 
 // errGone is how a process has ended that was killed, or has failed.
@@ -62,15 +67,15 @@ type errGone struct{ state string }
 
 func (e *errGone) Error() string { return "the process that serves the mount has ended: " + e.state }
 
-// run returns when the mount is gone, with nil if that is as wished.
+// run returns when the mount is gone, with nil if that is as wished, or when it
+// makes no sense to serve it again.
 func (w *watcher) run(ctx context.Context) error {
 	for {
 		usable, err := w.once(ctx)
 		if err == nil || !w.served {
 			return err
 		}
-		code := exitCode(err)
-		if ctx.Err() != nil || !w.cfg.Restart || code == exitRefused || code == exitUsage {
+		if ctx.Err() != nil || !w.cfg.Restart || final(err) {
 			return err
 		}
 		// After one that was usable the next one comes at once: it frees the
@@ -80,6 +85,7 @@ func (w *watcher) run(ctx context.Context) error {
 			w.failures = 0
 		}
 		pause := backoff(w.failures)
+		w.waits.begin(err)
 		w.log.Error("the mount has lost its daemon: it is started anew", "err", err, "pause", pause)
 		w.tellSystemd(fmt.Sprintf("STATUS=the daemon has died, the mount fails until the next one is there: %v", err))
 		select {
@@ -91,12 +97,12 @@ func (w *watcher) run(ctx context.Context) error {
 }
 
 // backoff is the pause after n starts in a row that came to nothing: none, then
-// from half a second to half a minute.
+// from half a second to ten.
 func backoff(n int) time.Duration {
 	if n == 0 {
 		return 0
 	}
-	return min(500*time.Millisecond<<min(n-1, 10), 30*time.Second)
+	return min(500*time.Millisecond<<min(n-1, 10), 10*time.Second)
 }
 
 // once starts the process and waits for its end. It reports whether the mount
@@ -105,6 +111,11 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	cfg := w.cfg
 	if cfg.Replace = isDead(cfg.Mountpoint); cfg.Replace {
 		if err := replaceable(cfg); err != nil {
+			return false, err
+		}
+	}
+	if w.served {
+		if err := w.reopen(ctx); err != nil {
 			return false, err
 		}
 	}
@@ -142,6 +153,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	var m readyMessage
 	told := json.NewDecoder(r).Decode(&m) == nil
 	if usable = told && m.Error == ""; usable {
+		w.waits.end()
 		if !w.served {
 			w.served = true
 			w.ready()
@@ -157,7 +169,11 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	help.Wait()
 	switch {
 	case told && m.Error != "":
-		return usable, withCode(m.Code, errors.New(m.Error))
+		err := withCode(m.Code, errors.New(m.Error))
+		if m.Passing {
+			err = &mayPass{err}
+		}
+		return usable, err
 	case err == nil:
 		return usable, nil
 	}
@@ -180,7 +196,8 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	w := &watcher{cfg: cfg, log: log, out: out, root: root}
+	defer func() { w.root.Close() }() // the one it has then
 	// The log is there, too: nothing is logged before.
 	if err := stateOffMounts(cfg); err != nil {
 		return err
@@ -188,7 +205,6 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 	if err := makeState(cfg.State, int(root.Fd())); err != nil {
 		return err
 	}
-	w := &watcher{cfg: cfg, log: log, out: out, root: root}
 	w.ready = func() {
 		// Not before: the state directory is the daemon's to make.
 		lock, err := lockWatcher(cfg.State)
@@ -196,11 +212,19 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 			log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
 		}
 		w.lock = lock
+		stop, err := w.waits.answer(cfg)
+		if err != nil {
+			log.Warn("dmxfs status will not tell what this process waits for", "err", err)
+		}
+		w.silence = stop
 		ready()
 	}
 	defer func() {
 		if w.lock != nil {
 			w.lock.Close()
+		}
+		if w.silence != nil {
+			w.silence()
 		}
 	}()
 	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
@@ -274,7 +298,7 @@ func startedBy(s streams) (cfg Config, report func(error), err error) {
 		told = true
 		m := readyMessage{}
 		if err != nil {
-			m = readyMessage{err.Error(), exitCode(err)}
+			m = readyMessage{err.Error(), exitCode(err), passing(err)}
 		}
 		_ = json.NewEncoder(tell).Encode(m) // the other end may be gone
 		tell.Close()

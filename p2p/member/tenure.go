@@ -179,7 +179,11 @@ func (m *Machine) whySuspended() string {
 	}
 	if m.now >= m.lookAt+m.p.LookTenure {
 		why := m.disk.trouble()
-		if why == "" {
+		switch {
+		case why != "":
+		case m.disk.missing != 0:
+			why = fmt.Sprintf("view %d is missing from the shared storage: was .dmxfs removed, or another directory mounted there?", m.v.Epoch)
+		default:
 			why = "the storage does not answer"
 		}
 		return "no look at the views: " + why

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tests of watchers that go on until trouble has passed.
+
+// waiting waits until status tells that the mount has no daemon, and why.
+func (m *testMount) waiting(why string) {
+	m.c.t.Helper()
+	var s statusJSON
+	defer func() {
+		if m.c.t.Failed() {
+			m.c.t.Logf("status: %+v", s)
+		}
+	}()
+	await(m.c.t, "status tells of "+why, func() bool {
+		var err error
+		s, err = m.status()
+		return err == nil && s.State == "waiting" && !s.Healthy && len(s.Problems) == 1 && strings.Contains(s.Problems[0], why)
+	})
+}
+
+// A daemon is killed while the storage is full: it comes back when there is
+// room, and status tells until then what is waited for.
+func TestKilledWithFullStorage(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	if err := os.Remove(c.src); err != nil {
+		t.Fatal(err)
+	}
+	smallDisk(t, c.src, 2)
+	a, b := c.add(), c.add()
+	a.mount()
+	b.mount()
+	c.awaitMembers(2)
+	free := fill(t, c.src)
+	old := a.daemon()
+	a.signal(unix.SIGKILL)
+	a.waiting("no space left")
+	if !a.mounted() || !isDead(a.dir) {
+		t.Error("the mount of the killed daemon is not dead")
+	}
+	free()
+	a.awaitNew(old)
+	c.awaitMembers(2)
+}
+
+// The shared directory is removed, and comes back, under the same path.
+func TestSourceIsGoneAndBack(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	if out, code := m.sh("echo text > f"); code != 0 {
+		t.Fatal(out)
+	}
+	copied := filepath.Join(c.dir, "copied")
+	if out, err := exec.Command("cp", "-a", c.src, copied).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v %s", err, out)
+	}
+	if err := os.RemoveAll(c.src); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "status tells the truth", func() bool {
+		s, err := m.status()
+		return err == nil && strings.Contains(strings.Join(s.Problems, " "), "missing from the shared storage")
+	})
+	old := m.daemon()
+	m.signal(unix.SIGKILL) // it would end by itself, after half a minute
+	m.waiting("is gone")
+	// The directory on which the storage is mounted is not taken for it.
+	if err := os.Mkdir(c.src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m.waiting("no cluster is here")
+	if err := unix.Mount(copied, c.src, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(c.src, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	m.awaitNew(old)
+	if got := read(t, m.path("f")); got != "text\n" {
+		t.Errorf("the file has %q", got)
+	}
+}
