@@ -18,19 +18,25 @@ type glob []part
 // names.
 type part struct {
 	pattern string
-	literal bool // without wildcards
+	literal bool   // without wildcards
+	written string // with its braces written out, the alternatives between slashes
 }
 
 func (p part) matches(name string) bool {
 	if p.literal {
 		return p.pattern == name
 	}
-	return doublestar.MatchUnvalidated(p.pattern, name)
+	for alternative := range strings.SplitSeq(p.written, "/") {
+		if doublestar.MatchUnvalidated(alternative, name) {
+			return true
+		}
+	}
+	return false
 }
 
 var (
-	anyNames = part{pattern: "**"}
-	anyName  = part{pattern: "*"}
+	anyNames = part{pattern: "**", written: "**"}
+	anyName  = part{pattern: "*", written: "*"}
 )
 
 const (
@@ -60,7 +66,11 @@ func compile(path string) (glob, error) {
 	}
 	var g glob
 	for _, pattern := range strings.Split(path, "/") {
-		p := part{pattern, !strings.ContainsAny(pattern, `*?[{\`)}
+		all, err := alternatives(pattern)
+		if err != nil {
+			return nil, err
+		}
+		p := part{pattern, !strings.ContainsAny(pattern, `*?[{\`), strings.Join(all, "/")}
 		switch {
 		case pattern == "":
 			return nil, errors.New("has an empty name between two slashes: it matches no file")

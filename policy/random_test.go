@@ -45,6 +45,60 @@ func TestMatchesLikeTheLibrary(t *testing.T) {
 	})
 }
 
+// Braces written out match what the library matches with them.
+func TestBracesLikeTheLibrary(t *testing.T) {
+	pieces := rapid.SampledFrom([]string{"a", "b", "*", "?", "{a,b}", "{a,}", "{a,{b,a*}}b", "{?,ab}", `\{`, `\,`, "[ab]", "[]{]", ",", "}", "{a}"})
+	names := rapid.StringMatching(`[ab{},\]]{1,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		pattern, name := strings.Join(rapid.SliceOfN(pieces, 1, 5).Draw(t, "pieces"), ""), names.Draw(t, "name")
+		g, err := compile(pattern)
+		if err != nil {
+			t.Skip(err)
+		}
+		if len(g) != 1 { // "**", and what is like it
+			return
+		}
+		lib, err := doublestar.Match(pattern, name)
+		if err != nil {
+			t.Skip(err)
+		}
+		if got := g.matches([]string{name}); got != lib {
+			t.Errorf("%q matches %q: %v, the library says %v", pattern, name, got, lib)
+		}
+	})
+}
+
+// No pattern that is taken has many ways to match: the worst that are, with the
+// longest name.
+func TestPatternsHaveABound(t *testing.T) {
+	for _, x := range []struct {
+		pattern string
+		taken   bool
+	}{
+		{strings.Repeat("{a,b}", 6), true},
+		{strings.Repeat("{a,b}", 7), false},
+		{strings.Repeat("*{a,b}", 14) + "c", false},
+		{strings.Repeat("*{a,b}", 6) + "c", true},
+		{strings.Repeat("{a}", 200), true},
+		{strings.Repeat("{a}", 300), false},
+		{strings.Repeat("{", 300) + "a" + strings.Repeat("}", 300), false},
+		{"{" + strings.Repeat("a,", 63) + "b}", true},
+		{"{" + strings.Repeat("a,", 64) + "b}", false},
+		{strings.Repeat("*a", 512), true},
+		{strings.Repeat("*a", 513), false},
+	} {
+		g, err := compile(x.pattern)
+		if (err == nil) != x.taken {
+			t.Errorf("%.40q: %v", x.pattern, err)
+			continue
+		}
+		if err == nil {
+			g.matches([]string{strings.Repeat("ab", 127)})
+			g.matches([]string{strings.Repeat("a", 255)})
+		}
+	}
+}
+
 func anyPolicy(t *rapid.T) *Policy {
 	p := &Policy{}
 	for range rapid.IntRange(0, 4).Draw(t, "rules") {
