@@ -19,7 +19,10 @@ import (
 const (
 	maxConns     = 1024 // in all
 	maxPeerConns = 8    // inbound, of one peer
-	maxStrangers = 64   // inbound, before the handshake has told who it is
+	maxStrangers = 128  // inbound, before the handshake has told who it is
+	// Of one address, so that one host cannot keep out the others. All nodes
+	// of a small cluster may be on one.
+	maxHostStrangers = 32
 )
 
 // gate decides who may connect. It is the connection gater of libp2p, and its
@@ -34,6 +37,7 @@ type gate struct {
 	revoked   map[peer.ID]bool
 	conns     int
 	strangers int
+	hosts     map[string]int // strangers, by hostOf
 	peers     map[peer.ID]int
 }
 
@@ -43,7 +47,7 @@ var (
 )
 
 func newGate(allow func(peer.ID) bool, log *limitedLog) *gate {
-	return &gate{allow: allow, log: log, revoked: make(map[peer.ID]bool), peers: make(map[peer.ID]int)}
+	return &gate{allow: allow, log: log, revoked: make(map[peer.ID]bool), hosts: make(map[string]int), peers: make(map[peer.ID]int)}
 }
 
 // admit says why p may not be connected, or nil.
@@ -91,12 +95,15 @@ func (g *gate) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason
 // OpenConnection counts a connection before its handshake.
 func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) (network.ConnManagementScope, error) {
 	inbound := dir == network.DirInbound
+	host := hostOf(addr)
 	g.mu.Lock()
 	crowded, strange := g.conns >= maxConns, inbound && g.strangers >= maxStrangers
-	if !crowded && !strange {
+	flood := inbound && g.hosts[host] >= maxHostStrangers
+	if !crowded && !strange && !flood {
 		g.conns++
 		if inbound {
 			g.strangers++
+			g.hosts[host]++
 		}
 	}
 	g.mu.Unlock()
@@ -107,8 +114,24 @@ func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) 
 	case strange:
 		g.log.warnOnce("too many strangers", "refused a connection: too many are in their handshake", "addr", addr, "limit", maxStrangers)
 		return nil, network.ErrResourceLimitExceeded
+	case flood:
+		g.log.warnOnce("too many strangers:"+host, "refused a connection: too many from this address are in their handshake", "addr", addr, "limit", maxHostStrangers)
+		return nil, network.ErrResourceLimitExceeded
 	}
-	return &connScope{g: g, addr: addr, inbound: inbound, stranger: inbound}, nil
+	return &connScope{g: g, addr: addr, host: host, inbound: inbound, stranger: inbound}, nil
+}
+
+// hostOf is the host that an address is of, as far as it is counted: with IPv6
+// the network of 64 bits, all addresses of which one host can have.
+func hostOf(addr ma.Multiaddr) string {
+	ip, err := manet.ToIP(addr)
+	if err != nil {
+		return addr.String()
+	}
+	if ip.To4() == nil {
+		ip = ip.Mask(net.CIDRMask(64, 128))
+	}
+	return ip.String()
 }
 
 // connScope is one connection, from before its handshake to its end.
@@ -116,6 +139,7 @@ type connScope struct {
 	network.NullScope
 	g       *gate
 	addr    ma.Multiaddr
+	host    string
 	inbound bool
 
 	// Guarded by g.mu.
@@ -178,10 +202,7 @@ func (s *connScope) PeerScope() network.PeerScope {
 func (s *connScope) SetPeer(p peer.ID) error {
 	err := s.g.admit(p)
 	s.g.mu.Lock()
-	if s.stranger {
-		s.stranger = false
-		s.g.strangers--
-	}
+	s.known()
 	if err == nil && s.inbound && s.g.peers[p] >= maxPeerConns {
 		err = fmt.Errorf("%w: %s has %d connections", ErrRefused, p, s.g.peers[p])
 	}
@@ -202,11 +223,7 @@ func (s *connScope) SetPeer(p peer.ID) error {
 // Done is called at the end of the connection, sometimes twice.
 func (s *connScope) Done() {
 	if s.uncount() {
-		host := s.addr.String()
-		if ip, err := manet.ToIP(s.addr); err == nil {
-			host = ip.String()
-		}
-		s.g.log.warnOnce("handshake:"+host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
+		s.g.log.warnOnce("handshake:"+s.host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
 	}
 }
 
@@ -225,10 +242,19 @@ func (s *connScope) uncount() (stranger bool) {
 			delete(s.g.peers, s.peer)
 		}
 	}
-	if s.stranger {
-		s.stranger = false
-		s.g.strangers--
-		return true
+	return s.known()
+}
+
+// known takes the connection out of the strangers, and reports whether it was
+// one. REQUIRES: g.mu held.
+func (s *connScope) known() bool {
+	if !s.stranger {
+		return false
 	}
-	return false
+	s.stranger = false
+	s.g.strangers--
+	if s.g.hosts[s.host]--; s.g.hosts[s.host] == 0 {
+		delete(s.g.hosts, s.host)
+	}
+	return true
 }

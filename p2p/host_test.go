@@ -98,21 +98,23 @@ func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var strangers []net.Conn
-	for range maxStrangers + 10 {
-		c, err := net.Dial("tcp", addr.String())
+	from := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	for range maxHostStrangers + 10 {
+		c, err := from.Dial("tcp", addr.String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		strangers = append(strangers, c)
 	}
-	wantLog(t, a, "WARN", "too many are in their handshake")
+	wantLog(t, a, "WARN", "too many from this address are in their handshake")
+	// Those of another address get in meanwhile.
+	b.SetWanted([]peer.AddrInfo{a.info(t)})
+	poll(t, "b to get in", func() bool { return b.connectedTo(a) })
+	// They are not counted for ever, and neither are the others.
 	for _, c := range strangers {
 		c.Close()
 	}
-	// They are not counted for ever, and neither are the others.
-	b.SetWanted([]peer.AddrInfo{a.info(t)})
-	poll(t, "b to get in", func() bool { return b.connectedTo(a) })
 	poll(t, "the strangers to be gone", func() bool {
 		a.host.gate.mu.Lock()
 		defer a.host.gate.mu.Unlock()
@@ -124,8 +126,37 @@ func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
 	poll(t, "b to be gone", func() bool {
 		a.host.gate.mu.Lock()
 		defer a.host.gate.mu.Unlock()
-		return a.host.gate.conns == 0 && len(a.host.gate.peers) == 0
+		return a.host.gate.conns == 0 && len(a.host.gate.peers) == 0 && len(a.host.gate.hosts) == 0
 	})
+}
+
+// Strangers are limited in all, and by address: of IPv6 by the network that one
+// host has all of.
+func TestStrangersAreLimitedByAddress(t *testing.T) {
+	a := startNode(t)
+	g := newGate(nil, a.host.log)
+	open := func(format string, n int) (opened []network.ConnManagementScope) {
+		for i := range n {
+			if s, err := g.OpenConnection(network.DirInbound, false, ma.StringCast(fmt.Sprintf(format, i%250))); err == nil {
+				opened = append(opened, s)
+			}
+		}
+		return opened
+	}
+	one := open("/ip4/192.0.2.1/tcp/10%d", 100)
+	if n := len(one); n != maxHostStrangers {
+		t.Errorf("%d of one address", n)
+	}
+	if n := len(open("/ip6/2001:db8::%x/tcp/1", 100)); n != maxHostStrangers {
+		t.Errorf("%d of one network of IPv6", n)
+	}
+	if n := len(open("/ip4/198.51.100.%d/tcp/1", 250)); n != maxStrangers-2*maxHostStrangers {
+		t.Errorf("%d more in all", n)
+	}
+	one[0].Done()
+	if n := len(open("/ip4/192.0.2.1/tcp/10%d", 2)); n != 1 {
+		t.Errorf("%d in the place of one", n)
+	}
 }
 
 func TestWrongPeerAtTheAddress(t *testing.T) {

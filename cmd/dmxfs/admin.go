@@ -116,6 +116,33 @@ func (d *daemon) breakLocks(ctx context.Context, q breakRequest) breakAnswer {
 	return a
 }
 
+// breakFor breaks locks for another node, if that is a member: to know the
+// secret, or to have been one, is not enough. Who asked is in the journal, as
+// this node knows it, whatever the reason claims.
+func (d *daemon) breakFor(ctx context.Context, from peer.ID, q breakRequest) breakAnswer {
+	id := from.String()
+	name, ok := memberName(d.node.Load().Status().View, id)
+	if !ok {
+		d.note(journal.Note, id, "%s is no member, and may not break locks: %d were meant: %s", id, len(q.Locks), q.Reason)
+		return breakAnswer{Broken: []lockJSON{}, Errors: []string{"only members may break locks"}}
+	}
+	d.note(journal.Note, id, "%s has %d locks broken: %s", name, len(q.Locks), q.Reason)
+	q.Reason += fmt.Sprintf(" (%s asked for it)", name)
+	return d.breakHere(ctx, q)
+}
+
+// memberName is what a view calls a peer; ok is false if it is no member.
+func memberName(v *member.View, id string) (name string, ok bool) {
+	if v == nil {
+		return "", false
+	}
+	i := slices.IndexFunc(v.Members, func(m member.Member) bool { return m.Peer == id })
+	if i < 0 {
+		return "", false
+	}
+	return v.Members[i].Name(), true
+}
+
 // breakHere breaks locks that programs of this node hold: first their I/O is
 // kept from going on, then the locks are freed.
 func (d *daemon) breakHere(ctx context.Context, q breakRequest) breakAnswer {

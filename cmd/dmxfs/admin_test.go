@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dmxfs/p2p/member"
 )
 
 // tryWith runs the program with something on its standard input.
@@ -82,9 +84,10 @@ func TestBreakALock(t *testing.T) {
 			}
 			bystander.signal(unix.SIGKILL)
 			rows := a.journal("--event", "lost", "--path", file)
-			if len(rows) != 1 || rows[0].PID != old.cmd.Process.Pid || !strings.Contains(rows[0].Reason, "broken by an admin on ") || !strings.HasSuffix(rows[0].Reason, ": a test") {
+			if len(rows) != 1 || rows[0].PID != old.cmd.Process.Pid || !strings.Contains(rows[0].Reason, "broken by an admin on ") || !strings.Contains(rows[0].Reason, ": a test ("+host(t)) || !strings.HasSuffix(rows[0].Reason, "asked for it)") {
 				t.Errorf("the holder's journal: %+v", rows)
 			}
+			a.noted("note", "has 1 locks broken: broken by an admin on "+host(t)+": a test")
 			b.noted("note", fmt.Sprintf("an admin broke the lock of %s on %q", host(t), file))
 			if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, fmt.Sprintf("pid=%d", old.cmd.Process.Pid)) {
 				t.Error("the holder's log does not name it")
@@ -93,6 +96,19 @@ func TestBreakALock(t *testing.T) {
 				t.Errorf("break what nobody holds: %v", err)
 			}
 		})
+	}
+}
+
+// Who is no member may break nothing.
+func TestOnlyMembersBreakLocks(t *testing.T) {
+	v := &member.View{Members: []member.Member{{Node: member.Node{Peer: "A", Inc: 1}}, {Node: member.Node{Peer: "B", Inc: 1}}}}
+	for id, want := range map[string]bool{"A": true, "B": true, "C": false, "": false} {
+		if name, ok := memberName(v, id); ok != want || ok != (name != "") {
+			t.Errorf("%q: %q %v", id, name, ok)
+		}
+		if _, ok := memberName(nil, id); ok {
+			t.Errorf("%q is a member of nothing", id)
+		}
 	}
 }
 
@@ -294,4 +310,22 @@ func TestFenceCommand(t *testing.T) {
 	b.signal(unix.SIGCONT)
 	c.awaitMembers(2)
 	hold.signal(unix.SIGKILL)
+}
+
+// Names of files and texts of other hosts cannot drive a terminal.
+func TestWhatIsPrintedIsEscaped(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain ö":              "plain ö",
+		"":                     "-",
+		"\x1b]0;pwned\x07\nrm": `\x1b]0;pwned\a\nrm`,
+		"\u009b31m":            `\u009b31m`,
+		"a\tb":                 `a\tb`,
+	} {
+		if got := printable(s); got != want {
+			t.Errorf("%q: %q, want %q", s, got, want)
+		}
+	}
+	if got := printableLines("one\n\ttwo \x1b[2J \u009b31m\r"); got != "one\n\ttwo "+`\x1b[2J \x9b31m\x0d` {
+		t.Errorf("%q", got)
+	}
 }

@@ -230,8 +230,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")
 		}
-		d.log.Warn("locks are broken by an admin of another node", "node", from.String(), "why", q.Break.Reason)
-		return json.Marshal(d.breakHere(ctx, *q.Break))
+		return json.Marshal(d.breakFor(ctx, from, *q.Break))
 	}
 	return nil, fmt.Errorf("unknown question %q", q.What)
 }

@@ -59,7 +59,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			}
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", m)
+			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", printable(m))
 		}
 		if len(held) == 0 {
 			return fmt.Errorf("no program holds a lock of %q that was meant: see dmxfs locks", path)
@@ -85,7 +85,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}
 		for _, l := range a.Broken {
-			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", l.Path, l.Class, l.Mode, l.PID, printable(l.Command), l.Host)
+			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", printable(l.Path), l.Class, l.Mode, l.PID, printable(l.Command), printable(l.Host))
 		}
 		if len(a.Errors) > 0 {
 			return errors.New(strings.Join(a.Errors, "; "))

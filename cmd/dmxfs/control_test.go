@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A daemon that does not answer is waited for, and whoever waits is told.
@@ -42,4 +46,77 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(b []byte) (int, error) {
 	f(b)
 	return len(b), nil
+}
+
+// Whatever the umask is, only its owner can use the socket.
+func TestTheSocketIsItsOwners(t *testing.T) {
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	dir := t.TempDir()
+	for range 2 { // also where there was one
+		l, err := listenControl(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if st, err := os.Stat(filepath.Join(dir, socketName)); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%v %v", st.Mode(), err)
+		}
+	}
+}
+
+// A state directory that others can write to, or that is another user's, is
+// not used; one that only the state is in is closed.
+func TestTheStateDirectoryIsItsOwners(t *testing.T) {
+	root, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, x := range []struct {
+		mode  os.FileMode
+		owner int
+		file  string
+		want  string
+	}{
+		{0o700, -1, "", ""},
+		{0o755, -1, "", ""},
+		{0o755, -1, "lock", ""},
+		{0o755, -1, "other", "has other things in it"},
+		{0o777, -1, "", "can be changed by other users (mode 0777)"},
+		{0o770, -1, "lock", "can be changed by other users (mode 0770)"},
+		{0o777 | os.ModeSticky, -1, "", "can be changed by other users (mode 1777)"},
+		{0o700, 65534, "", "belongs to user 65534"},
+	} {
+		dir := filepath.Join(t.TempDir(), "state")
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, x.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if x.file != "" {
+			write(t, filepath.Join(dir, x.file), "")
+		}
+		if x.owner >= 0 {
+			if os.Geteuid() != 0 {
+				continue
+			}
+			if err := os.Chown(dir, x.owner, -1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s, err := openState(dir, int(root.Fd()))
+		if x.want != "" {
+			if exitCode(err) != exitUsage || !strings.Contains(err.Error(), x.want) {
+				t.Errorf("%+v: %v", x, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%+v: %v", x, err)
+			continue
+		}
+		s.Close()
+		if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
+			t.Errorf("%+v: %v %v", x, st.Mode(), err)
+		}
+	}
 }

@@ -131,7 +131,7 @@ func consult(ctx context.Context, s streams, sources []string, listen string, pa
 }
 
 func printDoctor(s streams, j doctorJSON) error {
-	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", j.Source, j.Storage, j.Partner)
+	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printable(j.Source), j.Storage, printable(j.Partner))
 	var rows [][]string
 	for _, f := range j.Findings {
 		rows = append(rows, []string{f.Check, f.Result, f.Text})

@@ -35,7 +35,7 @@ func run(ctx context.Context, name string, args []string, s streams) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errSilent) {
-		fmt.Fprintf(s.err, "dmxfs: %v\n", err)
+		fmt.Fprintf(s.err, "dmxfs: %s\n", printableLines(err.Error()))
 	}
 	return exitCode(err)
 }

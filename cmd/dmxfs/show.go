@@ -114,7 +114,7 @@ standard error.`,
 			return noDaemon(err, r)
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: no answer from %s\n", m)
+			fmt.Fprintf(s.err, "dmxfs: no answer from %s\n", printable(m))
 		}
 		if *asJSON {
 			if v.Locks == nil {

@@ -105,7 +105,7 @@ next holders write: be sure that the host is off, or cannot reach the storage.`
 		if err := post(c, cl, "/peers/remove", url.Values{"peer": {m.ID}, "reason": {*reason}}); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "%s (%s) is removed\n", m.Host, m.ID)
+		fmt.Fprintf(s.out, "%s (%s) is removed\n", printable(m.Host), m.ID)
 		return nil
 	}
 	return c
@@ -147,7 +147,7 @@ change the secret too if it has leaked.`,
 		if *undo {
 			what = "may join again"
 		}
-		fmt.Fprintf(s.out, "%s (%s) %s\n", m.Host, m.ID, what)
+		fmt.Fprintf(s.out, "%s (%s) %s\n", printable(m.Host), m.ID, what)
 		return nil
 	}
 	return c
@@ -186,7 +186,7 @@ func askRemoval(c *cobra.Command, s streams, cl *client, m peerJSON, yes bool, w
 			its = append(its, l)
 		}
 	}
-	fmt.Fprintf(s.err, "%s (%s) is %s.\n", m.Host, m.ID, m.State)
+	fmt.Fprintf(s.err, "%s (%s) is %s.\n", printable(m.Host), m.ID, m.State)
 	answered := true
 	for _, x := range v.Missing {
 		answered = answered && !strings.Contains(x, m.ID)

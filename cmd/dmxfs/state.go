@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/user"
@@ -54,7 +55,40 @@ func makeState(path string, root int) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the state directory: %w (choose another one with --state)", err)
 	}
-	return nil
+	return ownState(path)
+}
+
+// ownState makes sure that nobody else can enter the state directory, which has
+// the key of this node and the socket that obeys whoever can write to it. One
+// that was there before must not have been open for others to write: what is in
+// it could be theirs.
+func ownState(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open the state directory: %w (choose another one with --state)", err)
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return fmt.Errorf("stat the state directory: %w", err)
+	}
+	switch mode := st.Mode & 0o777; {
+	case int(st.Uid) != os.Geteuid():
+		return withCode(exitUsage, fmt.Errorf("state directory %s belongs to user %d: it must belong to the user that dmxfs runs as (%d); choose another one with --state", path, st.Uid, os.Geteuid()))
+	case mode == 0o700:
+		return nil
+	case mode&0o022 != 0:
+		return withCode(exitUsage, fmt.Errorf("state directory %s can be changed by other users (mode %04o): make sure that all in it is yours, and chmod 700 it, or choose another one with --state", path, st.Mode&0o7777))
+	}
+	// It is read by others. If it is for this alone, that ends.
+	names, err := dir.Readdirnames(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the state directory: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(path, "lock")); len(names) == 0 || err == nil {
+		return dir.Chmod(0o700)
+	}
+	return withCode(exitUsage, fmt.Errorf("state directory %s has other things in it, and can be read by other users (mode %04o): give the mount one of its own with --state", path, st.Mode&0o7777))
 }
 
 // openState makes path if need be, see makeState, and locks it.

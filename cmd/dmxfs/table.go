@@ -28,12 +28,31 @@ func printable(s string) string {
 	if s == "" {
 		return "-"
 	}
-	clean := func(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
-	if strings.ContainsFunc(s, clean) {
+	if strings.ContainsFunc(s, unprintable) {
 		q := fmt.Sprintf("%q", s)
 		return q[1 : len(q)-1]
 	}
 	return s
+}
+
+// unprintable are the characters that terminals obey.
+func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
+
+// printableLines is printable for a text of several lines, which may have names
+// of files and texts of other hosts in it.
+func printableLines(s string) string {
+	if !strings.ContainsFunc(s, unprintable) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unprintable(r) && r != '\n' && r != '\t' {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // printJSON writes v, indented for people.

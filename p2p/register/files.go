@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"dmxfs/p2p/member"
@@ -122,8 +124,8 @@ func checkTexts(addrs []string, more ...string) error {
 		return fmt.Errorf("%d addresses", len(addrs))
 	}
 	for _, s := range append(more, addrs...) {
-		if len(s) > maxText || !utf8.ValidString(s) {
-			return fmt.Errorf("text of %d bytes", len(s))
+		if len(s) > maxText || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+			return fmt.Errorf("text of %d bytes, or not a plain one", len(s))
 		}
 	}
 	return nil
@@ -132,7 +134,14 @@ func checkTexts(addrs []string, more ...string) error {
 // maxText bounds a text in an ask or an answer.
 const maxText = 512
 
+// clip makes a text fit: errors can be of several lines, and long.
 func clip(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 	for len(s) > maxText {
 		_, n := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-n]
