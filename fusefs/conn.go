@@ -99,6 +99,7 @@ func (c *conn) greet() (err error) {
 
 // Some numbers of requests, from include/uapi/linux/fuse.h.
 const (
+	opLookup      = 1
 	opGetAttr     = 3
 	opSetAttr     = 4
 	opReadlink    = 5
@@ -263,6 +264,15 @@ func room(in []byte) int {
 	return 0
 }
 
+// phantom is a file that go-fuse answers for in the root of every mount. Its own
+// reader of requests needs it; here it would be a file that is nowhere.
+const phantom = ".go-fuse-epoll-hack"
+
+func asksForPhantom(in []byte) bool {
+	h := head(in)
+	return h.Opcode == opLookup && h.NodeId == fuse.FUSE_ROOT_ID && string(in[headSize:]) == phantom+"\x00"
+}
+
 // answer has a request handled and writes the answer. An error is that of the
 // writing, where it means something.
 func (c *conn) answer(in []byte) error {
@@ -277,7 +287,9 @@ func (c *conn) answer(in []byte) error {
 		out = *b
 	}
 	n, st := 0, fuse.ENOSYS
-	if _, ok := operations[head(in).Opcode]; ok {
+	if asksForPhantom(in) {
+		st = fuse.ENOENT
+	} else if _, ok := operations[head(in).Opcode]; ok {
 		n, st = c.proto.HandleRequest([][]byte{in}, [][]byte{out})
 	}
 	if !st.Ok() {

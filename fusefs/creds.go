@@ -16,6 +16,9 @@ type credentials struct {
 	groups   []int
 	// changes: the daemon may act as others.
 	changes bool
+	// caps are its capabilities, all that are permitted effective; nil if they
+	// are not known.
+	caps *[2]unix.CapUserData
 }
 
 func ownCredentials() credentials {
@@ -26,8 +29,20 @@ func ownCredentials() credentials {
 	if unix.Capget(&hdr, &caps[0]) == nil {
 		const need = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
 		c.changes = caps[0].Effective&need == need
+		for i := range caps {
+			caps[i].Effective = caps[i].Permitted
+		}
+		c.caps = &caps
 	}
 	return c
+}
+
+// raise makes all permitted capabilities of this thread effective.
+func (c *credentials) raise() {
+	if c.caps != nil {
+		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		unix.Capset(&hdr, &c.caps[0])
+	}
 }
 
 // create runs a call that makes a file, with the file system IDs of the
@@ -75,6 +90,32 @@ func (f *fileSystem) differs(in *fuse.InHeader) bool {
 	return f.self.changes && (in.Uid != f.self.uid || in.Gid != f.self.gid)
 }
 
+// charged runs a call that takes space of the storage as the user of the program
+// that asks: what a file system keeps back for root is not for everybody who
+// uses a daemon that is root's. All else stays as it is: who may write was
+// decided at the open, and what becomes of the mode by dropSetID, for which the
+// capabilities have to stay. It costs three system calls.
+func (f *fileSystem) charged(in *fuse.InHeader, call func() error) error {
+	if !f.self.changes || in.Uid == f.self.uid {
+		return retryEINTR(call)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(in.Uid), 0, 0)
+	defer syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(f.self.uid), 0, 0)
+	f.self.raise()
+	return retryEINTR(call)
+}
+
+// chargedUnless is charged, but for pages that the kernel writes back: those
+// come from no program, and are written as the daemon.
+func (f *fileSystem) chargedUnless(back bool, in *fuse.InHeader, call func() error) error {
+	if back {
+		return retryEINTR(call)
+	}
+	return f.charged(in, call)
+}
+
 // identity is how much of a program's identity a call is made with.
 type identity int
 
@@ -103,7 +144,7 @@ func (f *fileSystem) as(in *fuse.InHeader, who identity, call func() error) erro
 		return unix.EOVERFLOW // an ID that does not exist for the daemon
 	}
 	if who == capable {
-		raiseCapabilities()
+		f.self.raise()
 	}
 	return retryEINTR(call)
 }
@@ -127,18 +168,6 @@ func setGroups(groups []int) error {
 		gids[i] = uint32(g)
 	}
 	return rawSetgroups(gids[:len(groups)], &gids[0])
-}
-
-// raiseCapabilities makes all permitted capabilities of this thread effective.
-func raiseCapabilities() {
-	var caps [2]unix.CapUserData
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	if unix.Capget(&hdr, &caps[0]) == nil {
-		for i := range caps {
-			caps[i].Effective = caps[i].Permitted
-		}
-		unix.Capset(&hdr, &caps[0])
-	}
 }
 
 // groupsOf are the supplementary groups of the thread that makes a request.

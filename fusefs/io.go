@@ -94,13 +94,16 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 			err = f.dropSetID(&in.InHeader, h.fd)
 		}
+		put := func() error {
+			m, err := pwrite(h.fd, b[n:], off+int64(n), appends)
+			n += m
+			return err
+		}
 		if err == nil {
-			n, err = pwrite(h.fd, b, off, appends)
+			err = f.chargedUnless(back, &in.InHeader, put)
 		}
 		if err == unix.EINVAL && (back || in.Flags&unix.O_DIRECT == 0) && h.buffer() {
-			var rest int
-			rest, err = pwrite(h.fd, b[n:], off+int64(n), appends)
-			n += rest
+			err = f.chargedUnless(back, &in.InHeader, put)
 		}
 		c.length, c.partly = n, n > 0
 		if back && err != nil {
@@ -209,7 +212,7 @@ func (f *fileSystem) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 		if err := f.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
 		}
-		return retryEINTR(func() error {
+		return f.charged(&in.InHeader, func() error {
 			return unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
 		})
 	}))
@@ -243,7 +246,7 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 			if err := f.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
 				return err
 			}
-			return retryEINTR(func() (err error) {
+			return f.charged(&in.InHeader, func() (err error) {
 				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
 				c.length = n
 				return err

@@ -32,15 +32,17 @@ func descriptorsOf(limit uint64) descriptors {
 	return descriptors{anchors: max(16, n/2), most: n - min(reserved, n/4)}
 }
 
-// raiseFileLimit raises the limit of open files as far as it goes, and returns it.
-func raiseFileLimit() uint64 {
+// RaiseFileLimit raises the limit of open files as far as it goes, and returns
+// it. A mount does so, too; who starts one without CAP_SYS_RESOURCE, which it has
+// no other use for, does so before.
+func RaiseFileLimit() uint64 {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
 		return 1024
 	}
 	if most := systemFileLimit(); l.Max < most {
 		up := unix.Rlimit{Cur: most, Max: most}
-		if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil { // needs CAP_SYS_RESOURCE
+		if unix.Setrlimit(unix.RLIMIT_NOFILE, &up) == nil { // needs CAP_SYS_RESOURCE, if it is more
 			return most
 		}
 	}

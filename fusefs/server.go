@@ -99,7 +99,7 @@ func (f *fileSystem) openRoot() error {
 		}
 	}
 	f.devices = newDevices(uint64(st.Dev), f.log)
-	f.descriptors = descriptorsOf(raiseFileLimit())
+	f.descriptors = descriptorsOf(RaiseFileLimit())
 	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices}, f.descriptors.anchors)
 	f.acls = hasACLs(fd)
 	f.private.open(fd)

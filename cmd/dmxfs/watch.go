@@ -139,7 +139,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	// Of a group of its own: what a terminal sends is for the watcher, which
 	// passes it on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = cmd.Start()
+	err = startReduced(cmd, cfg)
 	tell.Close()
 	if err != nil {
 		return false, fmt.Errorf("start the daemon: %w", err)
