@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check bench chaos semantics storage install
+.PHONY: build test check fuzz vuln bench chaos semantics storage install
 
 build: ## the program, into ./dmxfs
 	go build -o dmxfs ./cmd/dmxfs
@@ -10,6 +10,12 @@ test: ## all tests
 
 check: ## what must pass before a change counts
 	.ci/run
+
+fuzz: ## each fuzzer for 10 seconds (FUZZ=10m for longer)
+	.ci/fuzz $(or $(FUZZ),10s)
+
+vuln: ## known vulnerabilities of what the program is made of; asks vuln.go.dev
+	go tool -modfile=tools/go.mod govulncheck ./...
 
 bench: ## ratios to a bare go-fuse loopback, in one run
 	go test -run '^$$' -bench . -benchtime 10x -timeout 30m ./cmd/dmxfs
