@@ -31,7 +31,7 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		return fuse.OK
 	}
 	if h.n.unsettled.Load() > 0 {
-		a, st := f.enter(cancel, h, &in.InHeader, reads)
+		a, st := f.enter(cancel, h, &in.InHeader, looks)
 		if !st.Ok() {
 			return st
 		}

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,14 @@ type nodeCache struct {
 	// them: that counts from when it gets the answer.
 	attrTold atomic.Bool
 
+	toldAt atomic.Int64 // when the kernel was told attributes last, on the server's clock
+
+	// filled counts the answers that may have put pages there; empty is what it
+	// was when there were none last. looking: pages are being dropped to see
+	// whether they are in use.
+	filled, empty atomic.Uint64
+	looking       atomic.Bool
+
 	seen seenAt // by the client of the storage
 
 	cacheMu sync.Mutex
@@ -30,6 +39,15 @@ type nodeCache struct {
 	park    chan struct{} // closed when a request parks; nil if nobody wants to know
 	drops   int           // notifications under way
 	dropped chan struct{} // closed when drops is 0 again
+}
+
+// unknownPages is no value of filled.
+const unknownPages = math.MaxUint64
+
+// fills notes that an answer may put pages of n into the kernel's cache.
+func (n *node) fills() {
+	n.filled.Add(1)
+	n.cached.Swap(true)
 }
 
 // version tells whether a file is still as the kernel has it in its pages.

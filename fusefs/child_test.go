@@ -203,6 +203,11 @@ func (c *control) Hold(a HoldArgs, id *int) (err error) {
 	return err
 }
 
+func (c *control) Wanted(k locks.Key, m *locks.Mode) error {
+	*m = c.locker.Wanted(k)
+	return nil
+}
+
 func (c *control) Drop(id int, _ *None) error {
 	c.locker.drop(id)
 	return nil

@@ -212,6 +212,8 @@ func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t,
 func (f *fileSystem) opened(n *node, fd int, in *fuse.CreateIn, born locks.Moment, out *fuse.OpenOut) {
 	h := f.newHandle(n, in.Flags, false, &in.InHeader)
 	h.fd = fd
+	h.filled = n.filled.Load()
+	h.fresh.Store(h.write && born != 0)
 	h.open.req.Born = born
 	lock := h.open.state == openWaiting
 	f.attach(h, h.open.state)

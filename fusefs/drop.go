@@ -105,6 +105,7 @@ func (f *fileSystem) startDrop(n *node) (done <-chan struct{}) {
 		n.dropped = make(chan struct{})
 	}
 	n.drops++
+	filled := n.filled.Load()
 	// Not before: who finds that nothing is cached must find this drop.
 	n.cached.Store(false)
 	n.attrTold.Store(false)
@@ -115,6 +116,7 @@ func (f *fileSystem) startDrop(n *node) (done <-chan struct{}) {
 	f.background(func() {
 		defer close(end)
 		f.dev.forgetPages(n.id, 0, 0)
+		n.empty.Store(filled)
 		n.cacheMu.Lock()
 		if n.drops--; n.drops == 0 {
 			close(n.dropped)

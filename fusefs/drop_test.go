@@ -136,7 +136,7 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	read.Opcode = opRead
 	defer f.parkRequest(h.n, &read.InHeader)()
 	returned := make(chan bool)
-	go func() { f.letGo(h, "idle"); f.flush(k); close(returned) }()
+	go func() { <-f.letGo(h.n, []*handle{h}, openIdle, "idle"); f.flush(k); close(returned) }()
 	select {
 	case <-returned:
 		t.Errorf("lock given up and flushed; clean %v; the kernel has written nothing out", f.clean(k))

@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -14,7 +15,7 @@ type fakeLocker struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed, and made anew, at every change
 	held    map[locks.Key][]fakeLock
-	wanted  map[locks.Key]int // by the other node
+	wanted  map[locks.Key]map[int]locks.Mode // by the other node
 	// stale: the other node has had a lock to write since this node's last
 	// grant.
 	stale     map[locks.Key]bool
@@ -29,6 +30,7 @@ type fakeLocker struct {
 	coherence interface {
 		Flush(locks.Key) error
 		Refresh(locks.Key) error
+		Wanted(locks.Key)
 	}
 }
 
@@ -47,7 +49,7 @@ func newFakeLocker() *fakeLocker {
 	return &fakeLocker{
 		changed: make(chan struct{}),
 		held:    make(map[locks.Key][]fakeLock),
-		wanted:  make(map[locks.Key]int),
+		wanted:  make(map[locks.Key]map[int]locks.Mode),
 		stale:   make(map[locks.Key]bool),
 		ends:    make(map[locks.HandleID]int),
 		tenure:  1,
@@ -84,6 +86,8 @@ func (l *fakeLocker) conflict(k locks.Key, owner locks.OwnerID, remote bool, m l
 func (l *fakeLocker) take(k locks.Key, n fakeLock) {
 	if k.Class != locks.Open {
 		l.clear(k, n.rg, func(x fakeLock) bool { return x.owner == n.owner && x.remote == n.remote })
+	} else if n.remote == 0 {
+		l.clear(k, n.rg, func(x fakeLock) bool { return x.handle == n.handle && x.remote == 0 })
 	}
 	l.held[k] = append(l.held[k], n)
 }
@@ -211,10 +215,29 @@ func (l *fakeLocker) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conf
 	return x, nil
 }
 
-func (l *fakeLocker) Wanted(k locks.Key) bool {
+func (l *fakeLocker) Wanted(k locks.Key) locks.Mode {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.wanted[k] > 0
+	for _, id := range slices.Sorted(maps.Keys(l.wanted[k])) {
+		if m := l.wanted[k][id]; l.conflict(k, locks.OwnerID(id), true, m, locks.Whole) != nil {
+			return m
+		}
+	}
+	return 0
+}
+
+func (l *fakeLocker) Share(k locks.Key, h locks.HandleID, why string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.held[k] {
+		if x := &l.held[k][i]; x.handle == h && x.remote == 0 {
+			x.mode = locks.Read
+			l.note("share %v h=%d", k, h)
+			l.wake()
+			return true
+		}
+	}
+	return false
 }
 
 func (l *fakeLocker) Tenure() locks.Tenure {
@@ -251,8 +274,14 @@ func (l *fakeLocker) hold(k locks.Key, m locks.Mode, rg locks.Range, cancel <-ch
 	l.mu.Lock()
 	l.lastID++
 	id := l.lastID
-	l.wanted[k]++
+	if l.wanted[k] == nil {
+		l.wanted[k] = make(map[int]locks.Mode)
+	}
+	l.wanted[k][id] = m
 	l.wake()
+	if l.coherence != nil && k.Class == locks.Open {
+		l.coherence.Wanted(k)
+	}
 	for l.conflict(k, locks.OwnerID(id), true, m, rg) != nil {
 		changed := l.changed
 		l.mu.Unlock()
@@ -260,13 +289,13 @@ func (l *fakeLocker) hold(k locks.Key, m locks.Mode, rg locks.Range, cancel <-ch
 		case <-changed:
 		case <-cancel:
 			l.mu.Lock()
-			l.wanted[k]--
+			delete(l.wanted[k], id)
 			l.mu.Unlock()
 			return 0, locks.ErrInterrupted
 		}
 		l.mu.Lock()
 	}
-	l.wanted[k]--
+	delete(l.wanted[k], id)
 	l.take(k, fakeLock{owner: locks.OwnerID(id), mode: m, rg: rg, remote: id})
 	if m == locks.Write {
 		l.stale[k] = true

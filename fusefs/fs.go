@@ -43,6 +43,7 @@ type fileSystem struct {
 	handles registry[handle]
 	dirs    registry[dirHandle]
 	retries retries
+	wishes  *wishes
 	lastID  atomic.Uint64 // the newest handle
 
 	unprotectedMu sync.Mutex

@@ -31,11 +31,12 @@ func (f *fileSystem) leave(a *admission) {
 }
 
 // use is what a handle is used for.
-type use bool
+type use uint8
 
 const (
-	reads   use = false
-	changes use = true // it passes the fence, see change
+	looks   use = iota // at attributes; or it syncs: which is no use of the open lock
+	reads              // what is in the file
+	changes            // it passes the fence, see change
 )
 
 // enter waits until I/O through h may start: for the open lock of h if it has
@@ -54,16 +55,16 @@ func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader,
 			h.mu.RUnlock()
 			return admission{}, fuse.EIO
 		}
-		switch h.open.state {
-		case openWaiting, openIdle:
+		if h.needsLock(what) {
 			h.mu.RUnlock()
-			if st := f.awaitLock(cancel, h, in); !st.Ok() {
+			if st := f.awaitLock(cancel, h, in, what); !st.Ok() {
 				return admission{}, st
 			}
 			continue
 		}
 		a := admission{h: h}
 		f.protection(&a, h, in, what)
+		f.uses(h, what)
 		st, again := f.admit(cancel, &a, in, &w)
 		if again {
 			continue
@@ -88,7 +89,7 @@ func (f *fileSystem) enterBoth(cancel <-chan struct{}, c *change) (admission, fu
 		// Now the first one once more, if it can be had at once.
 		if c.from.mu.TryRLock() {
 			a.from = c.from
-			ready := !c.from.lost.Load() && c.from.open.state != openWaiting && c.from.open.state != openIdle
+			ready := !c.from.lost.Load() && !c.from.needsLock(reads)
 			f.protection(&a, c.from, nil, reads)
 			if ready && (!a.protected || f.locker.Admit(closedChan, a.tenure) == nil) {
 				return a, fuse.OK
@@ -130,9 +131,6 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	if !a.protected {
 		return fuse.OK, false
 	}
-	if a.h != nil {
-		a.h.used.Store(f.now())
-	}
 	err := f.locker.Admit(closedChan, a.tenure)
 	if err == nil {
 		return fuse.OK, false
@@ -160,6 +158,18 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	return lockErrno(err, cancel), false
 }
 
+// needsLock reports whether I/O through h has to wait for its open lock, or to
+// take it again. REQUIRES: h.mu held for reading.
+func (h *handle) needsLock(what use) bool {
+	switch h.open.state {
+	case openWaiting, openIdle:
+		return true
+	case openShared:
+		return what != looks
+	}
+	return false
+}
+
 // parkAdmission is parkRequest for what waits to be admitted. By name nothing
 // is changed for which the kernel keeps pages.
 func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (unpark func()) {
@@ -170,10 +180,10 @@ func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (unpark func
 }
 
 // awaitLock waits until h has its open lock, or needs none any more.
-func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader) fuse.Status {
+func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) fuse.Status {
 	h.mu.Lock()
 	a := h.open.wait
-	if h.open.state == openIdle {
+	if s := h.open.state; s == openIdle || s == openShared && what != looks {
 		a = f.lockLater(h, true)
 	}
 	h.mu.Unlock()
@@ -198,7 +208,7 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 // those of the process that opened h, and those of the one that makes the
 // request. in is nil if that is not known. REQUIRES: h.mu held for reading.
 func (f *fileSystem) protection(a *admission, h *handle, in *fuse.InHeader, what use) {
-	a.cover(h.open.tenure, h.open.state == openHeld)
+	a.cover(h.open.tenure, h.holds.Load())
 	if f.explicit.Load() == 0 {
 		return
 	}

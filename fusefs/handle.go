@@ -28,7 +28,7 @@ type handle struct {
 	released bool // fd is closed, or is about to be
 	open     openLock
 
-	// holds mirrors open.state == openHeld. since is the tenure of the open
+	// holds: open.state is openHeld or openShared. since is the tenure of the open
 	// lock then, plus one, and otherwise 0.
 	holds atomic.Bool
 	since atomic.Uint64
@@ -44,7 +44,13 @@ type handle struct {
 	wrote  atomic.Bool
 	syncMu sync.Mutex
 	knows  atomic.Uint64 // of so many failures, see unwritten
-	used   atomic.Int64  // when I/O last began, on the server's clock
+	// used is when I/O last began; dropped is when the kernel last dropped the
+	// pages of the file, so that this would be seen. On the server's clock.
+	used, dropped atomic.Int64
+	touched       atomic.Bool // it was read or written through it
+	// fresh: it has made or truncated the file, and not written it yet.
+	fresh  atomic.Bool
+	filled uint64 // nodeCache.filled when it was opened, and there were no pages
 	// Whether it was ever used for locks of the class: RELEASE gives them up.
 	flocked, posixed atomic.Bool
 }
@@ -139,9 +145,10 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	n.states[h.open.state]--
 	n.states[s]++
 	h.open.state = s
-	h.holds.Store(s == openHeld)
+	held := s == openHeld || s == openShared
+	h.holds.Store(held)
 	h.since.Store(0)
-	if s == openHeld {
+	if held {
 		h.since.Store(uint64(h.open.tenure) + 1)
 	}
 	f.counted(n)
@@ -158,7 +165,7 @@ func (f *fileSystem) setState(h *handle, s openState) {
 // counted follows a change of n.states: it keeps the set of the files that are
 // open without an open lock. REQUIRES: n.lockMu held.
 func (f *fileSystem) counted(n *node) {
-	n.unsettled.Store(int32(n.states[openWaiting] + n.states[openIdle]))
+	n.unsettled.Store(int32(n.states[openWaiting] + n.states[openIdle] + n.states[openShared]))
 	is := n.states[openNone] > 0
 	if is == n.unprotected.Load() {
 		return

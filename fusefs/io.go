@@ -18,7 +18,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if !st.Ok() {
 		return nil, st
 	}
-	h.n.cached.Swap(true)
+	h.n.fills()
 	f.keeps(h.n)
 	f.stats.Reads.Add(1)
 	buf = buf[:min(len(buf), int(in.Size))]
@@ -87,7 +87,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	appends := !back && in.Flags&unix.O_APPEND != 0
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
 	err := f.change(cancel, c, func() (err error) {
-		h.n.cached.Swap(true)
+		h.n.fills()
 		f.keeps(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
 			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
@@ -143,7 +143,7 @@ func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader, reads)
+	a, st := f.enter(cancel, h, &in.InHeader, looks)
 	if !st.Ok() {
 		return st
 	}

@@ -226,7 +226,7 @@ func (f *fileSystem) release(h *handle) {
 	f.writeBack(h) // while the lock is held
 	f.withdraw(h)
 	locked := h.open.state != openNone
-	if h.open.state == openHeld {
+	if h.holds.Load() {
 		f.noteVersion(h)
 	}
 	h.mu.Unlock()

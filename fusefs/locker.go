@@ -31,10 +31,15 @@ type Locker interface {
 	// Test finds a lock that r would wait for: nil when there is none. With
 	// r.Mode 0 it finds the first lock of r.Owner itself on r.Range.
 	Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error)
-	// Wanted reports whether another node waits for a lock of k that
-	// conflicts with one that this node holds. The mount asks about open
-	// locks that have been idle for the time of [Rule.Yield], once a second.
-	Wanted(k locks.Key) bool
+	// Wanted is the mode in which the first of the nodes that wait for a lock
+	// of k which conflicts with one that this node holds wants it; 0: there is
+	// none. The mount asks about open locks when [Server.Wanted] has told of
+	// one, and once a second.
+	Wanted(k locks.Key) locks.Mode
+	// Share makes an open lock for writing that came through h one for
+	// reading, until h asks for one for writing again. It reports false if it
+	// cannot.
+	Share(k locks.Key, h locks.HandleID, why string) bool
 	// Moment is the present one, for Request.Born.
 	Moment() locks.Moment
 	// Tenure is the tenure that a grant would have now.
@@ -62,6 +67,11 @@ type Rule struct {
 	// Yield is how long an open lock may be idle before it gives way to a
 	// node that waits for it; 0: it never does.
 	Yield time.Duration
+	// YieldShared is the same where one of the two wants to read only, and
+	// YieldStream for an open lock that has given way before; they are not
+	// longer. 0, and between processes: the open itself is the lock, and Yield holds in
+	// all cases, also if nothing has been read or written yet. See giveway.go.
+	YieldShared, YieldStream time.Duration
 	// Wait bounds every wait for a lock of the file: by open(2), by flock(2)
 	// and fcntl(2), and by I/O that takes an open lock again; then it fails
 	// with ETIMEDOUT. 0: without limit.
@@ -77,7 +87,7 @@ func (r *Rule) patience() int64 {
 }
 
 // DefaultRule is the rule of files for which nothing else was configured.
-var DefaultRule = Rule{Open: true, Yield: 10 * time.Second}
+var DefaultRule = Rule{Open: true, Yield: 10 * time.Second, YieldShared: time.Second, YieldStream: 50 * time.Millisecond}
 
 // LateWrite describes a change under a lock that the storage carried out, or
 // may have carried out, when this node had lost the lock: its process or its

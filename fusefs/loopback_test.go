@@ -24,7 +24,8 @@ func (nullLocker) Unlock(locks.Key, locks.OwnerID, locks.Range) bool { return fa
 func (nullLocker) UnlockOwner(locks.Key, locks.OwnerID)              {}
 func (nullLocker) Closing(locks.Key, locks.HandleID)                 {}
 func (nullLocker) UnlockHandle(locks.Key, locks.HandleID, string)    {}
-func (nullLocker) Wanted(locks.Key) bool                             { return false }
+func (nullLocker) Wanted(locks.Key) locks.Mode                       { return 0 }
+func (nullLocker) Share(locks.Key, locks.HandleID, string) bool      { return false }
 func (nullLocker) Moment() locks.Moment                              { return 1 }
 func (nullLocker) Tenure() locks.Tenure                              { return 1 }
 func (nullLocker) Admit(<-chan struct{}, locks.Tenure) error         { return nil }

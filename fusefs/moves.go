@@ -164,8 +164,8 @@ func (f *fileSystem) rekey(n *node, path string) bool {
 			h.mu.Unlock()
 			return false
 		}
-		if h.open.state == openHeld {
-			f.letGo(h, "the file is renamed")
+		if h.holds.Load() {
+			<-f.letGo(n, []*handle{h}, openIdle, "the file is renamed")
 			h.mu.Lock()
 		}
 		h.open.req.Key.File, h.open.req.Path = file, path

@@ -30,6 +30,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	defer f.tree.unpin(n)
 	truncate := in.Flags&unix.O_TRUNC != 0
 	joins := n.holds()
+	filled := n.filled.Load()
 	again := f.retries.take(in.Pid)
 	h := again.lockedFor(n)
 	if h == nil {
@@ -70,13 +71,19 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		f.abandon(h)
 		return status(err)
 	}
+	h.filled = filled
 	if truncate {
 		if st := f.truncateOpened(cancel, h, in); !st.Ok() {
 			f.abandon(h)
 			return st
 		}
-	} else if h.holds.Load() && (joins || f.unchanged(n, &st)) {
+	} else if h.holds.Load() && (joins || !h.mixed && f.unchanged(n, &st)) {
+		// Not where pages from before would serve reads of what the program may
+		// write, so that it is seen whether it has read: it may lock for itself.
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+		if n.filled.Load() != n.empty.Load() {
+			h.filled = unknownPages
+		}
 	} else {
 		f.opensAs(n, &st)
 	}
@@ -114,9 +121,7 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 		h.flags |= unix.O_DSYNC
 	}
 	h.open.state = openWaiting
-	if h.open.gen = rule.gen; !rule.Kept {
-		h.open.yield = rule.Yield
-	}
+	h.open.gen, h.open.yields = rule.gen, rule.yields()
 	h.open.req = locks.Request{
 		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
 		Owner: f.openOwner(rule, h), Handle: h.lockID(),
@@ -165,7 +170,7 @@ func (f *fileSystem) abandon(h *handle) {
 func (n *node) holds() bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
-	if n.states[openHeld] == 0 {
+	if n.states[openHeld]+n.states[openShared] == 0 {
 		return false
 	}
 	for h := range n.handles {
@@ -261,6 +266,7 @@ func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
 // truncateOpened is the O_TRUNC of an open, which has its lock now.
 func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
+	defer h.fresh.Store(h.write)
 	return status(f.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 			if err := f.dropSetID(&in.InHeader, h.fd); err != nil {

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"errors"
 	"time"
 
 	"dmxfs/locks"
@@ -22,6 +23,9 @@ const (
 	// openIdle: it gave way to another node, or could not be had; the next
 	// I/O asks again.
 	openIdle
+	// openShared: it lets other nodes read, and holds a lock for reading by
+	// which no other one writes. The next I/O asks for its own again.
+	openShared
 
 	openStates = iota
 )
@@ -30,13 +34,16 @@ const (
 type openLock struct {
 	state  openState
 	req    locks.Request // what is asked for
-	yield  time.Duration
+	yields yields
 	kept   bool   // see Rule.Kept
 	alone  bool   // it is between processes, see Rule.PerProcess
-	gen    uint64 // of the rules that req and yield are by
-	tenure locks.Tenure
-	token  locks.Token
-	wait   *acquisition // what I/O waits for in openWaiting
+	gen    uint64 // of the rules that req and yields are by
+	// stream: it has given way while it was in use. shared: it has let others
+	// read meanwhile. See giveway.go.
+	stream, shared bool
+	tenure         locks.Tenure
+	token          locks.Token
+	wait           *acquisition // what I/O waits for in openWaiting
 }
 
 // acquisition is the change that ends the state openWaiting.
@@ -80,7 +87,7 @@ func (f *fileSystem) request(h *handle) locks.Request {
 	rule := f.ruleFor(h.n, path)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.open.gen, h.open.yield = rule.gen, rule.Yield
+	h.open.gen, h.open.yields = rule.gen, rule.yields()
 	h.open.req.Owner, h.open.req.Patience = f.openOwner(rule, h), rule.patience()
 	return h.open.req
 }
@@ -89,6 +96,15 @@ func (f *fileSystem) request(h *handle) locks.Request {
 // for it. Without an error h holds it, or needs it no more.
 func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) error {
 	req, g, err := f.askFor(cancel, h, try, f.handsOver(in))
+	for end := f.now() + h.circles(); errors.Is(err, locks.ErrDeadlock) && f.now() < end; {
+		select {
+		case <-cancel:
+		case <-time.After(circleTime):
+			req, g, err = f.askFor(cancel, h, try, f.handsOver(in))
+			continue
+		}
+		break
+	}
 	h.mu.Lock()
 	wanted := h.open.state == openWaiting
 	if wanted && err == nil {
@@ -118,9 +134,10 @@ func (f *fileSystem) granted(h *handle, g locks.Grant) {
 func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 	a := &acquisition{done: make(chan struct{}), cancel: make(chan struct{})}
 	h.open.wait = a
+	shared := h.open.state == openShared
 	f.setState(h, openWaiting)
 	f.background(func() {
-		req, g, err := f.askFor(a.cancel, h, false, nil)
+		req, g, err := f.askAgain(a.cancel, h, again, shared)
 		if err == nil && again && f.leads(h.n, req.Key.File) != nil {
 			f.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
 			h.lost.Store(true)
@@ -143,6 +160,51 @@ func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 		}
 	})
 	return a
+}
+
+// askAgain is askFor in the background. With shared h has kept a lock for
+// reading since it had its own; without an error that is replaced.
+//
+// Open locks that are idle give way, so a circle of hosts that wait for them is
+// no deadlock: it opens by itself. I/O asks until it does, since programs do not
+// expect that it fails.
+func (f *fileSystem) askAgain(cancel <-chan struct{}, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
+	for {
+		req, g, err := f.askFor(cancel, h, false, nil)
+		if err == nil {
+			return req, g, nil
+		}
+		if shared {
+			shared = false
+			f.locker.UnlockHandle(req.Key, req.Handle, "it could not be one for writing again")
+			if errors.Is(err, locks.ErrLost) {
+				h.lost.Store(true) // others may have written since
+			}
+		}
+		if !again || h.neverYields() || !errors.Is(err, locks.ErrDeadlock) {
+			return req, g, err
+		}
+		select {
+		case <-cancel:
+			return req, g, err
+		case <-time.After(circleTime):
+		}
+	}
+}
+
+// circleTime is the pause before an open lock is asked for again that would be
+// part of a circle.
+const circleTime = 20 * time.Millisecond
+
+// circles is for how many milliseconds open(2) asks again: until what was only
+// read, or can be shared, has given way.
+func (h *handle) circles() int64 {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.open.yields.shared == 0 {
+		return 0
+	}
+	return h.open.yields.shared + 500
 }
 
 // giveUp ends the open lock of h for good.
@@ -202,57 +264,4 @@ func (f *fileSystem) locksForItself(h *handle, p *process) {
 			f.locksItself(o)
 		}
 	}
-}
-
-// sweepInterval is how often open locks are looked at that may have to give way.
-const sweepInterval = time.Second
-
-// giveWay lets other nodes have the open locks that are idle here.
-func (f *fileSystem) giveWay() {
-	for _, h := range f.handles.all() {
-		f.yield(h)
-	}
-}
-
-// yield gives the open lock of h away if it is idle and wanted. The next I/O
-// through h takes it again.
-func (f *fileSystem) yield(h *handle) {
-	if !h.mu.TryLock() {
-		return // in use
-	}
-	o := &h.open
-	idle := time.Duration(f.now()-h.used.Load()) * time.Millisecond
-	if o.state != openHeld || o.yield <= 0 || idle < o.yield || !f.locker.Wanted(o.req.Key) {
-		h.mu.Unlock()
-		return
-	}
-	f.stats.Yields.Add(1)
-	f.letGo(h, "idle, and another node waits")
-}
-
-// letGo gives up the open lock of h until the next I/O through it. What is
-// cached of the file goes with it. REQUIRES: h.mu held; it is released.
-func (f *fileSystem) letGo(h *handle, why string) {
-	o := &h.open
-	a := &acquisition{done: make(chan struct{})}
-	o.wait = a
-	f.setState(h, openWaiting)
-	h.mu.Unlock()
-
-	// What is mapped is not I/O that could be seen. Without pages the next
-	// access has to ask for one, and waits as every read does.
-	if h.n.cached.Load() {
-		f.drop(h.n)
-	} else {
-		f.dropAttr(h.n)
-	}
-	f.locker.UnlockHandle(o.req.Key, h.lockID(), why)
-
-	h.mu.Lock()
-	if o.wait == a {
-		o.wait = nil
-		f.setState(h, openIdle)
-	}
-	close(a.done)
-	h.mu.Unlock()
 }

@@ -59,6 +59,7 @@ func newFileSystem(o Options) (*fileSystem, error) {
 		unprotected:   make(map[*node]struct{}),
 		kept:          make(map[*node]struct{}),
 		removedRound:  removedRound,
+		wishes:        newWishes(),
 	}
 	unix.Umask(0)
 	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -230,23 +231,6 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 	f.tasks.Wait()
 	f.close()
 	return nil
-}
-
-// keepYielding lets open locks give way once in a while.
-func (f *fileSystem) keepYielding(ctx context.Context) {
-	t := time.NewTicker(sweepInterval)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			f.giveWay()
-			for _, r := range f.retries.old(f.now()) {
-				f.abandonRetry(r)
-			}
-		}
-	}
 }
 
 // Unmount ends the mount. While programs use it the error is [ErrBusy]; with

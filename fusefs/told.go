@@ -55,6 +55,7 @@ func (f *fileSystem) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
 // compared with what it was before the storage was asked: a refresh changes it
 // first, and then looks at what is noted here, so that one of the two finds out.
 func (f *fileSystem) tells(n *node, v version) {
+	n.toldAt.Store(f.now())
 	n.cacheMu.Lock()
 	n.told = v
 	if n.isRegular() {

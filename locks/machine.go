@@ -143,9 +143,10 @@ type Machine interface {
 	// what its tickets hold. More than that may be worth an Expire: permissions
 	// of some members only.
 	Kept() Ranges
-	// Wanted reports whether a member waits for what a ticket is held on
-	// here.
-	Wanted() bool
+	// Wanted is the mode in which the first of the members that wait for what
+	// a ticket is held on here wants it, 0 if there is none. It is Write where
+	// modes make no difference.
+	Wanted() Mode
 	// Idle reports whether this machine can be dropped: one made anew with
 	// its Token as floor would grant in the same way. Only who goes first
 	// may differ, once, since a clock is forgotten.

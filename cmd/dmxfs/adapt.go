@@ -49,6 +49,12 @@ func (f *files) Clean(k locks.Key) bool {
 	return s == nil || s.Clean(k)
 }
 
+func (f *files) Yield(k locks.Key) {
+	if s := f.server.Load(); s != nil {
+		s.Wanted(k)
+	}
+}
+
 func (f *files) Refresh(k locks.Key) error {
 	if s := f.server.Load(); s != nil {
 		return s.Refresh(k)

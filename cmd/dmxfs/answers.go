@@ -251,6 +251,9 @@ func (d *daemon) rows() []row {
 			},
 			Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
 		}
+		if l.Key.Class == locks.Open && l.State == engine.Held {
+			d.tellUse(&r.lockJSON, l.Handle)
+		}
 		for _, p := range l.Local {
 			r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
 		}
@@ -262,6 +265,30 @@ func (d *daemon) rows() []row {
 		rows = append(rows, r)
 	}
 	return rows
+}
+
+// tellUse fills in how the open lock of a handle of this mount is used.
+func (d *daemon) tellUse(l *lockJSON, h locks.HandleID) {
+	s := d.server.Load()
+	if s == nil {
+		return
+	}
+	o, ok := s.OpenLock(h)
+	if !ok {
+		return
+	}
+	switch {
+	case o.Shared:
+		l.Use = "shared"
+	case o.Stream:
+		l.Use = "stream"
+	case o.Used:
+		l.Use = "section"
+	default:
+		l.Use = "unused"
+	}
+	since := time.Now().Add(-o.Idle).UTC().Round(time.Millisecond)
+	l.IdleSince = &since
 }
 
 func rangeEnd(r locks.Range) int64 {

@@ -97,6 +97,12 @@ type lockJSON struct {
 
 	File    string `json:"file"` // identity of the file, the same on every host
 	Request uint64 `json:"request"`
+
+	// Use is how an open lock that is held is used: unused, section, stream or
+	// shared (it lets others read), see docs/storage.md; else it is empty.
+	// IdleSince is when it was used last.
+	Use       string     `json:"use"`
+	IdleSince *time.Time `json:"idle_since"`
 }
 
 // locksAnswer is what the socket answers for locks: the rows, and the members

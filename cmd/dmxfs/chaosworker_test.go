@@ -73,6 +73,9 @@ func monotonic() int64 {
 
 // under opens a file, takes a lock, and calls f, whose I/O calls go through io:
 // that notes when each began. The section is written down if there was one.
+//
+// Without a lock it is the open lock that keeps others away, from the first I/O
+// on: until then it gives way, and that of a new file is asked for meanwhile.
 func (w *worker) under(file, mode string, flags int, lock func(fd int) error, f func(s *section, fd int, io func(func() error) error) error) error {
 	fd := -1
 	err := retry(func() (err error) {
@@ -83,16 +86,18 @@ func (w *worker) under(file, mode string, flags int, lock func(fd int) error, f 
 		return fmt.Errorf("open %s: %w", file, err)
 	}
 	defer unix.Close(fd)
-	if err := lock(fd); err != nil {
-		return fmt.Errorf("lock %s: %w", file, err)
+	if lock != nil {
+		if err := lock(fd); err != nil {
+			return fmt.Errorf("lock %s: %w", file, err)
+		}
 	}
 	s := section{File: file, Who: w.who, Mode: mode, Acquired: monotonic()}
 	s.Last = s.Acquired
 	err = f(&s, fd, func(call func() error) error {
 		began := monotonic()
 		err := retry(call)
-		if err == nil && flags&unix.O_CREAT != 0 && s.Acquired == s.Last {
-			s.Acquired = monotonic() // the open lock of a new file is asked for in the background
+		if err == nil && lock == nil && s.Acquired == s.Last {
+			s.Acquired = monotonic()
 			began = s.Acquired + 1
 		}
 		if err == nil {
@@ -165,8 +170,7 @@ func (w *worker) reader() error {
 func (w *worker) group(file string, flags int) error {
 	w.n++
 	id := fmt.Sprintf("%s-%d", w.who, w.n)
-	none := func(int) error { return nil }
-	err := w.under(file, "W", unix.O_WRONLY|unix.O_APPEND|flags, none, func(s *section, fd int, io func(func() error) error) error {
+	err := w.under(file, "W", unix.O_WRONLY|unix.O_APPEND|flags, nil, func(s *section, fd int, io func(func() error) error) error {
 		for i := range 3 {
 			line := fmt.Appendf(nil, "%s/%d\n", id, i+1)
 			if err := io(func() error { _, err := unix.Write(fd, line); return err }); err != nil {

@@ -117,6 +117,8 @@ type fileConfig struct {
 	Margin     *string `toml:"tenure-margin"`
 	Fast       *bool   `toml:"fast"`
 	Yield      *string `toml:"yield"`
+	Shared     *string `toml:"yield-shared"`
+	Stream     *string `toml:"yield-stream"`
 	Wait       *string `toml:"wait"`
 	LogWaits   *string `toml:"log-waits"`
 }
@@ -179,6 +181,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), flag("join", fc.Join), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
 		one("secret", fc.Secret), one("file-id", fc.FileID), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
+		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 

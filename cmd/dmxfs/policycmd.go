@@ -136,7 +136,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 func standard() fusefs.Rule {
 	var c Config
 	c.flags()
-	return fusefs.Rule{Open: true, Yield: c.Yield, Wait: c.Wait}
+	return c.openRule()
 }
 
 // mountOf is the mount point that the arguments PATH [MOUNTPOINT] name; none

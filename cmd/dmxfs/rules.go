@@ -169,7 +169,12 @@ func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
 
 // defaults are what holds for files that no rule matches.
 func (d *daemon) defaults() fusefs.Rule {
-	return fusefs.Rule{Open: true, Yield: d.cfg.Yield, Wait: d.cfg.Wait}
+	return d.cfg.openRule()
+}
+
+// openRule is what the options say of open(2).
+func (t *Times) openRule() fusefs.Rule {
+	return fusefs.Rule{Open: true, Yield: t.Yield, YieldShared: t.YieldShared, YieldStream: t.YieldStream, Wait: t.Wait}
 }
 
 // ruleFor is fusefs.Options.Rule.

@@ -127,7 +127,15 @@ standard error.`,
 	return c
 }
 
-var lockHeads = []string{"PATH", "CLASS", "ALGORITHM", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "WAITS FOR"}
+// useOf says how an open lock is used.
+func useOf(l lockJSON, now time.Time) string {
+	if l.IdleSince == nil {
+		return l.Use
+	}
+	return l.Use + ", idle " + ago(*l.IdleSince, now)
+}
+
+var lockHeads = []string{"PATH", "CLASS", "ALGORITHM", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "USE", "WAITS FOR"}
 
 func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
 	var rows [][]string
@@ -151,7 +159,7 @@ func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
 			why = append(why, who)
 		}
 		rows = append(rows, []string{path, l.Class, l.Algorithm, l.Mode, span(l.Start, l.End), l.State, l.Host, pid, l.Command,
-			ago(l.Since, now), strings.Join(why, ", ")})
+			ago(l.Since, now), useOf(l, now), strings.Join(why, ", ")})
 	}
 	return rows
 }

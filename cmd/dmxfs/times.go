@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"dmxfs/fusefs"
 	"dmxfs/p2p/member"
 )
 
@@ -18,6 +19,9 @@ type Times struct {
 	// Yield is how long an open lock may be idle before it gives way; 0: it
 	// never does.
 	Yield time.Duration
+	// YieldShared is the same where one of the two hosts only reads, and
+	// YieldStream for a file that has given way before; 0: they are Yield.
+	YieldShared, YieldStream time.Duration
 	// Wait bounds the wait for a lock; 0: nothing does.
 	Wait time.Duration
 	// Heartbeat, Tenure and TenureMargin are tau, L and delta of the
@@ -29,8 +33,11 @@ type Times struct {
 }
 
 func (t *Times) flags(f *pflag.FlagSet) {
-	*t = Times{ListingAge: -1, Yield: 10 * time.Second, LogWaits: 10 * time.Second}
-	f.Var(&limit{&t.Yield, "never"}, "yield", "how long a file that is kept open may be idle before it lets another host have it, such as 30s, or never; the next read or write takes it again (a look is taken once a second)")
+	*t = Times{ListingAge: -1, Yield: fusefs.DefaultRule.Yield, YieldShared: fusefs.DefaultRule.YieldShared,
+		YieldStream: fusefs.DefaultRule.YieldStream, LogWaits: 10 * time.Second}
+	f.Var(&limit{&t.Yield, "never"}, "yield", "how long a file that is kept open may be idle before it lets another host have it, such as 30s, or never; the next read or write takes it again")
+	f.Var(&limit{&t.YieldShared, "never"}, "yield-shared", "the same where one of the two hosts only reads, at most --yield; a file of which nothing was read or written yet gives way at once. With never --yield holds in all cases")
+	f.Var(&limit{&t.YieldStream, "never"}, "yield-stream", "the same for a file that has given way before, at most --yield-shared; with never it is as if it had not")
 	f.Var(&limit{&t.Wait, "none"}, "wait", "how long an open, a lock call, or a read or write that takes the file again, may wait for another host, or none for no limit; then it fails with ETIMEDOUT")
 	f.Var(&limit{&t.LogWaits, "never"}, "log-waits", "log a wait for a lock that takes longer than this, and who holds it; or never")
 	f.Var(&limit{&t.ListingAge, ""}, "listing-age", "how old a listing of the shared directory may be, such as 20s: nodes wait so long before they join, or go on without another one (default by the type of the storage)")

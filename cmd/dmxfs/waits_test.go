@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,7 +112,8 @@ func (k *keeper) want(want, format string, args ...any) {
 // Two hosts keep one file open and use it in turns. What one of them does at a
 // stretch is not overlapped by the other, which sees all of it.
 func TestHostsTakeTurnsWithAFileThatTheyKeepOpen(t *testing.T) {
-	c := newCluster(t, 2, "--yield", "300ms")
+	// Not at any pause, as streams do: what it adds to is read before.
+	c := newCluster(t, 2, "--yield", "300ms", "--yield-stream", "never")
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, a.path("data"), "100")
 	ka, kb := a.keep("data"), b.keep("data")
@@ -259,5 +261,71 @@ func TestLongWaitsAreLogged(t *testing.T) {
 	}
 	if log, _ := os.ReadFile(filepath.Join(a.state, "dmxfs.log")); strings.Contains(string(log), want[0]) {
 		t.Errorf("the host of the holder logs a wait, too")
+	}
+}
+
+// A program that looks at what is appended to a file costs who appends one wait
+// of a second, and after that next to nothing.
+func TestWhoLooksOnIsAStream(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	a, b := c.mounts[0], c.mounts[1]
+	write(t, a.path("log"), "begin\n")
+	tail := exec.Command("tail", "-n", "+1", "-f", b.path("log"))
+	out, err := tail.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tail.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	t.Cleanup(func() { tail.Process.Kill(); tail.Wait() })
+	next := func(want string) {
+		t.Helper()
+		line, err := lines.ReadString('\n')
+		if err != nil || line != want {
+			t.Fatalf("%v, %q, want %q", err, line, want)
+		}
+	}
+	next("begin\n")
+	began := time.Now()
+	const appends = 30
+	for i := range appends {
+		line := fmt.Sprintf("line %d\n", i)
+		f, err := os.OpenFile(a.path("log"), os.O_WRONLY|os.O_APPEND, 0)
+		if err == nil {
+			_, err = f.WriteString(line)
+			f.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			t.Logf("the first one took %v", time.Since(began))
+			began = time.Now()
+		}
+		if i < 3 {
+			next(line) // it looks once a second
+		}
+	}
+	for i := 3; i < appends; i++ {
+		next(fmt.Sprintf("line %d\n", i))
+	}
+	// A section would take a second each time; here it is mostly the looking.
+	if took := time.Since(began); took > appends*time.Second {
+		t.Errorf("%d more took %v", appends-1, took)
+	}
+	uses := map[string]bool{}
+	for _, l := range a.locks() {
+		if l.Path == "log" && l.Class == "open" && l.State == "held" {
+			uses[l.Use] = true
+			if l.IdleSince == nil {
+				t.Errorf("%+v", l)
+			}
+		}
+	}
+	if len(uses) != 1 || !uses["stream"] {
+		t.Errorf("the lock of tail(1) is shown as %v", uses)
 	}
 }

@@ -128,7 +128,7 @@ func TestHeldThroughAChangeOfTheAlgorithm(t *testing.T) {
 						t.Errorf("the waiter: %+v", l)
 					}
 				}
-				if !c.nodes["n0"].Wanted(k) {
+				if c.nodes["n0"].Wanted(k) == 0 {
 					t.Error("nobody seems to want what is held from before the change")
 				}
 				c.nodes["n0"].Unlock(k, 1, locks.Whole)
@@ -260,7 +260,7 @@ func TestOpenAgainThroughAChange(t *testing.T) {
 		mustGrant(t, n.start(open(77, 11, 100, locks.Write))) // now of the process
 		other := n.start(open(78, 12, 101, locks.Read))
 		mustWait(t, other)
-		if !n.Wanted(k) {
+		if n.Wanted(k) == 0 {
 			t.Error("nobody seems to wait")
 		}
 		n.UnlockHandle(k, 10, "closed")
@@ -268,12 +268,12 @@ func TestOpenAgainThroughAChange(t *testing.T) {
 		n.UnlockHandle(k, 11, "closed")
 		mustGrant(t, other)
 		// Between processes of one node it is known who waits.
-		if n.Wanted(k) {
+		if n.Wanted(k) != 0 {
 			t.Error("somebody seems to wait")
 		}
 		third := n.start(open(79, 13, 102, locks.Read))
 		mustWait(t, third)
-		if !n.Wanted(k) {
+		if n.Wanted(k) == 0 {
 			t.Error("nobody seems to wait for a process of the same node")
 		}
 		n.UnlockHandle(k, 12, "closed")

@@ -56,6 +56,7 @@ type node struct {
 	flushes  []locks.Key
 	refreshs []locks.Key
 	expelled int
+	wishes   map[locks.Key]int
 	onFlush  func(locks.Key) error
 	refresh  func(locks.Key) error
 	onClean  func(locks.Key) bool

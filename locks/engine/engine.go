@@ -122,6 +122,7 @@ type Engine struct {
 	kick     chan struct{} // wakes Run
 	sweepAt  time.Time     // when Run sweeps next, by itself
 	lastID   uint64        // tickets, requests and queries
+	yielder  Yielder       // nil: nobody wants to know
 	handed   uint64        // turns in which somebody was let in, or told something
 }
 
@@ -156,6 +157,7 @@ func New(o Options) *Engine {
 		kick:    make(chan struct{}, 1),
 	}
 	e.flushed = sync.NewCond(&e.mu)
+	e.yielder, _ = o.Files.(Yielder)
 	e.tenure.Store(1)
 	return e
 }
@@ -256,6 +258,7 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) (gave bool) {
 		e.decided(en, d)
 	}
 	e.openGate(en)
+	e.tellWanted(en)
 	gave = t.Handover && len(t.Send) > 0
 	e.turns = append(e.turns, t)
 	return gave

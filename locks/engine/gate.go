@@ -36,7 +36,7 @@ const (
 // gated reports whether t has to wait at the gate.
 func (e *Engine) gated(t *ticket) bool {
 	en := t.entry
-	if len(en.handles) == 0 || t.req.Try || !en.machine.Wanted() {
+	if len(en.handles) == 0 || t.req.Try || en.machine.Wanted() == 0 {
 		return false
 	}
 	joins := false
@@ -60,7 +60,7 @@ func (e *Engine) gated(t *ticket) bool {
 // openGate lets in all who wait at the gate when there is no reason for it any
 // more: nobody is waited for here.
 func (e *Engine) openGate(en *entry) {
-	if en.joined == 0 || en.machine.Wanted() {
+	if en.joined == 0 || en.machine.Wanted() != 0 {
 		return
 	}
 	ts := en.gate

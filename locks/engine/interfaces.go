@@ -36,6 +36,14 @@ type Cleaner interface {
 	Clean(k locks.Key) bool
 }
 
+// Yielder may be implemented by Files as well, so that open locks which are not
+// in use give way without delay.
+type Yielder interface {
+	// Yield says that Engine.Wanted is not 0 for k, of class Open. Unlike the methods of Files it is called under the
+	// engine's mutex: it returns at once, and calls nothing of the engine.
+	Yield(k locks.Key)
+}
+
 // Recorder is the journal. Its methods return at once.
 type Recorder interface {
 	Record(Event)

@@ -324,27 +324,6 @@ func (e *Engine) endWait(t *ticket) {
 	}
 }
 
-// Wanted reports whether another member, or another owner on this one, waits
-// for a lock of k that a lock of this node keeps from it.
-func (e *Engine) Wanted(k locks.Key) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	en := e.entries[k]
-	if en == nil {
-		return false
-	}
-	// What others want while a barrier is up is not known here.
-	if e.beside(en) || en.machine.Wanted() {
-		return true
-	}
-	for _, t := range en.tickets {
-		if !t.held && len(en.standing(t.Mode, t.Range, &t.req.Owner)) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // withdraw ends the waiting of t with err.
 func (e *Engine) withdraw(t *ticket, err error, reason string) {
 	en := t.entry

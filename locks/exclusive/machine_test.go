@@ -127,13 +127,13 @@ func TestAMemberIsNotKeptWaiting(t *testing.T) {
 		}
 	}
 	receive(foreign.out.Send[0].Msg)
-	if got := b.granted(); !slices.Equal(got, []locks.TicketID{1}) || b.Wanted() {
+	if got := b.granted(); !slices.Equal(got, []locks.TicketID{1}) || b.Wanted() != 0 {
 		t.Fatalf("granted %v, wanted %v", got, b.Wanted())
 	}
 	foreign.out.Reset(true)
 	foreign.acquire(1, 1, false)
 	receive(foreign.out.Send[0].Msg)
-	if !b.Wanted() {
+	if b.Wanted() != locks.Write {
 		t.Error("not wanted, but n1 waits")
 	}
 	b.acquire(3, 3, false)
@@ -149,7 +149,7 @@ func TestAMemberIsNotKeptWaiting(t *testing.T) {
 	if lines := b.out.Lines(); len(b.out.Send) != 2 || !b.out.Handover || len(b.out.Done) > 0 {
 		t.Errorf("%q, want the token of n1 and then the own one", lines)
 	}
-	if len(b.Kept()) > 0 || b.Wanted() {
+	if len(b.Kept()) > 0 || b.Wanted() != 0 {
 		t.Errorf("kept %v, wanted %v", b.Kept(), b.Wanted())
 	}
 }

@@ -51,8 +51,13 @@ func (m *machine) Kept() locks.Ranges {
 	return locks.RangesOf(locks.Whole)
 }
 
-// Wanted reports whether a peer waits for the lock while a ticket is held.
-func (m *machine) Wanted() bool { return m.held > 0 && m.core.Wanted() }
+// Wanted is Write if a peer waits for the lock while a ticket is held, else 0.
+func (m *machine) Wanted() locks.Mode {
+	if m.held > 0 && m.core.Wanted() {
+		return locks.Write
+	}
+	return 0
+}
 
 // Idle reports whether the machine can be dropped. Its clock outlives it as
 // the floor of tokens.

@@ -376,16 +376,16 @@ func (m *server) Suspects(locks.Mode, locks.Range) []locks.NodeID {
 func (m *server) Stamp(id locks.TicketID) locks.Stamp { return m.must(id, false).Stamp }
 
 // Wanted is known to the server only.
-func (m *server) Wanted() bool {
+func (m *server) Wanted() locks.Mode {
 	if len(m.queue) == 0 {
-		return false
+		return 0
 	}
 	for _, t := range m.tickets {
 		if t.held {
-			return true
+			return locks.Write
 		}
 	}
-	return false
+	return 0
 }
 
 func (m *server) Kept() locks.Ranges { return nil }

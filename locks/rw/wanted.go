@@ -2,8 +2,9 @@ package rw
 
 import "dmxfs/locks"
 
-// Wanted reports whether a peer waits for what a ticket is held on here.
-func (m *machine) Wanted() bool {
+// Wanted is the mode of the first peer that waits for what a ticket is held on
+// here.
+func (m *machine) Wanted() locks.Mode {
 	for _, q := range m.owed {
 		held := false
 		stop := func(*claim) bool {
@@ -15,8 +16,8 @@ func (m *machine) Wanted() bool {
 			overlapping(m.reads, byMode, q.rng, stop)
 		}
 		if held {
-			return true
+			return q.mode
 		}
 	}
-	return false
+	return 0
 }
