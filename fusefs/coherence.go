@@ -130,6 +130,9 @@ func (f *fileSystem) flushNode(n *node) error {
 			failed = err // and those of the others all the same
 		}
 	}
+	if err := n.unwritten.handedOver(); err != nil {
+		failed = err
+	}
 	return failed
 }
 

@@ -19,6 +19,7 @@ import (
 //	ErrDeadlock     EDEADLK    as fcntl(2); for every class of lock here
 //	ErrUnavailable  ENOLCK     as fcntl(2) and flock(2); for open(2), too
 //	ErrLost         EIO
+//	ErrDamaged      EIO
 //	anything else   EIO
 //
 // A request that the Locker ended as interrupted although the kernel did not

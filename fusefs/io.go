@@ -173,7 +173,10 @@ func (f *fileSystem) flushStorage(h *handle) fuse.Status {
 	if err != nil {
 		return status(err)
 	}
-	return status(unix.Close(fd))
+	if err = unix.Close(fd); err != nil && !isGone(err) {
+		h.n.unwritten.failed(err) // who closes may be nobody who looks
+	}
+	return status(err)
 }
 
 func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {

@@ -180,7 +180,7 @@ func (f *fileSystem) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 	}
 	n := h.n
 	st := f.flushStorage(h)
-	if before := f.tellAtClose(h, in.Pid); st.Ok() {
+	if before := f.tellAtClose(h, in.Pid); before != nil {
 		st = status(before)
 	}
 	if n.posixUse.Load() > 0 {

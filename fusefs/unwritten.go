@@ -24,13 +24,30 @@ type unwritten struct {
 	mu   sync.Mutex
 	err  error // the latest
 	told bool  // somebody was
+	owed bool  // who gets a lock next was not
 }
 
 func (u *unwritten) failed(err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.err, u.told = err, false
+	u.err, u.told, u.owed = err, false, true
 	u.count.Add(1)
+}
+
+// handedOver is the error since the last lock was handed over that may protect
+// the file, or nil. Whoever gets the lock then has to know, also if it was told
+// to the programs here before.
+func (u *unwritten) handedOver() error {
+	if u.count.Load() == 0 {
+		return nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.owed {
+		return nil
+	}
+	u.owed = false
+	return u.err
 }
 
 // opened is the count from which on a file that is opened now is told.

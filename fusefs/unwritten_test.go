@@ -93,3 +93,22 @@ func TestErrorsOfAWriteOutAreTold(t *testing.T) {
 	is("fsync of another one", fsync(b), syncError)
 	is("a new one", write(open(os.O_RDWR)), fuse.OK)
 }
+
+// Who gets the lock next is to know also of what was told here already.
+func TestWhoIsHandedALockKnowsOfErrorsBefore(t *testing.T) {
+	f := handlersOnly(t)
+	f.storage.ClientCache = true
+	writeFile(t, f.opts.Root.Name()+"/f", "content")
+	h := f.openForTest(t, "f", os.O_RDWR)
+	file, _ := f.tree.identify(h.n)
+	k := locks.Key{File: file, Class: locks.Open}
+	must(t, f.flush(k))
+	h.n.unwritten.failed(unix.ENOSPC) // by the close(2) of another descriptor
+	if _, st := f.writeForTest(h, 0, "x"); st != fuse.Status(unix.ENOSPC) {
+		t.Errorf("write: %v", st)
+	}
+	if f.flush(k) == nil {
+		t.Error("the next holder is not told")
+	}
+	must(t, f.flush(k))
+}

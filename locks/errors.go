@@ -16,6 +16,9 @@ var (
 	// ErrUnavailable: this node cannot guarantee a lock now: it is leaving,
 	// or its journal cannot be written.
 	ErrUnavailable = errors.New("no lock can be guaranteed now")
+	// ErrDamaged: what another host wrote under the lock did not all get to the
+	// storage. Who asks again is granted it.
+	ErrDamaged = errors.New("another host could not write out all that it wrote under this lock")
 	// ErrLost: this node was expelled, and with it the lock or the wait was lost.
 	ErrLost = errors.New("the lock was lost: the other members went on without this node")
 )

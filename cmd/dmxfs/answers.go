@@ -91,6 +91,9 @@ func (d *daemon) status() statusJSON {
 		problem("%s is the shared directory of another cluster: what is below it has other locks there, and fails here with EIO; have those hosts mount %s, or remove %s/.dmxfs when none does",
 			dir, d.cfg.Source, dir)
 	}
+	if p := d.damages.problem(time.Now()); p != "" {
+		problem("%s", p)
+	}
 	j.Healthy = healthy(s, j.Problems)
 	j.Goroutines, j.OpenFiles, j.MemoryBytes = resources()
 	return j

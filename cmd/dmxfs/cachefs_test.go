@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -26,7 +27,12 @@ import (
 //
 // Two mounts of it over one directory are two hosts' clients. It never forgets
 // a file, which is all right for a test.
+//
+// While there is a file beside the storage with a name of its own and ".fails",
+// it cannot write out the file whose name that has in it: it says so once, and
+// what was to be written is lost.
 type cacheFS struct {
+	source                  string
 	reads, fetched, flushed atomic.Int64
 
 	mu    sync.Mutex
@@ -58,7 +64,7 @@ func serveCache(args []string) error {
 	unix.Umask(0)
 	most := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
 	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &most) // it holds a descriptor of every file
-	c := &cacheFS{nodes: map[uint64]*cacheNode{}}
+	c := &cacheFS{source: args[0], nodes: map[uint64]*cacheNode{}}
 	fd, err := unix.Open(args[0], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -158,6 +164,12 @@ func (n *cacheNode) writeOut() error {
 		return nil
 	}
 	n.c.flushed.Add(1)
+	if name, err := os.ReadFile(n.c.source + ".fails"); err == nil {
+		if path, _ := os.Readlink(n.path()); filepath.Base(path) == string(name) {
+			n.dirty = nil
+			return unix.ENOSPC
+		}
+	}
 	fd, err := unix.Open(n.path(), unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -52,6 +52,7 @@ type daemon struct {
 	contacts contacts
 	rules    rules
 	departed departed
+	damages  damages
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
@@ -154,6 +155,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		Uniform:    d.rules.uniform,
 		Live:       d.live,
 		MaxLocks:   cfg.MaxLocks,
+		Damaged:    d.damaged,
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{

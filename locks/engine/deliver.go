@@ -131,6 +131,13 @@ func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
+	if !r.Blind {
+		if err := e.takeDamage(en.key, r.Path); err != nil {
+			e.undo(en, t, "released: "+err.Error())
+			e.mu.Unlock()
+			return locks.Grant{}, err
+		}
+	}
 	e.mu.Unlock()
 	var err error
 	if !e.o.Live(0) {

@@ -29,7 +29,8 @@
 //     turn in which the node was live (Options.Live), in the present epoch.
 //  2. Messages of one key leave in the order in which its machine made them.
 //  3. Before a message leaves that lets a peer see or change a file which may
-//     have been written here under the key, Files.Flush has returned.
+//     have been written here under the key, Files.Flush has returned; and if
+//     that has failed, all peers have been sent word of it (damage.go).
 //  4. A caller returns with a grant only after Files.Refresh, if a peer may
 //     have written since the last one; but for a blind request, which leaves
 //     that to the next one.

@@ -44,6 +44,9 @@ type Options struct {
 	Uniform     func() string
 	Delegations DelegationLimits
 	AskBack     AskBackLimits
+	// Damaged is told of data that is not complete on the storage. It is called
+	// under the engine's mutex and returns at once. nil: nobody is told.
+	Damaged func(Damage)
 	// Jitter returns a random number in [0,1). Default math/rand.
 	Jitter func() float64
 }
@@ -88,6 +91,7 @@ type Engine struct {
 	waiters map[*ticket]struct{}
 	parked  parked
 	places  places
+	damage  damage
 	usage   map[int]*usage // by process
 	queries map[uint64]*query
 	// The chases for deadlocks: rounds begun here, places that chases of all
@@ -145,6 +149,7 @@ func New(o Options) *Engine {
 		entries: map[locks.Key]*entry{},
 		pinned:  map[locks.Key]string{},
 		clean:   newRecent(maxClean),
+		damage:  newDamage(),
 		idle:    list.New(),
 		waiters: map[*ticket]struct{}{},
 		parked:  newParked(),

@@ -139,6 +139,7 @@ func (e *Engine) restore() error {
 	e.phase, e.sync, e.stated, e.newRules = active, nil, false, false
 	e.began = e.Moment()
 	e.clean.clear()
+	e.sendDamage()
 	for _, en := range e.sorted() {
 		en.stale++
 		var states map[locks.NodeID][]byte

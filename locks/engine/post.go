@@ -89,12 +89,12 @@ func (e *Engine) drain(en *entry) {
 }
 
 // flush writes out what was written under k. An error means that data is lost,
-// or will come late: the programs that wrote it have been told that all is
-// well, so all that is left is to say it loudly.
+// or will come late; see damage.go.
 func (e *Engine) flush(k locks.Key) {
 	if err := e.o.Files.Flush(k); err != nil {
-		e.o.Log.Error("could not write out a file before its lock was handed over: other hosts may read old data",
-			"key", k.String(), "err", err)
+		e.mu.Lock()
+		e.damaged(k, err)
+		e.mu.Unlock()
 	}
 }
 

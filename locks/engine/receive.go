@@ -79,6 +79,8 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 		e.receiveCircle(f.kind, from, f.id, f.path)
 	case frameLifted:
 		e.receiveLifted(from, f.key)
+	case frameDamaged:
+		e.receiveDamage(from, f.key)
 	case frameOther:
 		e.receiveOther(from, f.key, f.algorithm)
 	case frameConfirmed:

@@ -24,6 +24,7 @@ const (
 	frameDelegate             // more, token, keys: the answer yes, in one or several frames
 	frameRecall               // it is wanted back
 	frameReturn               // more, token, keys: and is given back
+	frameDamaged              // key: what was written under it is not all on the storage
 	frameKinds     = iota
 )
 
@@ -104,7 +105,7 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame
 		f.path = readPath(r, members)
 	case frameConfirmed:
 		f.id, f.ok = r.Uint(), r.Bool()
-	case frameLifted:
+	case frameLifted, frameDamaged:
 		f.key = readKey(r)
 	case frameOther:
 		f.key, f.algorithm = readKey(r), r.String()
