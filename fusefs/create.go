@@ -90,10 +90,10 @@ func (f *fileSystem) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *n
 		return -1, err
 	}
 	fd = -1
-	err = f.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, func() (err error) {
+	err = f.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, f.making(dir, name, func() (err error) {
 		fd, err = unix.Openat(dir.fd, name, flags, mode)
 		return err
-	})
+	}))
 	if err != nil {
 		closeFD(fd) // it was made, but late
 		return -1, err

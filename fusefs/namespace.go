@@ -39,7 +39,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 	}
 	for range createAttempts {
 		gen := f.refreshGen.Load()
-		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, func() error { return call(dir) }); err != nil {
+		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, f.making(dir, name, func() error { return call(dir) })); err != nil {
 			return status(err)
 		}
 		n, st, err := f.find(in, dir, name)
@@ -132,6 +132,9 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 		renamed = err == nil
 		return err
 	}
+	if in.Flags&unix.RENAME_NOREPLACE != 0 {
+		call = f.making(to, newName, call)
+	}
 	var err error
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
 		err = f.create(cancel, c, call)
@@ -179,9 +182,9 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 	// The name in /proc leads to the file itself, also if that is a symbolic
 	// link, and to one that has no name yet.
 	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name}
-	err := f.alter(cancel, c, func() error {
+	err := f.alter(cancel, c, f.making(dir, name, func() error {
 		return unix.Linkat(f.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
-	})
+	}))
 	if err != nil {
 		return status(err)
 	}
