@@ -165,6 +165,8 @@ func (f *fileSystem) writeBack(h *handle) {
 
 func (f *fileSystem) refresh(k locks.Key) error {
 	f.stats.Refreshes.Add(1)
+	now := time.Now()
+	f.refreshedAt.Store(&now)
 	if k.Class != locks.Open {
 		f.explicitGen.Add(1)
 	}

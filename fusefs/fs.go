@@ -58,6 +58,9 @@ type fileSystem struct {
 	// explicitGen counts refreshes for explicit locks, which may be what
 	// protects any file.
 	explicitGen atomic.Uint64
+	// refreshedAt is when the last lock came here from another node; nil for
+	// never.
+	refreshedAt atomic.Pointer[time.Time]
 
 	private private
 	stats   counters

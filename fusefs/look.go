@@ -3,6 +3,7 @@ package fusefs
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,12 +22,13 @@ import (
 
 // seenAt is when a node was looked at last: the count of explicit refreshes
 // (fileSystem.explicitGen) at that time, plus one; 0: it has to be looked at.
-type seenAt struct{ attr, data atomic.Uint64 }
+type seenAt struct{ attr, data, name atomic.Uint64 }
 
 // distrust makes the next use of n look.
 func (n *node) distrust() {
 	n.seen.attr.Store(0)
 	n.seen.data.Store(0)
+	n.seen.name.Store(0)
 }
 
 // outdated reports whether other nodes may have changed what was looked at:
@@ -48,6 +50,7 @@ func (f *fileSystem) lookAgain(n *node) error {
 		return nil
 	}
 	gen := f.explicitGen.Load() + 1
+	_ = f.pass(n) // if the file is gone, what is open of it stays
 	for _, h := range hs {
 		if err := f.reopen(h); err != nil {
 			return err
@@ -108,6 +111,9 @@ func dropBelow(fd int) { _ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) }
 func (f *fileSystem) fetchAttr(fd int) error {
 	var told, kept, lastTold, lastKept version
 	for i := range attrTries {
+		if i > attrTimeTries {
+			time.Sleep(attrPause) // a write or truncate that is under way has to end first
+		}
 		lastTold, lastKept = told, kept
 		var err error
 		if told, err = attrOf(fd, unix.AT_STATX_FORCE_SYNC); err == nil {
@@ -131,10 +137,13 @@ func (f *fileSystem) fetchAttr(fd int) error {
 }
 
 // attrTries is how often fetchAttr asks for a size, attrTimeTries for times.
-// Twice is rare: answers from before are few, and on their way already.
+// Twice is rare: answers from before are few, and on their way already. But
+// while a program of this host makes the file longer, or shorter, the kernel
+// takes over no size at all, and on a busy machine that takes its time.
 const (
-	attrTries     = 100
+	attrTries     = 1000
 	attrTimeTries = 3
+	attrPause     = 5 * time.Millisecond
 )
 
 // attrOf describes a file, as how says: flags of statx(2).
@@ -156,6 +165,9 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 	defer h.mu.RUnlock()
 	n, fd := h.n, h.fd
 	gen := f.explicitGen.Load() + 1
+	if err := f.pass(n); err != nil {
+		return err
+	}
 	// A FUSE daemon may let the kernel keep pages over an open(2), and programs
 	// of another host that lock for themselves have written without an open lock.
 	if f.storage.Userspace || n.seen.data.Load() != gen {
@@ -180,6 +192,9 @@ func (f *fileSystem) lookAt(n *node) error {
 		return nil
 	}
 	gen := f.explicitGen.Load() + 1
+	if err := f.pass(n); err != nil {
+		return err
+	}
 	if f.storage.Userspace && n.isRegular() {
 		fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
 		switch err {
@@ -197,9 +212,10 @@ func (f *fileSystem) lookAt(n *node) error {
 }
 
 // lookForNames makes the client look which names are in a directory, before
-// one of them is opened. (The kernel keeps the names of FUSE daemons for as
+// this one is opened. (The kernel keeps the names of FUSE daemons for as
 // long as those have said, and nothing can be done about it.)
-func (f *fileSystem) lookForNames(dir *node) {
+func (f *fileSystem) lookForNames(dir *node, name string) {
+	f.passName(dir, name)
 	if f.storage.ClientCache && !f.storage.Userspace {
 		_ = f.fetchAttr(dir.fd)
 	}

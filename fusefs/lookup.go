@@ -52,8 +52,21 @@ func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, uni
 	return nil, st, err
 }
 
-func (f *fileSystem) findAny(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
+func (f *fileSystem) findAny(in *fuse.InHeader, dir *node, name string) (n *node, st unix.Stat_t, err error) {
+	for range passTries {
+		n, st, err = f.findNow(in, dir, name)
+		if err != unix.ENOENT || !f.storage.Lingers || unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			break
+		}
+		// Another host has just put another file there.
+		f.forceLookup(dir, name)
+	}
+	return n, st, err
+}
+
+func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
 	_ = f.lookAt(dir)
+	f.passName(dir, name)
 	var st unix.Stat_t
 	err := f.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {

@@ -230,7 +230,7 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 		var at unix.Stat_t
 		e := f.anchorAgain(in, l.dir)
 		if e == nil {
-			f.lookForNames(l.dir)
+			f.lookForNames(l.dir, l.name)
 			e = unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW)
 		}
 		switch {

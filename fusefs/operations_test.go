@@ -46,6 +46,8 @@ var beforeTheFence = map[string]string{
 	"dropSetIDOf": "called in change",
 	"dropSetGID":  "called in change",
 	"keepSetGID":  "of a file that was just made, and is not known to anybody",
+	"punchBehind": "far behind the end of the file, where there is nothing to change",
+	"forceLookup": "a link from another file system, which always fails",
 }
 
 // Every system call that changes the storage is made by what change is given.

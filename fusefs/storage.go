@@ -28,6 +28,9 @@ type Storage struct {
 	// Userspace: the client is a FUSE daemon. What statx(2) is told to force
 	// ends at its caches.
 	Userspace bool
+	// Lingers: the client answers from caches of its own for up to a second,
+	// whatever it is told; see pass.
+	Lingers bool
 	// Remote: a server decides who may do what, and may give an inode number
 	// to another file while this host still has a descriptor of the old one.
 	Remote bool
@@ -64,8 +67,10 @@ var storageTypes = map[string]Storage{
 	"nfs": nfsStorage, "nfs4": nfsStorage,
 
 	// Clients that number files alike, and look again when a file is opened.
-	"fuse.ceph": nfsStorage, "fuse.ceph-fuse": nfsStorage, "fuse.glusterfs": nfsStorage,
+	"fuse.ceph": nfsStorage, "fuse.ceph-fuse": nfsStorage,
 	"fuse.juicefs": nfsStorage, "fuse.mfs": nfsStorage, "fuse.moosefs": nfsStorage,
+
+	"fuse.glusterfs": {StableInodes: true, ClientCache: true, Lingers: true, Remote: true},
 
 	"fuse.sshfs": {ClientCache: true, Remote: true, ListingAge: 20 * time.Second},
 	"9p":         cachingStorage, "cifs": cachingStorage, "fuse": cachingStorage, "smb3": cachingStorage,

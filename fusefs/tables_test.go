@@ -160,7 +160,7 @@ func TestStorageTable(t *testing.T) {
 		{"36 35 0:50 / /n rw - fuse.sshfs u@h: rw", unix.FUSE_SUPER_MAGIC,
 			Storage{Type: "fuse.sshfs", ClientCache: true, Userspace: true, Remote: true, ListingAge: 20 * time.Second}},
 		{"36 35 0:50 / /n rw - fuse.glusterfs h:v rw", unix.FUSE_SUPER_MAGIC,
-			Storage{Type: "fuse.glusterfs", StableInodes: true, ClientCache: true, Userspace: true, Remote: true}},
+			Storage{Type: "fuse.glusterfs", StableInodes: true, ClientCache: true, Userspace: true, Lingers: true, Remote: true}},
 		{"36 35 0:50 / /n rw - fuse.s3fs b rw", unix.FUSE_SUPER_MAGIC,
 			Storage{Type: "fuse.s3fs", ClientCache: true, Userspace: true, Remote: true, ListingAge: time.Minute}},
 		{"36 35 0:50 / /n rw - ceph a:/ rw", 0x00c36400,

@@ -111,6 +111,13 @@ func (t *tree) seen(dir *node, name string, st *unix.Stat_t) *node {
 	return n
 }
 
+// known is the node of the file of st, or nil.
+func (t *tree) known(st *unix.Stat_t) *node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byKey[keyOf(st)]
+}
+
 // add is like seen for a file that may be new; fd is an O_PATH descriptor of
 // it, which add keeps or closes. dir is nil for a file without a name. With
 // replace, a known node of the same identity is another file whose inode

@@ -44,6 +44,8 @@ func helperMain(name string, args []string) {
 		if err == nil {
 			select {} // until it is killed
 		}
+	case "exclusive":
+		err = exclusive(args)
 	case "loopback":
 		err = serveLoopback(args)
 	case "time":

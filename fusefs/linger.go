@@ -1,0 +1,167 @@
+package fusefs
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A client that lingers (Storage.Lingers) answers from caches of its own for
+// the rest of a second, whatever the kernel was told to force. It is GlusterFS
+// with its defaults, where
+//
+//   - md-cache answers GETATTR and LOOKUP for up to a second. Neither open(2)
+//     nor a lock ends that; the answer to fsync(2) renews the attributes, and an
+//     error that says that the file is gone ends it.
+//   - quick-read serves files of up to 64 KiB from what an earlier LOOKUP
+//     brought. It ignores O_DIRECT, open(2) and fsync(2), and forgets the file
+//     when it passes on a fallocate(2), even one that fails.
+//
+// So the functions here make it ask, where a lock that came from another host,
+// or an open(2), needs it. Both caches compare whole seconds: what was cached
+// before a second began is never used in it, which is the way where there is
+// no other.
+
+// farOff is behind the end of a file of less than maxNear bytes, however much
+// is written to it meanwhile; neverOff behind that of any. The hole changes
+// nothing, and with features.ctime, which is the default, no time either. A
+// server that says EFBIG has the client log that, so that it is not neverOff
+// always.
+const (
+	maxNear  = 1 << 42
+	farOff   = 1 << 43
+	neverOff = 1 << 62
+)
+
+// pass makes a client that lingers fetch the attributes of a file, and forget
+// its data. It answers ENOENT or ESTALE if the file is gone. n is pinned and
+// has its anchor.
+func (f *fileSystem) pass(n *node) error {
+	if !f.storage.Lingers || !n.isRegular() {
+		return nil
+	}
+	fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDWR|unix.O_NONBLOCK) })
+	if err == nil {
+		err = retryEINTR(func() error { return unix.Fsync(fd) })
+		if err == nil {
+			err = punchBehind(fd)
+		}
+		closeFD(fd)
+	}
+	switch err {
+	case nil, unix.ENOENT, unix.ESTALE:
+		return err
+	}
+	f.outlast() // it cannot be written to
+	return nil
+}
+
+func punchBehind(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	off := int64(farOff)
+	if st.Size >= maxNear {
+		off = neverOff
+	}
+	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	err := retryEINTR(func() error { return unix.Fallocate(fd, hole, off, pageSize) })
+	if err == unix.EFBIG {
+		return nil // it was passed on
+	}
+	return err
+}
+
+// outlast waits until what a client that lingers has cached is not used any
+// more, if that is from before the last lock came here.
+func (f *fileSystem) outlast() {
+	if t := f.refreshedAt.Load(); t != nil {
+		time.Sleep(lingers(*t) - time.Since(*t))
+	}
+}
+
+// lingers is how long what was cached at a time may be used: to the end of that
+// second, and a little, since the client's clock can be a tick behind.
+func lingers(since time.Time) time.Duration {
+	return time.Second - time.Duration(since.Nanosecond()) + 20*time.Millisecond
+}
+
+// passName makes a client that lingers look a name up. dir is pinned and has
+// its anchor.
+//
+// A file that was replaced or removed says so itself when it is asked for what
+// is in no cache; one that has another name now says which.
+func (f *fileSystem) passName(dir *node, name string) {
+	if !f.storage.Lingers {
+		return
+	}
+	for range passTries {
+		var st unix.Stat_t
+		if unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			return // that there is no such file is not cached
+		}
+		switch f.isCalled(dir, name, &st) {
+		case nil:
+			return
+		case unix.ENOENT, unix.ESTALE:
+			f.forceLookup(dir, name)
+		default:
+			f.outlast()
+			f.forceLookup(dir, name)
+			return
+		}
+	}
+}
+
+// passTries is how often a name is looked up that other hosts replace all the
+// time.
+const passTries = 20
+
+var errOtherName = errors.New("the file has another name")
+
+// isCalled asks the server for the names of the file that name leads to, which
+// st describes.
+func (f *fileSystem) isCalled(dir *node, name string, st *unix.Stat_t) error {
+	n := f.tree.known(st)
+	if n != nil && st.Nlink == 1 && !f.outdated(&n.seen.name) {
+		return nil
+	}
+	gen := f.explicitGen.Load() + 1
+	fd, err := f.withReserve(func() (fd int, err error) {
+		err = retryEINTR(func() (err error) {
+			fd, err = unix.Openat(dir.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			return err
+		})
+		return fd, err
+	})
+	if err != nil {
+		return err
+	}
+	defer closeFD(fd)
+	paths := make([]byte, 1<<16)
+	k, err := unix.Getxattr(fdPath(fd), "glusterfs.gfid2path", paths)
+	switch {
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR && err != unix.ENOENT && err != unix.ESTALE:
+		return nil // it exists; that it was renamed is seen within a second
+	case err != nil:
+		return err
+	}
+	// One of them, from the root of the volume, with a NUL at its end.
+	if !strings.HasSuffix(strings.TrimRight(string(paths[:k]), "\x00"), "/"+f.tree.join(dir, name)) {
+		return errOtherName
+	}
+	if n != nil {
+		n.seen.name.Store(gen)
+	}
+	return nil
+}
+
+// forceLookup makes the kernel ask for a name that it has cached, and the
+// client of the storage, if that does not know the file any more. It is a
+// linkat(2) that must fail: the file is in another file system.
+func (f *fileSystem) forceLookup(dir *node, name string) {
+	_ = unix.Linkat(f.procs.proc, "version", dir.fd, name, 0)
+}
