@@ -44,7 +44,7 @@ func (w *writer) setFault(err error) {
 	if old := w.fault.Load(); old != nil {
 		f.since = old.since
 	} else {
-		w.log.Error("the journal can't be written; no new locks are granted until it can", "error", err)
+		w.log.Error("the journal can't be written: records are kept in memory as far as it goes", "error", err)
 	}
 	w.fault.Store(f)
 }

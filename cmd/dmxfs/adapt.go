@@ -71,7 +71,14 @@ func (f *files) Expelled() {
 // recorder is the journal as the engine sees it.
 type recorder daemon
 
-func (r *recorder) Healthy() error { return r.journal.Healthy() }
+// Healthy tells the engine not to grant new locks. A disk that is full is no
+// reason for that, unless somebody needs the journal as evidence.
+func (r *recorder) Healthy() error {
+	if r.cfg.Journal != journalRequired {
+		return nil
+	}
+	return r.journal.Healthy()
+}
 
 var events = map[engine.Step]journal.Event{
 	engine.Requested: journal.Requested, engine.Waiting: journal.Waiting, engine.Granted: journal.Granted,

@@ -47,6 +47,9 @@ type Config struct {
 	FileID string
 	// MaxLocks is how many locks one process may have, waits included.
 	MaxLocks int
+	// Journal is what becomes of locks while the journal cannot be written:
+	// best-effort, or required, with which no new ones are granted.
+	Journal string
 	// MountOptions are those of the -o options that FUSE and mount(8) know.
 	MountOptions []string
 
@@ -66,6 +69,9 @@ type Config struct {
 	Replace bool
 }
 
+// journalRequired: no lock without its record.
+const journalRequired = "required"
+
 // flags are the settings that can be given as a flag, as an option behind -o
 // and as a key of a TOML file, by the same name.
 func (c *Config) flags() *pflag.FlagSet {
@@ -79,6 +85,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringArrayVar(&c.Exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: serve files below the root that match GLOB, such as 'spool/**', with exclusive locks by rcv, maekawa or ring; may be repeated, the first match wins. All members of a cluster have the same rules, see dmxfs policy")
 	f.StringVar(&c.PolicyFile, "policy", "", "TOML `file` with more rules, see dmxfs policy")
 	f.StringVar(&c.FileID, "file-id", "auto", "what makes two hosts' paths the same file, for the whole cluster: inode, path, or auto: as the cluster does, and for the first host by the storage")
+	f.StringVar(&c.Journal, "journal", "best-effort", "while the disk of the journal is full or fails: best-effort grants locks and keeps their history in memory as far as it goes, required refuses new locks (ENOLCK)")
 	f.IntVar(&c.MaxLocks, "max-locks", engine.DefaultMaxLocks, "how many locks one process may have, waits included; it gets ENOLCK for more")
 	c.Times.flags(f)
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
@@ -102,6 +109,7 @@ type fileConfig struct {
 	MDNS      *bool     `toml:"mdns"`
 	Secret    *string   `toml:"secret"`
 	FileID    *string   `toml:"file-id"`
+	Journal   *string   `toml:"journal"`
 	Join      *bool     `toml:"join"`
 	MaxLocks  *int64    `toml:"max-locks"`
 	Exclusive *[]string `toml:"exclusive"`
@@ -179,7 +187,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		return set(name, fmt.Sprint(*v))
 	}
 	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), flag("join", fc.Join), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
+		one("secret", fc.Secret), one("file-id", fc.FileID), one("journal", fc.Journal), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),
 		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
@@ -257,6 +265,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxLocks < 1 {
 		errs = append(errs, fmt.Errorf("--max-locks %d: must be at least 1", c.MaxLocks))
+	}
+	if c.Journal != "best-effort" && c.Journal != journalRequired {
+		errs = append(errs, fmt.Errorf("--journal %q: must be best-effort or required", c.Journal))
 	}
 	switch c.FileID {
 	case "auto", "inode", "path":

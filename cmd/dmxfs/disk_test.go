@@ -50,8 +50,8 @@ func fill(t testing.TB, dir string) (free func()) {
 	}
 }
 
-// The disk of the journal is full: what is held is not concerned, what is new
-// is refused with ENOLCK, and all is well as soon as there is room.
+// The disk of a journal that is required is full: what is held is not concerned,
+// what is new is refused with ENOLCK, and all is well as soon as there is room.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 0)
@@ -59,6 +59,7 @@ func TestFullDisk(t *testing.T) {
 	smallDisk(t, disk, 160)
 	a, b := c.add(), c.add()
 	a.state = filepath.Join(disk, "state")
+	a.args = append(a.args, "--journal=required")
 	a.mount()
 	b.mount()
 	c.awaitMembers(2)
@@ -107,6 +108,34 @@ func TestFullDisk(t *testing.T) {
 	free()
 	a.mount()
 	c.awaitMembers(2)
+}
+
+// The disk of the journal is full: locks are had as before, status tells it, and
+// the journal has what happened meanwhile when there is room.
+func TestLocksWithAFullDisk(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	disk := filepath.Join(c.dir, "disk")
+	smallDisk(t, disk, 160)
+	a := c.add()
+	a.state = filepath.Join(disk, "state")
+	a.mount()
+	free := fill(t, disk)
+	await(t, "status tells it", func() bool {
+		if out, code := a.sh("flock -n f true"); code != 0 {
+			t.Fatalf("a lock: %d %s", code, out)
+		}
+		s, err := a.status()
+		return err == nil && !s.Healthy && slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "journal: ") && strings.Contains(p, "space") })
+	})
+	if out, code := a.sh("flock -n g true"); code != 0 {
+		t.Errorf("a lock after that: %d %s", code, out)
+	}
+	free()
+	await(t, "it is well", func() bool { s, err := a.status(); return err == nil && s.Healthy })
+	if n := len(a.journal("--event", "granted", "--path", "g")); n == 0 {
+		t.Error("the journal does not know of the lock")
+	}
 }
 
 // A daemon that is killed while its disk is full comes back when there is room.
