@@ -37,8 +37,10 @@ type nodeCache struct {
 	sizes   toldSizes // what else it may be about to believe
 	parked  map[*parkedRequest]struct{}
 	park    chan struct{} // closed when a request parks; nil if nobody wants to know
-	drops   int           // notifications under way
-	dropped chan struct{} // closed when drops is 0 again
+	// drop is the notification under way, and nextDrop the one that follows; or
+	// nil. dropped is closed when there is none any more.
+	drop, nextDrop *pageDrop
+	dropped        chan struct{}
 }
 
 // unknownPages is no value of filled.
@@ -155,9 +157,9 @@ func (f *fileSystem) opensAs(n *node, st *unix.Stat_t) {
 // called by a request for which the kernel keeps pages locked.
 func (f *fileSystem) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
 	n.cacheMu.Lock()
-	dropped, drops := n.dropped, n.drops
+	dropped, drop := n.dropped, n.drop
 	n.cacheMu.Unlock()
-	if drops == 0 {
+	if drop == nil {
 		return fuse.OK
 	}
 	f.conn.handOver(in.Unique)

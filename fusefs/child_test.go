@@ -255,12 +255,20 @@ func (c *control) Late(_ None, w *[]LateWrite) error {
 type Counts struct {
 	Nodes, Handles, Dirs, Threads, Descriptors int
 	Unprotected, Kept                          int
+	Dropping                                   int // nodes whose pages are being dropped
 	Storage                                    Storage
 }
 
 func (c *control) Counts(_ None, n *Counts) error {
 	f := c.s.fs
 	n.Nodes, n.Handles, n.Dirs = f.tree.size(), f.handles.len(), f.dirs.len()
+	f.tree.mu.Lock()
+	for _, x := range f.tree.byID {
+		if x.dropping() {
+			n.Dropping++
+		}
+	}
+	f.tree.mu.Unlock()
 	f.procs.mu.RLock()
 	n.Threads = len(f.procs.threads)
 	f.procs.mu.RUnlock()

@@ -93,37 +93,60 @@ func (n *node) parking() (parked []parkedRequest, more <-chan struct{}) {
 func (n *node) dropping() bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
-	return n.drops > 0
+	return n.drop != nil
+}
+
+// pageDrop is a notification by which the kernel drops the pages of a file.
+type pageDrop struct {
+	done chan struct{} // closed when it is over
 }
 
 // startDrop makes the kernel write out and drop the pages of n, and forget its
 // attributes. The result is closed when that is done.
+//
+// While a request is parked a notification may hang, and it takes a thread. So
+// there is one at a time, and behind it one for all who come meanwhile.
 func (f *fileSystem) startDrop(n *node) (done <-chan struct{}) {
 	f.stats.PageDrops.Add(1)
+	d := &pageDrop{done: make(chan struct{})}
 	n.cacheMu.Lock()
-	if n.drops == 0 {
-		n.dropped = make(chan struct{})
+	waits := n.drop != nil
+	switch {
+	case !waits:
+		n.drop, n.dropped = d, make(chan struct{})
+	case n.nextDrop == nil:
+		n.nextDrop = d
+	default:
+		d = n.nextDrop
 	}
-	n.drops++
-	filled := n.filled.Load()
 	// Not before: who finds that nothing is cached must find this drop.
 	n.cached.Store(false)
 	n.attrTold.Store(false)
 	n.sizes = toldSizes{}
 	n.cacheMu.Unlock()
+	if waits {
+		f.dev.forgetAttr(n.id) // which waits for nothing
+	} else {
+		f.background(func() { f.runDrops(n, d) })
+	}
+	return d.done
+}
 
-	end := make(chan struct{})
-	f.background(func() {
-		defer close(end)
+// runDrops makes d, and those that are wanted when it is over.
+func (f *fileSystem) runDrops(n *node, d *pageDrop) {
+	for d != nil {
+		filled := n.filled.Load()
 		f.dev.forgetPages(n.id, 0, 0)
 		n.empty.Store(filled)
 		n.cacheMu.Lock()
-		if n.drops--; n.drops == 0 {
+		over := d
+		d, n.nextDrop = n.nextDrop, nil
+		if n.drop = d; d == nil {
 			close(n.dropped)
 		}
 		n.cacheMu.Unlock()
-	})
-	return end
+		close(over.done)
+	}
 }
 
 // drop makes the kernel write out and drop the pages of n, and forget its

@@ -1,8 +1,10 @@
 package fusefs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,4 +174,42 @@ func TestParkedRequests(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", x.what, got, x.want)
 		}
 	}
+}
+
+// A notification waits for a page that is being read, and the READ waits for
+// another host. However many locks go to and fro meanwhile, that is one thread.
+func TestHandoversBesideAParkedReadTakeNoThreads(t *testing.T) {
+	m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true, Yield: time.Millisecond} })
+	const size = 16 << 20
+	must(t, os.WriteFile(m.backing("f"), nil, 0o644))
+	must(t, os.Truncate(m.backing("f"), size))
+	other := startProgram(t, m.dir, nil)
+	writer := other.open("f", "rw")
+	other.want("ok", "flock %d ex", writer) // locks for itself
+	other.want("ok", "flock %d un", writer)
+	p := startProgram(t, m.dir, nil)
+	p.want("ok", "map %d %d", p.open("f", "rw"), size)
+	drop := m.remote("f", locks.Open, locks.Write)
+	p.tell("peek %d 1", size/2)
+	p.sleeping()
+	await(t, "a drop hangs", func() bool {
+		other.want("ok", "write %d 0 x", writer)
+		ask[None](m, "Refresh", m.key("f", locks.Flock))
+		return ask[Counts](m, "Counts", None{}).Dropping > 0
+	})
+	const handovers = 300
+	for range handovers {
+		other.want("ok", "write %d 0 x", writer)
+		ask[None](m, "Refresh", m.key("f", locks.Flock))
+	}
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", m.cmd.Process.Pid))
+	must(t, err)
+	if len(tasks) > 100 {
+		t.Errorf("%d threads after %d handovers", len(tasks), handovers)
+	}
+	drop()
+	if got := p.answer(); !strings.HasPrefix(got, "ok") {
+		t.Error(got)
+	}
+	await(t, "all is dropped", func() bool { return ask[Counts](m, "Counts", None{}).Dropping == 0 })
 }
