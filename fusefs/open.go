@@ -32,7 +32,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	joins := n.holds()
 	filled := n.filled.Load()
 	again := f.retries.take(in.Pid)
-	h := again.lockedFor(n)
+	h := again.lockedFor(n, in.Flags)
 	if h == nil {
 		f.abandonRetry(again)
 		h = f.newHandle(n, in.Flags, truncate, &in.InHeader)

@@ -20,8 +20,11 @@ import (
 // waited for the lock. Therefore the lock is taken already at the first
 // attempt, again and again until the name leads to the file that is locked.
 type retry struct {
-	h  *handle // with the open lock that the second attempt needs; or nil
-	at int64   // on the server's clock
+	h *handle // with the open lock that the second attempt needs; or nil
+	// flags are those of open(2). A thread whose second attempt does not come
+	// may open the file for something else.
+	flags uint32
+	at    int64 // on the server's clock
 }
 
 // retryAge is after how many milliseconds a second attempt does not come any
@@ -77,9 +80,10 @@ func (r *retries) old(now int64) (xs []*retry) {
 	return xs
 }
 
-// lockedFor is the handle of n for which the lock is held, or nil.
-func (x *retry) lockedFor(n *node) *handle {
-	if x == nil || x.h == nil || x.h.n != n {
+// lockedFor is the handle of n for which the lock is held, or nil. It is for
+// another open of these flags.
+func (x *retry) lockedFor(n *node, flags uint32) *handle {
+	if x == nil || x.h == nil || x.h.n != n || x.flags != flags {
 		return nil
 	}
 	return x.h
@@ -95,7 +99,7 @@ func (f *fileSystem) abandonRetry(x *retry) {
 // lookAhead prepares the second attempt of an open(2) that found that its name
 // has moved on. h is the handle of the first one, which is still attached.
 func (f *fileSystem) lookAhead(cancel <-chan struct{}, h *handle, moved []dirName, in *fuse.OpenIn) fuse.Status {
-	x := &retry{}
+	x := &retry{flags: in.Flags}
 	if h.holds.Load() && len(moved) == 1 && in.Flags&unix.O_NONBLOCK == 0 {
 		// Nothing is locked twice: what h holds is a file that is gone.
 		f.giveUp(h)

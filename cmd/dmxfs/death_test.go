@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,9 @@ import (
 // seconds is measured and logged; a test fails only where the wrong thing
 // happens, or nothing, since machines that run tests are slow at times.
 
-// signal sends a signal to the daemon of the mount.
+// signal sends a signal to the daemon of the mount. Before SIGSTOP returns all
+// of its threads stand still; kill(2) itself does not wait for that, and one of
+// them could still answer what a test does next.
 func (m *testMount) signal(s unix.Signal) {
 	m.c.t.Helper()
 	pid := m.daemon()
@@ -25,6 +28,30 @@ func (m *testMount) signal(s unix.Signal) {
 	if err := unix.Kill(pid, s); err != nil {
 		m.c.t.Fatalf("signal %v to the daemon %d: %v", s, pid, err)
 	}
+	if s == unix.SIGSTOP {
+		await(m.c.t, "the daemon stands still", func() bool { return standsStill(pid) })
+	}
+}
+
+// standsStill reports whether no thread of a process runs, or could: one that is
+// stuck in the storage does not.
+func standsStill(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	threads, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, e := range threads {
+		b, err := os.ReadFile(filepath.Join(dir, e.Name(), "stat"))
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if strings.HasPrefix(rest, "R") || strings.HasPrefix(rest, "S") {
+			return false
+		}
+	}
+	return true
 }
 
 // awaitNew waits until a mount has another daemon, which is live.
