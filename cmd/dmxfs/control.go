@@ -67,7 +67,8 @@ func listenOn(dir, name string) (net.Listener, error) {
 // serveControl answers on l until ctx ends.
 func serveControl(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := &http.Server{
-		Handler:           h,
+		Handler:           ordersOfThePresent(h, log),
+		ConnContext:       withConn,
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		BaseContext:       func(net.Listener) context.Context { return ctx },

@@ -196,6 +196,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print the new rules as JSON for programs")
+	limited := timeoutFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var p *policy.Policy
 		var err error
@@ -214,7 +215,9 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		if err != nil {
 			return err
 		}
-		resp, err := cl.send(c.Context(), http.MethodPost, "/policy", strings.NewReader(p.TOML()))
+		ctx, cancel := limited(c.Context())
+		defer cancel()
+		resp, err := cl.send(ctx, http.MethodPost, "/policy", strings.NewReader(p.TOML()))
 		if err != nil {
 			return noDaemon(err, r)
 		}

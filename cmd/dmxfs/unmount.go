@@ -26,6 +26,7 @@ copies, and with them the daemon.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
+	limited := timeoutFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		point, err := whichMount(args)
 		if err != nil {
@@ -53,7 +54,9 @@ copies, and with them the daemon.`,
 		if *lazy {
 			path += "?lazy=1"
 		}
-		resp, err := cl.do(c.Context(), http.MethodPost, path)
+		ctx, cancel := limited(c.Context())
+		defer cancel()
+		resp, err := cl.do(ctx, http.MethodPost, path)
 		if errors.Is(err, errNoDaemon) { // a dead mount: its daemon was killed
 			if err := endWatcher(c.Context(), r.State); err != nil {
 				return err
