@@ -23,12 +23,16 @@ type anchors struct {
 	done  int64   // how many were weighed
 }
 
+// weighBatch is how many anchors are dropped in one go, because all requests, and
+// the engine, wait meanwhile.
+const weighBatch = 64
+
 // REQUIRES: mu held; n has none.
 func (t *tree) setAnchor(n *node, fd int) {
 	n.fd, n.slot, n.used = fd, len(t.anchors.nodes), true
 	t.anchors.nodes = append(t.anchors.nodes, n)
 	if most := t.anchors.most; len(t.anchors.nodes) > most {
-		t.weigh(1 + most/8)
+		t.weigh(min(1+most/8, weighBatch))
 	}
 }
 

@@ -116,7 +116,7 @@ func (f *fileSystem) hasRoom() error {
 func (f *fileSystem) makeRoom() bool {
 	f.tree.mu.Lock()
 	defer f.tree.mu.Unlock()
-	return f.tree.weigh(64) > 0
+	return f.tree.weigh(weighBatch) > 0
 }
 
 // noRoom logs, once in a while, what only an admin can change.

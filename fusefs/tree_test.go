@@ -317,6 +317,22 @@ func TestEntriesThatTheKernelWasTold(t *testing.T) {
 	}
 }
 
+// All requests wait while anchors are dropped.
+func TestFewAnchorsAreWeighedAtOnce(t *testing.T) {
+	tr := newTestTree(t, false)
+	tr.anchors.most = 600
+	for i := range uint64(900) {
+		before := tr.anchors.done
+		tr.put(tr.root, fmt.Sprint(i), 1, 100+i, unix.S_IFREG)
+		if n := tr.anchors.done - before; n > weighBatch {
+			t.Fatalf("%d anchors were dropped with one look-up", n)
+		}
+	}
+	if tr.anchors.done == 0 || len(tr.anchors.nodes) > 600 {
+		t.Errorf("%d anchors, %d were weighed", len(tr.anchors.nodes), tr.anchors.done)
+	}
+}
+
 func TestAnchorsAreWeighed(t *testing.T) {
 	before := countDescriptors(t)
 	tr := newTestTree(t, false)
