@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"errors"
+	"time"
 
 	"dmxfs/locks"
 
@@ -82,11 +83,23 @@ func closed(c <-chan struct{}) bool {
 }
 
 // retryEINTR repeats a system call that was interrupted by a signal of the Go
-// runtime.
+// runtime. For a moment it also repeats one that ends with EBADFD, which the
+// kernel never says of a file: GlusterFS does, when it answers by a descriptor
+// of the same file that is just being opened or closed for somebody else.
 func retryEINTR(f func() error) error {
-	for {
-		if err := f(); err != unix.EINTR {
+	for tries := 0; ; {
+		switch err := f(); {
+		case err == unix.EINTR:
+		case err == unix.EBADFD && tries < badTries:
+			tries++
+			time.Sleep(badPause)
+		default:
 			return err
 		}
 	}
 }
+
+const (
+	badTries = 200
+	badPause = 5 * time.Millisecond
+)

@@ -181,7 +181,7 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 	}
 	n.seen.attr.Store(gen)
 	n.seen.data.Store(gen)
-	return unix.Fstat(fd, st)
+	return retryEINTR(func() error { return unix.Fstat(fd, st) })
 }
 
 // lookAt makes the client look at a file or directory that somebody asks

@@ -53,7 +53,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		// There is no third attempt. The name led here when the kernel asked
 		// for the second time, in the course of the same open(2): as if the
 		// file had been removed just after that.
-		err = unix.Fstat(n.fd, &st)
+		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 	}
 	if err == unix.ESTALE {
 		if st := f.lookAhead(cancel, h, moved, in); !st.Ok() {
@@ -219,7 +219,8 @@ func (f *fileSystem) openHandle(h *handle) (fd, flags int, err error) {
 func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, moved []dirName, err error) {
 	l, more, ok := f.tree.nameOf(n)
 	if !ok {
-		return st, nil, unix.Fstat(n.fd, &st)
+		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+		return st, nil, err
 	}
 	names := []dirName{l}
 	if more {
@@ -231,7 +232,7 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 		e := f.anchorAgain(in, l.dir)
 		if e == nil {
 			f.lookForNames(l.dir, l.name)
-			e = unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW)
+			e = retryEINTR(func() error { return unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW) })
 		}
 		switch {
 		case e == unix.ENOENT || e == unix.ESTALE || e == nil && keyOf(&at) != n.key:
@@ -246,7 +247,7 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 		f.tree.unpin(l.dir)
 	}
 	if err == nil && st.Ino == 0 { // the daemon may not look there
-		err = unix.Fstat(n.fd, &st)
+		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 	}
 	return st, moved, err
 }

@@ -88,13 +88,14 @@ func exclusive(args []string) error {
 	if err != nil {
 		return err
 	}
-	own := "own-" + args[1]
-	if err := os.WriteFile(own, nil, 0o600); err != nil {
-		return err
-	}
 	made := 0
 	for i := range n {
 		name := fmt.Sprintf("%s-%d", args[0], i)
+		// A file each: over ext4, GlusterFS has room for 46 links of one.
+		own := "own-" + args[1] + "-" + name
+		if err := os.WriteFile(own, nil, 0o600); err != nil {
+			return err
+		}
 		err := retry(func() error {
 			switch args[0] {
 			case "open":
