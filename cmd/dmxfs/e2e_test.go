@@ -138,7 +138,7 @@ func TestOneOfManyTriesWins(t *testing.T) {
 // A file that is open for writing on one host makes an open on another wait,
 // and what is read then is what was written last.
 func TestOpenWaitsForAWriterElsewhere(t *testing.T) {
-	c := newCluster(t, 2)
+	c := newCluster(t, 2, "--yield-shared", "never") // however long the writer takes
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, a.path("f"), "old\n")
 	if got := read(t, b.path("f")); got != "old\n" {
