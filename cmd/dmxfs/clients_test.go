@@ -121,21 +121,30 @@ func startClient(t testing.TB, cmd *exec.Cmd, mountpoint string) {
 	})
 }
 
+// clientsOf starts n clients of one storage, which is c.src.
+func (c *testCluster) clientsOf(kind clientKind, n int) (dirs []string) {
+	c.t.Helper()
+	start := func(mountpoint string) { kind.start(c.t, c.src, mountpoint) }
+	if kind.serve != nil {
+		start = kind.serve(c.t, c.dir)
+	}
+	for i := range n {
+		client := filepath.Join(c.dir, "client-"+strconv.Itoa(i))
+		if err := os.Mkdir(client, 0o755); err != nil {
+			c.t.Fatal(err)
+		}
+		start(client)
+		dirs = append(dirs, client)
+	}
+	return dirs
+}
+
 // newClientCluster mounts dmxfs n times, each over a client of its own of one
 // storage, which is c.src.
 func newClientCluster(t testing.TB, kind clientKind, n int, args ...string) *testCluster {
 	t.Helper()
 	c := newCluster(t, 0)
-	start := func(mountpoint string) { kind.start(t, c.src, mountpoint) }
-	if kind.serve != nil {
-		start = kind.serve(t, c.dir)
-	}
-	for i := range n {
-		client := filepath.Join(c.dir, "client-"+strconv.Itoa(i))
-		if err := os.Mkdir(client, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		start(client)
+	for _, client := range c.clientsOf(kind, n) {
 		m := c.add(append(kind.args, args...)...)
 		m.src = client
 		m.mount()

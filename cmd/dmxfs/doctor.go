@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +38,8 @@ func newDoctorCommand(s streams) *cobra.Command {
 		Short: "Test what a shared directory keeps between two hosts, and which options it needs",
 		Long: `Test a shared directory from two sides: what one writes, makes or renames there,
 and what the other sees of it, and when. It says in words what can be relied
-on, and which options dmxfs needs for it. Nothing is changed but files in
+on, and which options dmxfs needs for it. As root it also hands locks to and
+fro through the mount that dmxfs would use. Nothing is changed but files in
 .dmxfs/doctor, which are removed.
 
   dmxfs doctor /mnt/shared          on one host, and on the other
@@ -79,9 +81,18 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 }
 
 func newDoctorHandsCommand(s streams) *cobra.Command {
+	c := &cobra.Command{Use: doctorHandsCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1))}
+	private := c.Flags().Bool("private", false, "")
+	c.RunE = func(_ *cobra.Command, args []string) error { return serveHands(args[0], *private, s.in, s.out) }
+	return c
+}
+
+func newDoctorMountCommand(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use: doctorHandsCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
-		RunE: func(_ *cobra.Command, args []string) error { return serveHands(args[0], s.in, s.out) },
+		Use: doctorMountCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			return serveDoctorMount(c.Context(), os.NewFile(3, doctorName), args[0], s.in, s.out)
+		},
 	}
 }
 

@@ -21,6 +21,7 @@ type doctor struct {
 	host        string // of the other side
 	oneMount    bool   // both sides have one mount on this host
 	made        bool   // the doctor's directory
+	proven      bool   // the data comes with the lock
 
 	findings []findingJSON
 	options  []string
@@ -140,7 +141,7 @@ func (d *doctor) examine() error {
 func (d *doctor) allChecks() error {
 	for _, c := range []doctorCheck{
 		{"files", d.meet}, {"clock", d.greet}, {"link", d.links}, {"inode numbers", d.inodes},
-		{"data after reopen", d.reopen}, {"data without reopen", d.keptOpen}, {"O_EXCL", d.excl},
+		{"data under a lock", d.turns}, {"data after reopen", d.reopen}, {"data without reopen", d.keptOpen}, {"O_EXCL", d.excl},
 		{"rename", d.renames}, {"locks below", d.locksBelow}, {"attributes", d.late},
 	} {
 		err := c.run()
@@ -173,6 +174,9 @@ func (d *doctor) tidy() error {
 		if _, err := d.here.report(ctx); err != nil {
 			return errors.New("the storage does not answer")
 		}
+	}
+	if !d.there.pending {
+		_, _ = d.there.do(ctx, doctorOrder{Op: "sweep"}) // if it is there
 	}
 	r, err := d.here.do(ctx, doctorOrder{Op: "tidy"})
 	if err == nil {

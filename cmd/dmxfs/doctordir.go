@@ -237,14 +237,22 @@ func (d *doctorDir) list() ([]string, error) {
 	return names, err
 }
 
-// remove takes everything away that was made.
-func (d *doctorDir) remove() error {
+// sweep removes the files that this side sees. What it has made itself it sees
+// in any case.
+func (d *doctorDir) sweep() error {
 	names, err := d.list()
 	for _, n := range names {
 		if e := unix.Unlinkat(d.dir, n, 0); e != nil && e != unix.ENOENT && err == nil {
 			err = e
 		}
 	}
+	return err
+}
+
+// remove takes everything away that was made; the other side has swept.
+func (d *doctorDir) remove() error {
+	_ = d.sweep() // what is left keeps the directory
+	var err error
 	if e := unix.Unlinkat(d.above, doctorName, unix.AT_REMOVEDIR); err == nil {
 		err = e
 	}

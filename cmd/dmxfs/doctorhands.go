@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,11 +79,15 @@ type hands struct {
 	dir    *doctorDir
 	kept   map[string]*os.File
 	store  fusefs.Storage
+	mount  *doctorMount
+	// private: the process has a mount namespace of its own.
+	private bool
 }
 
 // serveHands does the orders that come in, one a line.
-func serveHands(source string, in io.Reader, out io.Writer) error {
-	h := &hands{source: source, fd: -1, kept: map[string]*os.File{}}
+func serveHands(source string, private bool, in io.Reader, out io.Writer) error {
+	h := &hands{source: source, fd: -1, kept: map[string]*os.File{}, private: private}
+	defer h.unmount()
 	r := bufio.NewReaderSize(in, maxDoctorLine)
 	for {
 		line, err := r.ReadSlice('\n')
@@ -103,8 +108,10 @@ func serveHands(source string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// maxDoctorLine bounds an order or a report.
-const maxDoctorLine = 64 << 10
+const (
+	maxDoctorLine = 64 << 10 // of an order or a report, in bytes
+	mostOfOrder   = 10_000   // times that something is to be done
+)
 
 func (h *hands) do(o *doctorOrder) *doctorReport {
 	r := &doctorReport{}
@@ -149,11 +156,28 @@ func (h *hands) try(o *doctorOrder, r *doctorReport) error {
 		h.dir, err = place(h.fd, o.Data)
 		return err
 	}
-	if h.dir == nil {
+	if h.dir == nil || o.Count < 0 || o.Count > mostOfOrder || o.Op == "mount" && h.mount != nil {
 		return errors.New("out of order")
 	}
 	switch o.Op {
+	case "mount":
+		if !h.private {
+			return unix.EPERM
+		}
+		var err error
+		h.mount, err = mountDoctor(h.dir.dir)
+		return err
+	case "turn":
+		if h.mount == nil {
+			return errors.New("out of order")
+		}
+		return h.mount.turn(o.Count, strings.Split(o.Data, ","), r)
+	case "sweep":
+		h.unmount()
+		h.dir.sweep()
+		return nil
 	case "tidy":
+		h.unmount()
 		return h.dir.remove()
 	case "write": // and sync, and close
 		return h.dir.put(o.Name, o.Data)
@@ -217,6 +241,9 @@ func (h *hands) open(r *doctorReport) error {
 	if insideDmxfs(all, real) {
 		return withCode(exitUsage, fmt.Errorf("%s is a dmxfs mount: name the shared directory that it is over, or unmount it first", h.source))
 	}
+	if h.private {
+		leaveMounts(all, real)
+	}
 	err = retryEINTR(func() (err error) {
 		h.fd, err = unix.Open(real, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
@@ -236,6 +263,23 @@ func (h *hands) open(r *doctorReport) error {
 	}
 	r.Storage, r.Dev = &h.store, st.Dev
 	return nil
+}
+
+// leaveMounts detaches the copies of mounts by FUSE that are of no use for dir
+// from this process's own namespace: they would keep their daemons from ending.
+func leaveMounts(all []mountEntry, dir string) {
+	for _, m := range slices.Backward(all) {
+		if strings.HasPrefix(m.fsType, "fuse") && dir != m.point && !strings.HasPrefix(dir, m.point+"/") {
+			_ = unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
+	}
+}
+
+func (h *hands) unmount() {
+	if h.mount != nil {
+		h.mount.end()
+		h.mount = nil
+	}
 }
 
 func (h *hands) keep(name string, f *os.File) {

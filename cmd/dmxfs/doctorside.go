@@ -44,19 +44,28 @@ func newDoctorSide(where string, in io.Reader, out io.Writer, end func()) *docto
 // startHands starts a process for the storage that source is on. It is not
 // waited for longer than a moment: storage that hangs may keep it for ever.
 func startHands(where, source string) (*doctorSide, error) {
-	cmd := exec.Command("/proc/self/exe", doctorHandsCommand, "--", source)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // a Ctrl-C is for the doctor, which lets it tidy up
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
 	out, w, err := os.Pipe() // not StdoutPipe, which Wait closes
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdout = w
-	err = cmd.Start()
-	w.Close()
+	defer w.Close()
+	// As root, with a mount namespace of its own.
+	var cmd *exec.Cmd
+	var in io.WriteCloser
+	for _, private := range []bool{true, false} {
+		cmd = exec.Command("/proc/self/exe", doctorHandsCommand, fmt.Sprintf("--private=%t", private), "--", source)
+		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // a Ctrl-C is for the doctor, which lets it tidy up
+		if private {
+			cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
+		}
+		if in, err = cmd.StdinPipe(); err != nil {
+			break
+		}
+		cmd.Stdout = w
+		if err = cmd.Start(); !errors.Is(err, unix.EPERM) {
+			break
+		}
+	}
 	if err != nil {
 		out.Close()
 		return nil, fmt.Errorf("start a process for %s: %w", source, err)

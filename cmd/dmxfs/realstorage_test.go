@@ -150,3 +150,24 @@ func runTurns(t *testing.T, c *testCluster, n int) {
 		}
 	})
 }
+
+// The doctor's verdict on real storage is what the tests above find.
+func TestDoctorOverRealStorage(t *testing.T) {
+	if !*storageFull {
+		t.Skip("takes a minute: see make storage")
+	}
+	for _, kind := range realKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 0)
+			j, found := c.examine(c.clientsOf(kind, 2)...)
+			c.checks(found, "link=ok", "data under a lock=ok", "tidying up=")
+			if !j.Fit {
+				t.Error("not fit")
+			}
+			for _, f := range j.Findings {
+				t.Logf("%s: %s: %s", f.Check, f.Result, f.Text)
+			}
+		})
+	}
+}
