@@ -347,7 +347,7 @@ func (m *Machine) onRevoke(in Revoke) {
 	case !ValidPeer(in.Peer):
 		m.answer(w, fmt.Errorf("%q is not a peer ID", in.Peer))
 	case !in.Undo && len(m.v.Revoked) >= MaxRevoked && !m.v.IsRevoked(in.Peer):
-		m.answer(w, fmt.Errorf("%d peers are revoked, and no more can be: change the cluster's secret instead", MaxRevoked))
+		m.answer(w, fmt.Errorf("%d peers are revoked, and no more can be: make the cluster anew, with another secret (see dmxfs peers revoke --help)", MaxRevoked))
 	default:
 		m.wish(w)
 	}
