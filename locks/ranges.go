@@ -244,6 +244,17 @@ func Collect(rs []Range) Ranges {
 	return Ranges(out)
 }
 
+// Apart reports whether no two of rs, which it sorts, share a byte.
+func Apart(rs []Range) bool {
+	slices.SortFunc(rs, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	for i := range rs {
+		if i > 0 && rs[i-1].End > rs[i].Start {
+			return false
+		}
+	}
+	return true
+}
+
 // Clip is the bytes of s that are in r.
 func (s Ranges) Clip(r Range) Ranges {
 	var out Ranges

@@ -33,6 +33,10 @@ func (p *parked) add(t *ticket) {
 	}
 	t.parked = true
 	p.serial++
+	if t.entry.parked == nil {
+		t.entry.parked = map[*ticket]struct{}{}
+	}
+	t.entry.parked[t] = struct{}{}
 	if th := t.req.Program.Thread(); th != (locks.Thread{}) {
 		p.threads[th] = append(p.threads[th], t)
 	}
@@ -46,6 +50,7 @@ func (p *parked) remove(t *ticket) {
 		return
 	}
 	t.parked = false
+	delete(t.entry.parked, t)
 	if th := t.req.Program.Thread(); th != (locks.Thread{}) {
 		without(p.threads, th, t)
 	}
@@ -172,7 +177,7 @@ func (en *entry) keeps(w *ticket, mode locks.Mode, r locks.Range, except *locks.
 		return nil
 	}
 	for b := en.takers[th]; b != nil; b = b.next {
-		if (except == nil || *except != b.req.Owner) && en.stands(b, mode, r) {
+		if (except == nil || *except != b.req.Owner) && en.stands(b, mode, r) && en.owns(b) {
 			return b
 		}
 	}

@@ -356,11 +356,13 @@ var changeSeeds = flag.Int("engine.change", 100, "number of random runs of TestC
 // say: an exclusive file is free if no other owner holds anything of it; and
 // so is one whose algorithm has changed since it was last free.
 func TestChangesLikeOneHost(t *testing.T) {
+	defer func(n int) { maxAtOnce = n }(maxAtOnce)
 	first, last := uint64(1), uint64(*changeSeeds)
 	if *seed != 0 {
 		first, last = *seed, *seed
 	}
 	for s := first; s <= last; s++ {
+		maxAtOnce = inParts(s)
 		synctest.Test(t, func(t *testing.T) { changesLikeOneHost(t, s) })
 		if t.Failed() {
 			t.Fatalf("to run this again: go test ./locks/engine -run %s -engine.seed %d", t.Name(), s)

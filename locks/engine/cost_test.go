@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"flag"
 	"fmt"
 	"log/slog"
 	"testing"
@@ -82,7 +83,7 @@ func readersAndWriters(tb testing.TB, n int, c locks.Class) (e *Engine, end func
 // busy with looking for deadlocks.
 func TestDeadlockSweepOfManyWaiters(t *testing.T) {
 	for _, c := range []locks.Class{locks.Posix, locks.Flock} {
-		locktest.Growth(t, 1000, func(n int) func() {
+		locktest.Growth(t, 100, func(n int) func() {
 			e, end := readersAndWriters(t, n, c)
 			t.Cleanup(end)
 			return func() {
@@ -106,5 +107,216 @@ func BenchmarkDeadlockSweep(b *testing.B) {
 		}
 		e.mu.Unlock()
 		_ = i
+	}
+}
+
+// piece is the i-th range of a file with a gap behind it.
+func piece(pid, i int, m locks.Mode) *locks.Request {
+	return byProcess(pid, locks.Posix, "f", m, locks.Range{Start: 2 * uint64(i), End: 2*uint64(i) + 1})
+}
+
+// longest is for how long the engine was held at a time since the last call.
+func (e *Engine) longest() time.Duration { return time.Duration(e.mu.longest.Swap(0)) }
+
+var ranges = flag.Int("engine.ranges", 10_000, "how many ranges a program has in TestManyRanges")
+
+// TestManyRanges logs for how long one program that has very many locks holds up
+// all others; with -engine.ranges 250000 that is as many as it may have.
+func TestManyRanges(t *testing.T) {
+	n := *ranges
+	for _, alg := range []string{"rw", "ring"} {
+		e := costly(t, 1)
+		e.o.Rule = func(string) string { return alg }
+		k := locks.Key{File: "f", Class: locks.Posix}
+		step := func(what string, f func()) {
+			e.longest()
+			began := time.Now()
+			f()
+			t.Logf("%s %s: %v in all, the engine was held for %v", alg, what, time.Since(began), e.longest())
+			for _, en := range e.entries {
+				if n > 10_000 {
+					continue
+				}
+				if err := en.machine.Check(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		take := func() {
+			for i := range n {
+				if _, err := e.Lock(nil, piece(1, i, locks.Write)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		count := func(want int) {
+			t.Helper()
+			if held, waiting := e.Count(); held != want || waiting != 0 {
+				t.Fatalf("%d held, %d wait, want %d", held, waiting, want)
+			}
+		}
+		step("take", take)
+		step("ask here", func() {
+			c, err := e.Test(nil, byProcess(2, locks.Posix, "f", locks.Write, locks.Whole))
+			if err != nil || c == nil || c.Range.Start != 0 {
+				t.Fatal(c, err)
+			}
+		})
+		step("ask from elsewhere", func() {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if cs := e.conflicts(k, locks.Write, locks.Whole, nil, maxConflicts); len(cs) == 0 {
+				t.Fatal(cs)
+			}
+		})
+		step("list", func() { e.Locks() })
+		step("replace", func() {
+			if _, err := e.Lock(nil, byProcess(1, locks.Posix, "f", locks.Write, locks.Whole)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		count(1)
+		e.UnlockOwner(k, 1)
+		take()
+		step("drop", func() { e.UnlockOwner(k, 1) })
+		count(0)
+		take()
+		step("state", func() { e.Freeze(); e.State() })
+		step("leave", func() { e.Leave() })
+	}
+}
+
+// Whatever a program does with many locks, none of them costs more than if there
+// were few.
+func TestCostOfManyLocks(t *testing.T) {
+	few := 1_250
+	if raceEnabled {
+		few = 250 // it is slow
+	}
+	k := locks.Key{File: "f", Class: locks.Posix}
+	open := locks.Key{File: "f", Class: locks.Open}
+	must := func(e *Engine, r *locks.Request) {
+		if _, err := e.Lock(nil, r); err != nil {
+			t.Error(err)
+		}
+	}
+	take := func(e *Engine, n, pid int) {
+		for i := range n {
+			must(e, piece(pid, i, locks.Write))
+		}
+	}
+	opens := func(e *Engine, n int) {
+		for i := range n {
+			must(e, opening(i+1, i+1, locks.Read))
+		}
+	}
+	whole := func(pid int, m locks.Mode) *locks.Request { return byProcess(pid, locks.Posix, "f", m, locks.Whole) }
+	for _, c := range []struct {
+		name    string
+		n       int
+		prepare func(e *Engine, n int)
+		run     func(e *Engine, n int)
+	}{
+		{"take", few, nil, func(e *Engine, n int) { take(e, n, 1) }},
+		{"take by many", few, nil, func(e *Engine, n int) {
+			for i := range n {
+				must(e, byProcess(i+1, locks.Posix, "f", locks.Read, locks.Whole))
+			}
+		}},
+		{"replace", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) { must(e, whole(1, locks.Write)) }},
+		{"drop", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) { e.UnlockOwner(k, 1) }},
+		{"close", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) {
+			e.Closing(k, 1)
+			e.UnlockHandle(k, 1, "closed")
+		}},
+		{"close one of two", few, func(e *Engine, n int) {
+			for i := range n {
+				r := piece(1, i, locks.Write)
+				r.Handle = locks.HandleID(1 + i%2)
+				must(e, r)
+			}
+		}, func(e *Engine, n int) { e.UnlockHandle(k, 1, "closed") }},
+		{"downgrade", few, func(e *Engine, n int) {
+			for i := range n { // without a gap: nobody's leave is needed
+				r := byProcess(1, locks.Posix, "f", locks.Write, locks.Range{Start: uint64(i), End: uint64(i) + 1})
+				r.Handle = locks.HandleID(1 + i%2)
+				must(e, r)
+			}
+		}, func(e *Engine, n int) {
+			r := whole(1, locks.Read)
+			r.Range.End = uint64(n)
+			must(e, r)
+		}},
+		{"ask", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) {
+			for range 100 {
+				if c, err := e.Test(nil, whole(2, locks.Write)); c == nil || err != nil {
+					t.Error(c, err)
+				}
+			}
+		}},
+		{"ask of many", few, func(e *Engine, n int) {
+			for i := range n {
+				must(e, byProcess(i+1, locks.Posix, "f", locks.Read, locks.Whole))
+			}
+		}, func(e *Engine, n int) {
+			for range 100 {
+				e.mu.Lock()
+				e.conflicts(k, locks.Write, locks.Whole, nil, maxConflicts)
+				e.mu.Unlock()
+			}
+		}},
+		{"open and ask whether it is wanted", few, opens, func(e *Engine, n int) {
+			for range n {
+				e.Wanted(open)
+			}
+		}},
+		{"close all", few, opens, func(e *Engine, n int) {
+			for i := range n {
+				e.Closing(open, locks.HandleID(i+1))
+				e.UnlockHandle(open, locks.HandleID(i+1), "closed")
+			}
+		}},
+		{"list", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) { e.Locks(); e.Count(); e.LongWaits(0) }},
+		{"break", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) {
+			e.Condemn(k, []locks.HandleID{1}, "an admin wants it")
+			e.Break(k, []locks.HandleID{1})
+		}},
+		{"view", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) {
+			e.Freeze()
+			s := e.State()
+			e.Install(&locks.View{Epoch: 2, Self: "n0", Members: []locks.NodeID{"n0"}})
+			if err := e.Sync("n0", 2, s); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"expelled", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) { e.Expelled("a test") }},
+		{"leave", few, func(e *Engine, n int) { take(e, n, 1) }, func(e *Engine, n int) { e.Leave() }},
+		{"idle files", few, func(e *Engine, n int) {
+			for i := range n {
+				r := byProcess(1, locks.Posix, fmt.Sprint(i), locks.Write, locks.Whole)
+				must(e, r)
+				e.UnlockOwner(r.Key, 1)
+			}
+		}, func(e *Engine, n int) {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			e.sweep(time.Now().Add(time.Minute))
+		}},
+	} {
+		for _, alg := range []string{"rw", "ring"} {
+			if alg != "rw" && (c.name == "take by many" || c.name == "ask of many") {
+				continue // they wait
+			}
+			t.Run(alg+" "+c.name, func(t *testing.T) {
+				locktest.Growth(t, c.n, func(n int) func() {
+					e := costly(t, 1)
+					e.o.Rule = func(string) string { return alg }
+					if c.prepare != nil {
+						c.prepare(e, n)
+					}
+					return func() { c.run(e, n) }
+				})
+			})
+		}
 	}
 }

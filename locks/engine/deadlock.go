@@ -254,7 +254,7 @@ func (e *Engine) stands(path []hop) bool {
 			return false
 		}
 		b := en.tickets[h.hold]
-		if b == nil || !b.held || !en.stands(b, before.mode, before.rng) || !waitsBehind(w, b) {
+		if b == nil || !b.held || !en.stands(b, before.mode, before.rng) || !en.owns(b) || !waitsBehind(w, b) {
 			return false
 		}
 	}

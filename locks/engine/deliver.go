@@ -37,8 +37,12 @@ func (x *told) has(m locks.Mode, rs locks.Ranges) {
 // told is what o holds within r.
 func (o *owner) told(r locks.Range) (x told) {
 	lo, hi := o.window(r)
-	for _, t := range o.held[lo:hi] {
-		x.has(t.Mode, locks.RangesOf(t.Range).Clip(r))
+	for _, t := range o.held[lo:hi] { // by offset
+		if t.Mode == locks.Write {
+			x.write.Insert(t.Range.Intersect(r))
+		} else {
+			x.read.Insert(t.Range.Intersect(r))
+		}
 	}
 	return x
 }
@@ -125,6 +129,7 @@ func (e *Engine) renew(en *entry, r *locks.Request) error {
 // another node's, and not know it yet. So the clock is asked last.
 func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
+	e.giveUpAside(en)
 	if err := e.renew(en, r); err != nil {
 		// What would be read may be old: better no lock than a wrong one.
 		e.undo(en, t, "released: what is cached of the file could not be renewed: "+err.Error())

@@ -72,7 +72,7 @@ type Engine struct {
 	tenure atomic.Uint64
 	left   atomic.Bool // see Leave; set under mu
 
-	mu      sync.Mutex
+	mu      mutex
 	phase   phase
 	began   locks.Moment // when the epoch became active
 	closed  bool
@@ -161,6 +161,7 @@ func New(o Options) *Engine {
 		early:   early{},
 		kick:    make(chan struct{}, 1),
 	}
+	e.mu.start = e.start
 	e.flushed = sync.NewCond(&e.mu)
 	e.yielder, _ = o.Files.(Yielder)
 	e.tenure.Store(1)

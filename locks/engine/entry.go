@@ -50,6 +50,9 @@ type entry struct {
 	// of the key changed, see change.go; nobody is granted anything meanwhile.
 	barrier map[locks.NodeID]bool
 
+	// aside is what the machine holds and no owner has any more, see later.go.
+	aside []aside
+
 	// closing: locks may be on their way out. nil if none is. See closing.go.
 	closing *closing
 
@@ -64,6 +67,9 @@ type entry struct {
 	// back is what is known to guess that the key will be used again; nil if
 	// nothing.
 	back *askBack
+
+	// parked are the tickets that wait, but for tries; nil if there was none.
+	parked map[*ticket]struct{}
 
 	waits    map[locks.HandleID]int // tickets that wait, by what they came through
 	messages int                    // sent and received, ever

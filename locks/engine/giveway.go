@@ -26,11 +26,8 @@ func (e *Engine) wanted(en *entry) locks.Mode {
 	if m := en.machine.Wanted(); m != 0 {
 		return m
 	}
-	if len(en.tickets) == len(en.handles) && en.handles != nil {
-		return 0 // all are held
-	}
-	for _, t := range en.tickets {
-		if !t.held && len(en.standing(t.Mode, t.Range, &t.req.Owner)) > 0 {
+	for t := range en.parked {
+		for range en.inTheWay(t.Mode, t.Range, &t.req.Owner) {
 			return t.Mode
 		}
 	}
@@ -72,6 +69,7 @@ func (e *Engine) Share(k locks.Key, h locks.HandleID, why string) bool {
 		entry: en, req: req, held: true, token: old.token, tenure: old.tenure,
 	}
 	e.keep(t)
+	en.took(t)
 	e.lose(old)
 	old.req.pieces--
 	en.handles[h] = t

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,41 +103,67 @@ type LockInfo struct {
 	Remote []locks.NodeID
 }
 
-// Locks lists what this node holds, waits for and keeps.
+// Locks lists what this node holds, waits for and keeps. Of many it is not all of
+// one moment.
 func (e *Engine) Locks() []LockInfo {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var out []LockInfo
-	var epoch locks.Epoch
-	if e.view != nil {
-		epoch = e.view.Epoch
-	}
 	for _, en := range e.sorted() {
-		base := LockInfo{Key: en.key, Path: en.path, Epoch: epoch, Algorithm: en.alg.Name}
-		kept := en.machine.Kept()
-		for _, t := range en.sortedTickets() {
-			i := base
-			i.Path, i.Mode, i.Range, i.State = t.req.Path, t.Mode, t.Range, Held
-			i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
-			if !t.held {
-				i.State, i.Since = Waits, t.req.asked
-				local, remote := e.blockers(t, maxConflicts)
-				for _, id := range local {
-					if b := en.tickets[id]; b != nil {
-						i.Local = append(i.Local, b.req.Program)
-					}
-				}
-				i.Remote = remote
-			}
-			out = append(out, i)
+		ids := slices.Collect(maps.Keys(en.tickets))
+		if many := len(ids) > maxAtOnce; many {
+			e.mu.Unlock()
+			slices.Sort(ids)
+			out = slices.Grow(out, len(ids))
+			e.mu.Lock()
+		} else {
+			slices.Sort(ids)
 		}
-		for _, r := range kept {
-			i := base
+		for _, id := range ids {
+			e.mu.breathe()
+			if t := en.tickets[id]; t != nil && e.entries[en.key] == en {
+				out = append(out, e.lockInfo(t))
+			}
+		}
+		e.mu.breathe()
+		if e.entries[en.key] != en {
+			continue
+		}
+		for _, r := range en.machine.Kept() {
+			i := e.baseInfo(en)
 			i.Mode, i.Range, i.State, i.Since, i.Token = locks.Write, r, Cached, en.since, en.machine.Token()
 			out = append(out, i)
 		}
 	}
 	return out
+}
+
+// baseInfo is what all rows of en have in common.
+func (e *Engine) baseInfo(en *entry) LockInfo {
+	i := LockInfo{Key: en.key, Path: en.path, Algorithm: en.alg.Name}
+	if e.view != nil {
+		i.Epoch = e.view.Epoch
+	}
+	return i
+}
+
+func (e *Engine) lockInfo(t *ticket) LockInfo {
+	en := t.entry
+	i := e.baseInfo(en)
+	i.Path, i.Mode, i.Range, i.State = t.req.Path, t.Mode, t.Range, Held
+	i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
+	if t.held {
+		return i
+	}
+	i.State, i.Since = Waits, t.req.asked
+	local, remote := e.blockers(t, maxConflicts)
+	for _, id := range local {
+		if b := en.tickets[id]; b != nil {
+			i.Local = append(i.Local, b.req.Program)
+		}
+	}
+	i.Remote = remote
+	return i
 }
 
 // LongWaits lists the requests that have waited for longer than d.

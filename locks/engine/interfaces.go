@@ -52,6 +52,13 @@ type Recorder interface {
 	Healthy() error
 }
 
+// Pacer may be implemented by a Recorder as well.
+type Pacer interface {
+	// Pace waits, not for long, while there is much to be stored. It is
+	// called where nobody else waits for the caller.
+	Pace()
+}
+
 // Step is a step in the life of a request.
 type Step uint8
 

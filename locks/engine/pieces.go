@@ -16,6 +16,18 @@ func (o *owner) window(r locks.Range) (lo, hi int) {
 	return lo, hi
 }
 
+// has reports whether o has every byte of r in mode m or a stronger one, among
+// what it holds at [lo, hi).
+func (o *owner) has(lo, hi int, m locks.Mode, r locks.Range) bool {
+	return posix.Has(func(yield func(posix.Piece) bool) {
+		for _, t := range o.held[lo:hi] {
+			if !yield(t.Piece) {
+				return
+			}
+		}
+	}, m, r)
+}
+
 func (o *owner) pieces(lo, hi int) []posix.Piece {
 	ps := make([]posix.Piece, hi-lo)
 	for i, t := range o.held[lo:hi] {
@@ -32,9 +44,13 @@ func (e *Engine) place(t *ticket) {
 	if en.key.Class == locks.Posix && !slices.Contains(en.through[t.Handle], o.id) {
 		en.through[t.Handle] = append(en.through[t.Handle], o.id)
 	}
+	if t.held { // else the machine has only what t is cut from
+		e.setAside(en, o, t.Range, 0, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
+	}
 	lo, hi := o.window(t.Range)
 	if lo == hi {
 		o.held = slices.Insert(o.held, lo, t)
+		en.owners[o.id] = o
 		return
 	}
 	pieces := posix.Place(o.pieces(lo, hi), t.Piece)
@@ -52,19 +68,29 @@ type change struct {
 // grown over others. What is lost by it is journaled with reason.
 func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces []posix.Piece, reason string) {
 	var changes []change
-	from := slices.Clone(o.held[lo:hi])
-	if extra != nil {
-		from = append(from, extra)
+	from := make(map[locks.TicketID]*ticket, hi-lo+1)
+	same := make(map[posix.Piece]bool, len(pieces))
+	for _, p := range pieces {
+		same[p] = true
 	}
-	for _, t := range from {
-		if !slices.Contains(pieces, t.Piece) {
+	look := func(t *ticket) {
+		from[t.ID] = t
+		if !same[t.Piece] {
 			changes = append(changes, change{t, t.Piece})
 		}
 	}
+	for _, t := range o.held[lo:hi] {
+		look(t)
+	}
+	if extra != nil {
+		look(extra)
+	}
 	keep := make([]*ticket, len(pieces))
+	kept := make(map[*ticket]bool, len(pieces))
 	var parts []locks.Part
 	for i, p := range pieces {
 		t := e.source(en, from, changes, &p)
+		kept[t] = true
 		if t.Piece != p || !t.held {
 			t.Piece = p
 			parts = append(parts, p.Part)
@@ -77,7 +103,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 		if c.t.held {
 			old = append(old, c.was.ID)
 		}
-		if !slices.Contains(keep, c.t) {
+		if !kept[c.t] {
 			e.lose(c.t)
 			c.t.req.pieces--
 		}
@@ -105,15 +131,17 @@ func (e *Engine) recordReleased(en *entry, changes []change, extra *ticket, keep
 	}
 	var rows []row
 	last := map[*request]int{}
+	stays := map[*request][]*ticket{}
+	for _, t := range keep {
+		stays[t.req] = append(stays[t.req], t)
+	}
 	for _, c := range changes {
 		if c.t == extra {
 			continue // it only grew
 		}
 		left := locks.RangesOf(c.was.Range)
-		for _, t := range keep {
-			if t.req == c.t.req {
-				left = left.Sub(t.Range)
-			}
+		for _, t := range stays[c.t.req] {
+			left = left.Sub(t.Range)
 		}
 		for _, r := range left {
 			last[c.t.req] = len(rows)
@@ -128,11 +156,9 @@ func (e *Engine) recordReleased(en *entry, changes []change, extra *ticket, keep
 
 // source is the ticket that becomes p: the one with its ID. The upper remnant
 // of one that is cut in two has none yet; it is made here.
-func (e *Engine) source(en *entry, from []*ticket, changes []change, p *posix.Piece) *ticket {
-	for _, t := range from {
-		if p.ID == t.ID {
-			return t
-		}
+func (e *Engine) source(en *entry, from map[locks.TicketID]*ticket, changes []change, p *posix.Piece) *ticket {
+	if t := from[p.ID]; t != nil {
+		return t
 	}
 	for _, c := range changes {
 		if c.was.Mode == p.Mode && c.was.Handle == p.Handle && c.was.Range.Contains(p.Range) {
@@ -182,6 +208,8 @@ func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.Handle
 		e.releaseAll(en, o, t, reason)
 		return
 	}
+	e.setAside(en, o, r, handle, reason)
+	lo, hi = o.window(r)
 	held := o.pieces(lo, hi)
 	var pieces []posix.Piece
 	if handle == 0 {

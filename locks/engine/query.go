@@ -69,7 +69,7 @@ func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict
 	if r.Mode == 0 {
 		return e.ownLock(r), nil
 	}
-	if found := e.conflicts(r.Key, r.Mode, r.Range, &r.Owner); len(found) > 0 {
+	if found := e.conflicts(r.Key, r.Mode, r.Range, &r.Owner, 1); len(found) > 0 {
 		return &found[0], nil
 	}
 	q := &query{id: e.id(), key: r.Key, mode: r.Mode, rng: r.Range, done: make(chan struct{})}
@@ -107,9 +107,10 @@ func (e *Engine) ownLock(r *locks.Request) *locks.Conflict {
 	}
 	o := en.owners[r.Owner]
 	lo, hi := o.window(r.Range)
-	for _, t := range o.held[lo:hi] {
+	for i, t := range o.held[lo:hi] {
 		if t.Range.Overlaps(r.Range) {
-			return &locks.Conflict{Mode: t.Mode, Range: en.extent(t), PID: t.req.Program.PID}
+			rng, _ := o.extent(lo + i)
+			return &locks.Conflict{Mode: t.Mode, Range: rng, PID: t.req.Program.PID}
 		}
 	}
 	return nil
@@ -166,17 +167,8 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 	}
 }
 
-// standing lists the held tickets of this node that stand in the way of mode on
+// inTheWay yields the held tickets of this node that stand in the way of mode on
 // r, those of except left out, in no order.
-func (en *entry) standing(mode locks.Mode, r locks.Range, except *locks.OwnerID) []*ticket {
-	var out []*ticket
-	for t := range en.inTheWay(mode, r, except) {
-		out = append(out, t)
-	}
-	return out
-}
-
-// inTheWay yields what standing lists.
 func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID) iter.Seq[*ticket] {
 	return func(yield func(*ticket) bool) {
 		for _, t := range en.handles {
@@ -215,45 +207,81 @@ func (en *entry) stands(t *ticket, mode locks.Mode, r locks.Range) bool {
 	return en.apart() || t.Range.Overlaps(r) && (t.Mode == locks.Write || mode == locks.Write)
 }
 
-// conflicts is standing as other nodes and programs are told of it, the lowest
-// first. A lock of an exclusive algorithm is told of as what it amounts to.
-func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID) []locks.Conflict {
+// conflicts is inTheWay as other nodes and programs are told of it, the lowest
+// first, as many of them as are asked for. A lock of an exclusive algorithm is
+// told of as what it amounts to.
+func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID, most int) []locks.Conflict {
 	en := e.entries[k]
 	if en == nil {
 		return nil
 	}
-	var out []locks.Conflict
-	for _, t := range en.standing(mode, r, except) {
-		c := locks.Conflict{Mode: t.Mode, Range: en.extent(t), PID: t.req.Program.PID}
-		if !en.alg.Shared {
-			c.Mode, c.Range = locks.Write, locks.Whole
+	l := lowest{most: most}
+	for _, t := range en.handles {
+		if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) {
+			l.add(en.conflict(t, t.Range))
 		}
-		out = append(out, c)
 	}
-	slices.SortFunc(out, func(a, b locks.Conflict) int {
-		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.PID, b.PID))
-	})
-	return slices.Compact(out)
+	for id, o := range en.owners {
+		if except != nil && id == *except {
+			continue
+		}
+		lo, hi := en.inWay(o, r)
+		for i := lo; i < hi; {
+			if t := o.held[i]; !en.stands(t, mode, r) {
+				i++
+			} else {
+				var rng locks.Range
+				rng, i = o.extent(i)
+				if !l.add(en.conflict(t, rng)) || !en.alg.Shared {
+					break // the next ones begin behind it, or are told of as the same
+				}
+			}
+		}
+	}
+	return l.found
 }
 
-// extent is the range of the lock that t is a piece of, as F_GETLK tells it.
-func (en *entry) extent(t *ticket) locks.Range {
-	o := en.owners[t.req.Owner]
-	if en.handles != nil || o == nil {
-		return t.Range
+// conflict is t as it is told of. rng is the range of the lock that it is a
+// piece of.
+func (en *entry) conflict(t *ticket, rng locks.Range) locks.Conflict {
+	if !en.alg.Shared {
+		return locks.Conflict{Mode: locks.Write, Range: locks.Whole, PID: t.req.Program.PID}
 	}
-	i := slices.Index(o.held, t)
-	return posix.Extent(o.pieces(0, len(o.held)), i)
+	return locks.Conflict{Mode: t.Mode, Range: rng, PID: t.req.Program.PID}
+}
+
+// lowest keeps the conflicts that begin first, each once, in order.
+type lowest struct {
+	most  int
+	found []locks.Conflict
+}
+
+// add reports whether one that begins behind c could be among them.
+func (l *lowest) add(c locks.Conflict) bool {
+	i, again := slices.BinarySearchFunc(l.found, c, func(a, b locks.Conflict) int {
+		return cmp.Or(cmp.Compare(a.Range.Start, b.Range.Start), cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.Range.End, b.Range.End), cmp.Compare(a.Mode, b.Mode))
+	})
+	if !again {
+		if i == l.most {
+			return false
+		}
+		l.found = slices.Insert(l.found[:min(len(l.found), l.most-1)], i, c)
+	}
+	return true
+}
+
+// extent is posix.Extent of o.held[i].
+func (o *owner) extent(i int) (r locks.Range, next int) {
+	return posix.Extent(len(o.held), func(i int) posix.Piece { return o.held[i].Piece }, i)
 }
 
 // holders says in words what stands in the way of req.
 func (e *Engine) holders(en *entry, req *request) string {
-	held := en.standing(req.Mode, req.Range, &req.Owner)
-	if len(held) == 0 {
-		return "another node"
+	for t := range en.inTheWay(req.Mode, req.Range, &req.Owner) {
+		return describe(t.req.Program)
 	}
-	first := slices.MinFunc(held, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	return describe(first.req.Program)
+	return "another node"
 }
 
 func (en *entry) sortedTickets() []*ticket {

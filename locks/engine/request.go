@@ -87,6 +87,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	req.Waits = nil // belongs to the call
 	e.record(Requested, en, req, event{rng: r.Range})
 	if g, ok := e.already(en, req); ok {
+		e.giveUpAside(en)
 		e.mu.Unlock()
 		return g, nil
 	}
@@ -231,7 +232,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 			e.release(en, o, locks.Whole, 0, "flock converts: given up before the new mode is asked for")
 			return locks.Grant{}, false
 		}
-	} else if !posix.Has(o.pieces(lo, hi), req.Mode, req.Range) {
+	} else if !o.has(lo, hi, req.Mode, req.Range) {
 		return locks.Grant{}, false
 	}
 	token, same := locks.Token(0), true
@@ -263,6 +264,7 @@ func (e *Engine) park(t *ticket) {
 	t.done = make(chan struct{})
 	e.parked.add(t)
 	t.due, t.probe = t.since.Add(tellAfter), t.since.Add(firstProbe)
+	e.tellWanted(t.entry)
 	if t.asks && t.entry.nested(t) {
 		e.overtake(t)
 	}
@@ -376,6 +378,7 @@ func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason str
 		if o := en.owners[id]; o != nil {
 			e.release(en, o, r, 0, reason)
 		}
+		e.giveUpAside(en)
 	}
 	return e.handed != before
 }
@@ -408,12 +411,13 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 			e.release(en, o, locks.Whole, 0, why)
 		}
 	default:
-		for _, id := range en.through[h] {
+		for _, id := range slices.Clone(en.through[h]) { // release edits the list
 			if o := en.owners[id]; o != nil {
 				e.release(en, o, locks.Whole, h, why)
 			}
 		}
 		delete(en.through, h)
+		e.giveUpAside(en)
 	}
 	e.closedHandle(en, h)
 }

@@ -30,12 +30,15 @@ func jitter() float64 { return rand.Float64() }
 
 // sweep does what is due, and returns after what time it should be called
 // again.
-// REQUIRES: e.mu held.
+// REQUIRES: e.mu held. It may let go of it in between.
 func (e *Engine) sweep(now time.Time) time.Duration {
 	next := time.Hour
-	for el := e.idle.Front(); el != nil; {
+	for el := e.idle.Front(); el != nil; el = e.idle.Front() {
+		e.mu.breathe()
+		if el = e.idle.Front(); el == nil {
+			break
+		}
 		en := el.Value.(*entry)
-		el = el.Next()
 		if left := en.since.Add(e.o.Expire).Sub(now); left > 0 {
 			next = min(next, left)
 			break
@@ -63,8 +66,9 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 		next = min(next, e.o.Expire)
 	}
 	for _, t := range e.waitingTickets() {
+		e.mu.breathe()
 		if _, waits := e.waiters[t]; !waits {
-			continue // an earlier one of this sweep made way for it
+			continue // it has come to its end since
 		}
 		if left := t.probe.Sub(now); left > 0 {
 			next = min(next, left)

@@ -3,7 +3,6 @@ package exclusive
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"dmxfs/locks"
 )
@@ -36,28 +35,45 @@ func (m *machine) mustWait(id locks.TicketID) *ticket {
 
 // mustReplace checks the preconditions of Replace, and returns the owner.
 func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.OwnerID {
-	var any, write, taken locks.Ranges
-	for i, id := range old {
+	var any, write []locks.Range
+	var gone map[locks.TicketID]bool // nil for one, as mostly
+	if len(old) > 1 {
+		gone = make(map[locks.TicketID]bool, len(old))
+	}
+	for _, id := range old {
 		t := m.tickets[id]
-		if t == nil || !t.held || slices.Contains(old[:i], id) {
+		if t == nil || !t.held || gone[id] {
 			m.panicf("tickets %v are not all held", old)
 		}
-		any = any.Add(t.Range)
-		if t.Mode == locks.Write {
-			write = write.Add(t.Range)
+		if gone != nil {
+			gone[id] = true
+		}
+		if len(parts) > 0 {
+			any = append(any, t.Range)
+			if t.Mode == locks.Write {
+				write = append(write, t.Range)
+			}
 		}
 	}
-	for i, p := range parts {
+	if len(parts) == 0 {
+		return m.owner
+	}
+	held, written := locks.Collect(any), locks.Collect(write)
+	taken := make([]locks.Range, 0, len(parts))
+	ids := make(map[locks.TicketID]bool, len(parts))
+	for _, p := range parts {
 		m.mustBeSound(p.Mode, p.Range)
-		if !slices.Contains(old, p.ID) {
+		if !gone[p.ID] && p.ID != old[0] {
 			m.mustBeNew(p.ID)
 		}
-		same := func(o locks.Part) bool { return o.ID == p.ID }
-		if slices.ContainsFunc(parts[:i], same) || taken.Overlaps(p.Range) ||
-			!any.Contains(p.Range) || p.Mode == locks.Write && !write.Contains(p.Range) {
+		if ids[p.ID] || !held.Contains(p.Range) || p.Mode == locks.Write && !written.Contains(p.Range) {
 			m.panicf("tickets %v cannot be made into %v", old, parts)
 		}
-		taken = taken.Add(p.Range)
+		ids[p.ID] = true
+		taken = append(taken, p.Range)
+	}
+	if !locks.Apart(taken) {
+		m.panicf("tickets %v cannot be made into %v, which overlap", old, parts)
 	}
 	return m.owner
 }

@@ -8,30 +8,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Growth fails if something takes more than two and a half times as long for
-// twice the amount. What make returns for an amount is what is measured.
+// Growth fails if something takes more than three times as long for each element
+// when there are eight times as many. What make returns for a number is what is
+// measured.
 //
 // It is the time of one thread on a processor that is measured, and the best of
-// some tries, so that it does not matter what else the machine does. Work that
-// grows with the square takes four times as long every time.
-func Growth(t *testing.T, amount int, make func(n int) func()) {
+// some tries, so that it does not matter what else the machine does. Caches that
+// are too small for more make it grow a little, and work that grows with the
+// square takes eight times as long for each, every time.
+func Growth(t *testing.T, n int, make func(n int) func()) {
 	t.Helper()
 	const tries = 8
-	best := [2]time.Duration{}
+	const times, limit = 8, 3 * 8
+	var few, many time.Duration
 	for try := range tries {
-		for i, n := range [...]int{amount, 2 * amount} {
-			if took := onThread(make(n)); try == 0 || took < best[i] {
-				best[i] = took
-			}
+		if took := onThread(make(n)); try == 0 || took < few {
+			few = took
 		}
-		if limit := 5 * best[0] / 2; best[1] <= limit {
-			if try > 0 {
-				t.Logf("%d: %v, %d: %v", amount, best[0], 2*amount, best[1])
-			}
+		if took := onThread(make(times * n)); try == 0 || took < many {
+			many = took
+		}
+		if many <= limit*few {
 			return
 		}
 	}
-	t.Errorf("%d take %v and %d take %v: more than 2.5 times as long", amount, best[0], 2*amount, best[1])
+	t.Errorf("%d take %v and %d take %v: more than %d times as long", n, few, times*n, many, limit)
 }
 
 // onThread is how long f keeps a processor busy. What f starts elsewhere, and

@@ -1,6 +1,10 @@
 package posix
 
-import "dmxfs/locks"
+import (
+	"iter"
+
+	"dmxfs/locks"
+)
 
 // Piece is a range that an owner holds in one mode.
 type Piece struct {
@@ -61,8 +65,8 @@ func Clear(held []Piece, r locks.Range) []Piece {
 
 // Has reports whether held has every byte of r in mode m or a stronger one, so
 // that a lock of it needs nobody's leave.
-func Has(held []Piece, m locks.Mode, r locks.Range) bool {
-	for _, p := range held {
+func Has(held iter.Seq[Piece], m locks.Mode, r locks.Range) bool {
+	for p := range held {
 		if p.Range.End <= r.Start {
 			continue
 		}
@@ -77,17 +81,19 @@ func Has(held []Piece, m locks.Mode, r locks.Range) bool {
 	return r.Empty()
 }
 
-// Extent is the range that F_GETLK reports for held[i]: with the pieces before
-// and behind it that touch and have its mode, as Linux has them in one lock.
-func Extent(held []Piece, i int) locks.Range {
-	r := held[i].Range
-	for j := i - 1; j >= 0 && held[j].Mode == held[i].Mode && held[j].Range.End == r.Start; j-- {
-		r.Start = held[j].Range.Start
+// Extent is the range that F_GETLK reports for the i-th of n pieces: with those
+// before and behind it that touch and have its mode, as Linux has them in one
+// lock. next is the first piece behind it.
+func Extent(n int, at func(i int) Piece, i int) (r locks.Range, next int) {
+	mode := at(i).Mode
+	r = at(i).Range
+	for j := i - 1; j >= 0 && at(j).Mode == mode && at(j).Range.End == r.Start; j-- {
+		r.Start = at(j).Range.Start
 	}
-	for j := i + 1; j < len(held) && held[j].Mode == held[i].Mode && held[j].Range.Start == r.End; j++ {
-		r.End = held[j].Range.End
+	for next = i + 1; next < n && at(next).Mode == mode && at(next).Range.Start == r.End; next++ {
+		r.End = at(next).Range.End
 	}
-	return r
+	return r, next
 }
 
 func touches(a, b locks.Range) bool { return a.Start <= b.End && b.Start <= a.End }

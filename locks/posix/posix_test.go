@@ -1,6 +1,7 @@
 package posix
 
 import (
+	"slices"
 	"testing"
 
 	"dmxfs/locks"
@@ -41,7 +42,7 @@ func TestPiecesAreWhatEachByteSays(t *testing.T) {
 					locks.HandleID(rapid.IntRange(1, 2).Draw(t, "handle"))}
 				next++
 				before := append([]Piece(nil), held...)
-				has := Has(held, p.Mode, p.Range)
+				has := Has(slices.Values(held), p.Mode, p.Range)
 				want := true
 				for i := p.Range.Start; i < p.Range.End; i++ {
 					want = want && m[i].mode >= p.Mode
@@ -102,7 +103,7 @@ func TestExtentJoinsWhatTouches(t *testing.T) {
 	}
 	want := []locks.Range{{Start: 0, End: 20}, {Start: 0, End: 20}, {Start: 20, End: 30}, {Start: 31, End: 40}}
 	for i, w := range want {
-		if got := Extent(held, i); got != w {
+		if got := extentOf(held, i); got != w {
 			t.Errorf("Extent of piece %d = %v, want %v", i, got, w)
 		}
 	}
@@ -121,4 +122,9 @@ func TestPlaceMergesNeighbors(t *testing.T) {
 	if len(held) != 2 || held[0].ID != 3 || held[1].ID != 0 {
 		t.Errorf("after the hole: %v", held)
 	}
+}
+
+func extentOf(held []Piece, i int) locks.Range {
+	r, _ := Extent(len(held), func(i int) Piece { return held[i] }, i)
+	return r
 }

@@ -2,7 +2,6 @@ package rw
 
 import (
 	"fmt"
-	"slices"
 
 	"dmxfs/locks"
 )
@@ -36,35 +35,46 @@ func (m *machine) mustWait(id locks.TicketID) *claim {
 // mustReplace checks the preconditions of Replace, and returns the owner.
 func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.OwnerID {
 	var owner locks.OwnerID
+	var any, write []locks.Range
+	var gone map[locks.TicketID]bool // nil for one, as mostly
+	if len(old) > 1 {
+		gone = make(map[locks.TicketID]bool, len(old))
+	}
 	for i, id := range old {
 		t := m.tickets[id]
-		if t == nil || !t.held || i > 0 && t.owner != owner || slices.Contains(old[:i], id) {
+		if t == nil || !t.held || i > 0 && t.owner != owner || gone[id] {
 			panic(fmt.Sprintf("rw: tickets %v are not all held by one owner", old))
 		}
 		owner = t.owner
+		if gone != nil {
+			gone[id] = true
+		}
+		if len(parts) > 0 {
+			any = append(any, t.rng)
+			if t.mode == locks.Write {
+				write = append(write, t.rng)
+			}
+		}
 	}
 	if len(parts) == 0 {
 		return owner
 	}
-	var any, write, taken locks.Ranges
-	for _, id := range old {
-		t := m.tickets[id]
-		any = any.Add(t.rng)
-		if t.mode == locks.Write {
-			write = write.Add(t.rng)
-		}
-	}
-	for i, p := range parts {
+	held, written := locks.Collect(any), locks.Collect(write)
+	taken := make([]locks.Range, 0, len(parts))
+	ids := make(map[locks.TicketID]bool, len(parts))
+	for _, p := range parts {
 		mustBeSound(p.Mode, p.Range)
-		if !slices.Contains(old, p.ID) {
+		if !gone[p.ID] && p.ID != old[0] {
 			m.mustBeNew(p.ID)
 		}
-		same := func(o locks.Part) bool { return o.ID == p.ID }
-		if slices.ContainsFunc(parts[:i], same) || taken.Overlaps(p.Range) ||
-			!any.Contains(p.Range) || p.Mode == locks.Write && !write.Contains(p.Range) {
+		if ids[p.ID] || !held.Contains(p.Range) || p.Mode == locks.Write && !written.Contains(p.Range) {
 			panic(fmt.Sprintf("rw: tickets %v cannot be made into %v", old, parts))
 		}
-		taken = taken.Add(p.Range)
+		ids[p.ID] = true
+		taken = append(taken, p.Range)
+	}
+	if !locks.Apart(taken) {
+		panic(fmt.Sprintf("rw: tickets %v cannot be made into %v, which overlap", old, parts))
 	}
 	return owner
 }

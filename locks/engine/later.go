@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"slices"
+
+	"dmxfs/locks"
+)
+
+// A program can have 250,000 pieces of a file, and give them up by one call: at
+// its end, or since one lock of the whole file takes their place. To tell the
+// machine and the journal of each takes a second. So its owner loses them at
+// once, and the call that did it gives them up in parts, and lets others have the
+// engine in between. It returns when all is done: then they are free. Until then
+// the machine holds them, which is more than their owner has, and never less.
+
+// maxAtOnce is how many pieces are given up at a time. Tests make it smaller.
+var maxAtOnce = 512
+
+// aside is pieces that their owner does not have any more.
+type aside struct {
+	owner   locks.OwnerID
+	tickets []*ticket
+	reason  string
+}
+
+// setAside takes what o holds within r, through handle if that is not zero, from
+// it, to be given up later, if it is much.
+func (e *Engine) setAside(en *entry, o *owner, r locks.Range, handle locks.HandleID, reason string) {
+	lo, hi := o.window(r)
+	for lo < hi && !r.Contains(o.held[lo].Range) {
+		lo++
+	}
+	for lo < hi && !r.Contains(o.held[hi-1].Range) {
+		hi--
+	}
+	if hi-lo <= maxAtOnce {
+		return
+	}
+	var goes, stays []*ticket
+	if handle == 0 {
+		goes = slices.Clone(o.held[lo:hi])
+	} else {
+		for _, t := range o.held[lo:hi] {
+			if t.Handle == handle {
+				goes = append(goes, t)
+			} else {
+				stays = append(stays, t)
+			}
+		}
+	}
+	o.held = slices.Replace(o.held, lo, hi, stays...)
+	if len(o.held) == 0 {
+		delete(en.owners, o.id)
+	}
+	en.aside = append(en.aside, aside{o.id, goes, reason})
+}
+
+// owns reports whether the owner of t, which is held, still has it.
+func (en *entry) owns(t *ticket) bool {
+	if en.handles != nil {
+		return en.handles[t.Handle] == t
+	}
+	o := en.owners[t.req.Owner]
+	if o == nil {
+		return false
+	}
+	lo, hi := o.window(t.Range)
+	return slices.Contains(o.held[lo:hi], t)
+}
+
+// giveUpAside gives up what was set aside of en, whoever did it.
+// REQUIRES: e.mu held. It lets go of it in between.
+func (e *Engine) giveUpAside(en *entry) {
+	for len(en.aside) > 0 && e.entries[en.key] == en && !e.left.Load() {
+		last := &en.aside[len(en.aside)-1]
+		// From behind: who waits for all of the file looks at what is held of it
+		// from the beginning.
+		n := max(len(last.tickets)-maxAtOnce, 0)
+		part, owner, reason := last.tickets[n:], last.owner, last.reason
+		if last.tickets = last.tickets[:n]; n == 0 {
+			if en.aside = en.aside[:len(en.aside)-1]; len(en.aside) == 0 {
+				en.aside = nil
+			}
+		}
+		ids := make([]locks.TicketID, len(part))
+		for i, t := range part {
+			ids[i] = t.ID
+			e.lose(t)
+			t.req.pieces--
+			e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+			if en.owners[owner] == nil {
+				en.notThrough(t.Handle, owner)
+			}
+		}
+		e.replace(en, ids, nil)
+		e.settle(en)
+		if len(en.aside) > 0 {
+			e.mu.Unlock()
+			e.pace()
+			e.mu.Lock()
+		}
+	}
+}
+
+// pace waits for the journal, if that has much to write.
+func (e *Engine) pace() {
+	if p, ok := e.o.Recorder.(Pacer); ok {
+		p.Pace()
+	}
+}
