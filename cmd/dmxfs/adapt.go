@@ -14,6 +14,7 @@ import (
 	"dmxfs/journal"
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
+	"dmxfs/p2p"
 	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
 	"dmxfs/p2p/register"
@@ -27,8 +28,15 @@ type lockTransport daemon
 
 func (t *lockTransport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
 	if err := t.transport.Send(e, to, frame); err != nil {
-		// The epoch has ended, or the frame is too long, which only a bug
-		// can make it.
+		if errors.Is(err, p2p.ErrTooLong) {
+			// Only a bug can make it so. Somebody would wait for it for ever.
+			t.log.Error("a lock message cannot be sent: this node ends, and the others go on without it", "to", to, "epoch", e, "err", err)
+			if n := t.node.Load(); n != nil {
+				n.Fail(err)
+			}
+			return
+		}
+		// The epoch has ended.
 		t.log.Debug("lock message not sent", "to", to, "epoch", e, "err", err)
 	}
 }

@@ -121,6 +121,7 @@ type Engine struct {
 	// workers drain outboxes; flushing counts those that write out just now,
 	// flushed is told when one has.
 	workers  sync.WaitGroup
+	ended    bool // Run waits for the workers
 	flushing int
 	flushed  *sync.Cond
 	kick     chan struct{} // wakes Run
@@ -281,6 +282,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			e.close()
+			e.mu.Lock()
+			e.ended = true
+			e.mu.Unlock()
 			e.workers.Wait()
 			return context.Cause(ctx)
 		case <-e.kick:

@@ -58,7 +58,11 @@ func (e *Engine) queue(en *entry, flush bool, frames []letter) {
 	}
 	if !en.flushing {
 		en.flushing = true
-		e.workers.Go(func() { e.drain(en) })
+		if drain := func() { e.drain(en) }; e.ended {
+			go drain() // nobody waits for the workers any more
+		} else {
+			e.workers.Go(drain)
+		}
 	}
 }
 
@@ -66,7 +70,9 @@ func (e *Engine) queue(en *entry, flush bool, frames []letter) {
 func (e *Engine) drain(en *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for len(en.outbox) > 0 {
+	// Between two epochs nobody listens: Freeze has emptied the outbox, and what
+	// was put there since, by one that could not be restored, waits for nothing.
+	for len(en.outbox) > 0 && e.phase == active {
 		epoch := e.view.Epoch
 		if en.outbox[0].flush {
 			e.flushing++
@@ -77,13 +83,16 @@ func (e *Engine) drain(en *entry) {
 			e.flushed.Broadcast()
 		}
 		// A new epoch empties every outbox; then another parcel may be first.
-		if len(en.outbox) == 0 || e.view.Epoch != epoch || e.phase != active {
+		if len(en.outbox) == 0 || e.phase != active || e.view.Epoch != epoch {
 			continue
 		}
 		for _, l := range en.outbox[0].frames {
 			e.o.Transport.Send(epoch, l.to, l.frame)
 		}
 		en.outbox = en.outbox[1:]
+	}
+	for _, p := range en.outbox {
+		en.dirty = en.dirty || p.flush
 	}
 	en.outbox, en.flushing = nil, false
 }

@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +106,25 @@ func TestAStuckEngineEndsTheNode(t *testing.T) {
 		}
 		w.await("the other goes on", 6500*time.Millisecond, func() bool { return w.together(n[0]) })
 		close(g)
+	})
+}
+
+// A node whose engine cannot use what another one says that it holds ends, and
+// the others go on without it.
+func TestAStateThatCannotBeUsed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.start(3)
+		n[1].engine.unusable.Store(true)
+		n[2].kill()
+		select {
+		case err := <-n[1].ended:
+			if !strings.Contains(fmt.Sprint(err), "cannot be used") || n[1].Live(0) {
+				t.Errorf("ended with %v, live %v", err, n[1].Live(0))
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("it goes on")
+		}
+		w.await("the other goes on", time.Minute, func() bool { return w.together(n[0]) })
 	})
 }
 

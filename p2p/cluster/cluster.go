@@ -100,6 +100,7 @@ type Node struct {
 	clerk    *queue
 	work     sync.WaitGroup // ends soon after ctx
 	done     chan struct{}  // closed when Run has returned
+	failed   chan error     // of 1: see Fail
 
 	mu     sync.Mutex
 	status member.Status // after the last step
@@ -146,6 +147,7 @@ func New(o Options) *Node {
 		engineDo: newQueue(),
 		clerk:    newQueue(),
 		done:     make(chan struct{}),
+		failed:   make(chan error, 1),
 		wishes:   map[uint64]chan error{},
 		meet:     map[string]met{},
 	}
@@ -166,7 +168,8 @@ func (n *Node) LiveUntil() int64 { return n.liveUntil.Load() }
 
 // Run joins the cluster and stays in it, until ctx ends (then without leaving)
 // or the machine ends, which returns an *Ended, or the engine is found stuck,
-// which returns ErrStuck. Operations on the storage that hang outlive it.
+// which returns ErrStuck, or [Node.Fail] is called. Operations on the storage
+// that hang outlive it.
 func (n *Node) Run(ctx context.Context) (err error) {
 	defer close(n.done)
 	ctx, cancel := context.WithCancel(ctx)
@@ -202,6 +205,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case err := <-n.failed:
+			return err
 		case <-ticker.C:
 			if err := n.tick(); err != nil {
 				return err
@@ -215,6 +220,16 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		}
 	}
 	return &Ended{*n.end}
+}
+
+// Fail ends Run with err: something went wrong without which nobody could go on,
+// and would wait for ever. The locks of this node are lost, the others go on
+// without it, and the process can be started again. It returns at once.
+func (n *Node) Fail(err error) {
+	select {
+	case n.failed <- err:
+	default: // it ends already
+	}
 }
 
 func (n *Node) tick() error {

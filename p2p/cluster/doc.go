@@ -30,5 +30,7 @@
 // never dropped. When the machine ends, Run returns with an [*Ended] that says
 // why; nothing is granted any more then. An engine that does not return would
 // keep its locks for as long as this node promises, so then Run ends too: see
-// [ErrStuck].
+// [ErrStuck]. So it does when the engine cannot use what a member says that it
+// holds, and when a message of a lock could not be sent ([Node.Fail]): nobody
+// would go on before the next change of the members, which may never come.
 package cluster

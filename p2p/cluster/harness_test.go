@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -277,6 +278,8 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 type engine struct {
 	n     *node
 	stuck hook // in whatever it does
+	// unusable: the states of others cannot be used, from then on.
+	unusable atomic.Bool
 
 	mu      sync.Mutex
 	calls   []string
@@ -330,6 +333,9 @@ func (e *engine) Sync(from locks.NodeID, epoch locks.Epoch, s []byte) error {
 	defer e.mu.Unlock()
 	if e.view == nil || e.view.Epoch != epoch {
 		return nil // as the real one does
+	}
+	if e.unusable.Load() && from != e.view.Self {
+		return errors.New("it contradicts what is held here")
 	}
 	if want := fmt.Sprintf("what %s holds at %d", from, epoch); string(s) != want {
 		e.n.w.t.Errorf("%s: the state of %s at %d is %q", e.n.name, from, epoch, s)

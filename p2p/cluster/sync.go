@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"dmxfs/locks"
@@ -29,8 +30,9 @@ func (n *Node) ownReady(e locks.Epoch, state []byte) {
 func (n *Node) tell(from locks.NodeID, e locks.Epoch, state []byte) {
 	n.engineDo.put(func() {
 		if err := n.engine.Sync(from, e, state); err != nil {
-			// Without it nothing may be granted: the epoch stays frozen, here.
-			n.o.Log.Error("the state of a member cannot be used: no lock is granted until the next change of the members", "err", err)
+			// Without it nothing may be granted, here; and all would wait for it.
+			n.o.Log.Error("the state of a member cannot be used: this node ends, and the others go on without it", "from", from, "epoch", e, "err", err)
+			n.Fail(fmt.Errorf("the state of %s at epoch %d cannot be used: %w", from, e, err))
 		}
 	})
 }
