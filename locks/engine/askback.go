@@ -19,6 +19,10 @@ import (
 // it never keeps anybody from anything but by the order of the queue, and takes
 // no place from a request of a program: that has a stamp of its own.
 //
+// Only where there are two nodes. A question that is asked early has an early place
+// in the order of all: with a third node, whose request is on its way, a program
+// that leans on it would go before one that has asked long before it.
+//
 // It is a guess. It is made only when it would have been right several times, for
 // one range and for writing, and not for what was not used since it came: else
 // two nodes would send a permission to and fro for nobody. If it was wrong, many
@@ -75,7 +79,7 @@ type askBack struct {
 
 // uses is called when a program has been granted t.
 func (e *Engine) uses(en *entry, t *ticket) {
-	if en.handles != nil || !en.alg.Shared || len(e.view.Members) == 1 {
+	if en.handles != nil || !en.alg.Shared || len(e.view.Members) != 2 {
 		return
 	}
 	if en.back == nil {
@@ -101,7 +105,7 @@ func (e *Engine) asks(en *entry, req *request) {
 func (e *Engine) gaveAway(en *entry) {
 	b := en.back
 	switch {
-	case b == nil:
+	case b == nil || len(e.view.Members) != 2:
 		return
 	case b.came:
 		b.came, b.right = false, -e.o.AskBack.Missed
@@ -135,7 +139,10 @@ func (e *Engine) cameBack(en *entry) {
 	b := en.back
 	id := b.ticket
 	b.ticket, b.came = 0, !b.used
-	e.step(en, func(turn *locks.Turn) { en.machine.Replace([]locks.TicketID{id}, nil, turn) })
+	gave := e.step(en, func(turn *locks.Turn) { en.machine.Replace([]locks.TicketID{id}, nil, turn) })
+	if gave && b.came { // to one who waited, and nobody here has used it
+		b.came, b.right = false, -e.o.AskBack.Missed
+	}
 }
 
 // endAskingBack takes the ticket of a guess back.
