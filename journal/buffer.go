@@ -3,6 +3,7 @@ package journal
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,7 +28,9 @@ type buffer struct {
 	// lossy: the writer fails, or somebody waited for it in vain, and it has
 	// not stored anything since. Nobody waits for room then.
 	lossy bool
-	drops drops
+	// crowded is isCrowded, to be looked at without mu.
+	crowded atomic.Bool
+	drops   drops
 	// dropped counts those that drops no longer has.
 	dropped uint64
 	// spare is closed when records were stored; nil when nobody waits for it.
@@ -57,8 +60,8 @@ const (
 	// bufferLimit bounds the memory to about 20 MB, and strings. At the most
 	// that programs can lock on two cores, that is half a second.
 	bufferLimit = 64 << 10
-	// An append to a full buffer waits as long for the writer to store
-	// something, and as many times.
+	// Who paces itself waits as long for the writer to store something, and as
+	// many times.
 	roomWait  = 250 * time.Millisecond
 	roomWaits = 4
 )
@@ -71,23 +74,27 @@ type drops struct {
 	ended map[uint64]struct{}
 }
 
-// append adds r, and gives it the next number. It never waits for the disk,
-// except when the buffer is full: see makeRoom.
+// append adds r, and gives it the next number. It never waits: what does not fit
+// is counted, and not kept.
 func (b *buffer) append(r *Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	room := b.n+b.nWriting < b.limit || b.makeRoom()
 	if b.closed {
 		return
 	}
 	r.Seq = b.next
 	b.next++
-	if room {
+	if b.n+b.nWriting < b.limit {
 		b.put(r)
 	} else {
 		b.drop(r)
 	}
+	b.crowded.Store(b.isCrowded())
 }
+
+// isCrowded reports whether those should wait who can. The last quarter is for
+// those who can't.
+func (b *buffer) isCrowded() bool { return b.n+b.nWriting >= max(b.limit-b.limit/4, 1) }
 
 func (b *buffer) put(r *Record) {
 	var c *chunk
@@ -132,25 +139,23 @@ func (b *buffer) signal() {
 	}
 }
 
-// makeRoom waits until a record fits in: for roomWait without progress of the
+// pace waits until the buffer is not crowded: for roomWait without progress of the
 // writer, and roomWaits times that in all. It does not wait when the writer
-// fails. REQUIRES: mu held. It lets go of mu.
-func (b *buffer) makeRoom() bool {
-	var t *time.Timer
-	for waits := 0; b.n+b.nWriting >= b.limit && !b.closed; waits++ {
-		if b.lossy || waits == roomWaits {
-			return false
-		}
+// fails.
+func (b *buffer) pace() {
+	if !b.crowded.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := time.NewTimer(roomWait)
+	defer t.Stop()
+	for waits := 0; b.isCrowded() && !b.closed && !b.lossy && waits < roomWaits; waits++ {
 		if b.spare == nil {
 			b.spare = make(chan struct{})
 		}
 		spare := b.spare
-		if t == nil {
-			t = time.NewTimer(roomWait)
-			defer t.Stop()
-		} else {
-			t.Reset(roomWait)
-		}
+		t.Reset(roomWait)
 		b.mu.Unlock()
 		select {
 		case <-spare:
@@ -161,7 +166,6 @@ func (b *buffer) makeRoom() bool {
 			b.lossy = true // nothing was stored: nobody else need wait
 		}
 	}
-	return !b.closed
 }
 
 // failing tells that the writer can't store anything for now.
@@ -246,6 +250,7 @@ func (b *buffer) done() {
 	clear(b.writing)
 	b.writing, b.nWriting = b.writing[:0], 0
 	b.lossy = false
+	b.crowded.Store(b.isCrowded())
 	b.release()
 }
 

@@ -42,11 +42,9 @@ type Journal struct {
 // milliseconds later, see [Options.Delay] and [Journal.Sync].
 //
 // When the disk refuses writes, or can't keep up, records are kept in memory up
-// to a limit (64 Ki). Beyond it Append drops the record if the disk refuses
-// writes; else it waits, as long as the disk goes on: for a quarter of a second
-// without progress, and a second in all, before it drops the record, too. What
-// was dropped is counted, in [Stats] and in a record of its own. After Close
-// all records are dropped.
+// to a limit (64 Ki). Beyond it Append drops the record. What was dropped is
+// counted, in [Stats] and in a record of its own. After Close all records are
+// dropped. Who can wait calls Pace before.
 func (j *Journal) Append(r Record) {
 	if j.readOnly {
 		return // see noteDamage
@@ -58,6 +56,16 @@ func (j *Journal) Append(r Record) {
 		r.Node = j.opt.Node
 	}
 	j.buf.append(&r)
+}
+
+// Pace returns when there is room for some records, so that none is dropped only
+// since a disk is slower than those who append: at once, mostly. As long as the
+// disk goes on it waits, for a quarter of a second without progress, and a second
+// in all.
+func (j *Journal) Pace() {
+	if !j.readOnly {
+		j.buf.pace()
+	}
 }
 
 // Healthy is nil while records reach the disk. Else it tells why they don't:

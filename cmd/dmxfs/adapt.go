@@ -88,6 +88,8 @@ func (r *recorder) Healthy() error {
 	return r.journal.Healthy()
 }
 
+func (r *recorder) Pace() { r.journal.Pace() }
+
 var events = map[engine.Step]journal.Event{
 	engine.Requested: journal.Requested, engine.Waiting: journal.Waiting, engine.Granted: journal.Granted,
 	engine.Denied: journal.Denied, engine.Withdrawn: journal.Withdrawn, engine.Released: journal.Released,

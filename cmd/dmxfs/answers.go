@@ -95,6 +95,7 @@ func (d *daemon) status() statusJSON {
 		problem("%s", p)
 	}
 	j.Healthy = healthy(s, j.Problems)
+	j.EngineLongestMS = float64(d.engine.Longest().Microseconds()) / 1000
 	j.Goroutines, j.OpenFiles, j.MemoryBytes = resources()
 	return j
 }

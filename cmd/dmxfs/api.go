@@ -30,6 +30,9 @@ type statusJSON struct {
 	Goroutines  int   `json:"goroutines"`
 	OpenFiles   int   `json:"open_files"`
 	MemoryBytes int64 `json:"memory_bytes"`
+	// EngineLongestMS is the longest time for which all locks of this host had to
+	// wait for one, since the daemon began.
+	EngineLongestMS float64 `json:"engine_longest_ms"`
 
 	Healthy  bool     `json:"healthy"` // locks can be had, and nothing is wrong
 	Problems []string `json:"problems"`

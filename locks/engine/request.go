@@ -43,6 +43,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	if err := e.o.Recorder.Healthy(); err != nil {
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
+	e.pace()
 	var limit <-chan time.Time
 	if r.Patience > 0 {
 		timer := time.NewTimer(time.Duration(r.Patience) * time.Millisecond)
