@@ -2,6 +2,8 @@ package fusefs
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"dmxfs/locks"
@@ -19,6 +21,11 @@ import (
 // Pages of a file that may be mapped for writing are dropped with it, since
 // the kernel can be made to write them out only so.
 func (s *Server) Flush(k locks.Key) error { return s.fs.flush(k) }
+
+// FlushAll is Flush of each of ks, as it is needed before a new view: every file
+// is looked at once, and several at a time. It returns the errors of those for
+// which there was one.
+func (s *Server) FlushAll(ks []locks.Key) map[locks.Key]error { return s.fs.flushAll(ks) }
 
 // Clean reports whether Flush of k would have nothing to do. It returns at
 // once, and calls no method of Locker.
@@ -77,6 +84,84 @@ func (f *fileSystem) flush(k locks.Key) error {
 		}
 	}
 	return failed
+}
+
+// flushAtOnce is how many files are written out at a time. It is the storage
+// that is waited for.
+const flushAtOnce = 16
+
+func (f *fileSystem) flushAll(ks []locks.Key) map[locks.Key]error {
+	files, own, others := f.concernedByAll(ks)
+	defer f.unpinAll(files)
+	errs := make([]error, len(files))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(flushAtOnce, len(files)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(files)); i = next.Add(1) - 1 {
+				if err := f.flushNode(files[i]); err != nil {
+					errs[i] = fmt.Errorf("write out %q: %w", f.tree.pathTo(files[i]), err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	failed := map[*node]error{}
+	for i, err := range errs {
+		if err != nil {
+			failed[files[i]] = err
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	first := func(ns []*node) error {
+		for _, n := range ns {
+			if err := failed[n]; err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	out, elsewhere := map[locks.Key]error{}, first(others)
+	for i, k := range ks {
+		if err := first(own[i]); err != nil {
+			out[k] = err
+		} else if k.Class != locks.Open && elsewhere != nil {
+			out[k] = elsewhere
+		}
+	}
+	return out
+}
+
+// concernedByAll are the files that are concerned by one of ks, each once and
+// pinned: those of each of ks itself, and those by all that are of an explicit
+// class.
+func (f *fileSystem) concernedByAll(ks []locks.Key) (files []*node, own [][]*node, others []*node) {
+	seen := map[*node]bool{}
+	add := func(ns []*node) {
+		for _, n := range ns {
+			if seen[n] {
+				f.tree.unpin(n) // it is pinned already
+				continue
+			}
+			seen[n] = true
+			files = append(files, n)
+		}
+	}
+	own = make([][]*node, len(ks))
+	explicit := false
+	for i, k := range ks {
+		if k.Class == locks.Open || explicit {
+			own[i] = f.tree.ofFile(k.File)
+		} else {
+			explicit = true
+			own[i], others = f.concerned(k)
+			add(others)
+		}
+		add(own[i])
+	}
+	return files, own, others
 }
 
 func (f *fileSystem) clean(k locks.Key) bool {

@@ -3,7 +3,9 @@ package fusefs
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -373,6 +375,66 @@ func TestAnOldAnswerOfTheStorageIsOvercome(t *testing.T) {
 		t.Fatalf("flock: %s", got)
 	}
 	p.want("ok new, and longer", "read %d 0 100", fd)
+}
+
+// Before a new view every file is written out once, however many locks there are.
+func TestFlushAllLooksAtEachFileOnce(t *testing.T) {
+	f := handlersOnly(t)
+	defer runtime.UnlockOSThread()
+	var keys []locks.Key
+	var hs []*handle
+	pins := map[*node]int{}
+	for i := range 40 {
+		name := fmt.Sprint("f", i)
+		if st := f.createForTest(name, uint32(os.Getuid()), syscall.O_RDWR); !st.Ok() {
+			t.Fatal(st)
+		}
+		h := f.openForTest(t, name, syscall.O_RDWR)
+		h.wrote.Store(true)
+		f.unprotectedMu.Lock()
+		f.kept[h.n] = struct{}{}
+		f.unprotectedMu.Unlock()
+		hs = append(hs, h)
+		pins[h.n] = h.n.pins
+		file, _ := f.tree.identify(h.n)
+		for _, c := range locks.Classes {
+			keys = append(keys, locks.Key{File: file, Class: c})
+		}
+	}
+	files, _, _ := f.concernedByAll(keys)
+	if len(files) != len(hs) {
+		t.Errorf("%d looks at %d files", len(files), len(hs))
+	}
+	f.unpinAll(files)
+	if failed := f.flushAll(keys); len(failed) > 0 {
+		t.Error(failed)
+	}
+	for i, h := range hs {
+		if h.wrote.Load() {
+			t.Errorf("file %d is not written out", i)
+		}
+		if h.n.pins != pins[h.n] {
+			t.Errorf("file %d is pinned %d times more", i, h.n.pins-pins[h.n])
+		}
+	}
+
+	// What could not be written out is told of each lock that it matters to. The
+	// file itself is under all of its locks, and under each explicit one of others.
+	bad := hs[7]
+	bad.wrote.Store(true)
+	fd := bad.fd
+	defer func() { bad.fd = fd }()
+	pipe := make([]int, 2)
+	must(t, unix.Pipe2(pipe, unix.O_CLOEXEC))
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	bad.fd = pipe[0] // fsync(2) fails
+	failed := f.flushAll(keys)
+	for i, k := range keys {
+		if want := i/len(locks.Classes) == 7 || k.Class != locks.Open; (failed[k] != nil) != want {
+			t.Errorf("%v: %v", k, failed[k])
+		}
+	}
 }
 
 func TestFlushReportsWhatTheStorageSays(t *testing.T) {

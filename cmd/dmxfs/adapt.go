@@ -52,6 +52,13 @@ func (f *files) Flush(k locks.Key) error {
 	return nil
 }
 
+func (f *files) FlushAll(ks []locks.Key) map[locks.Key]error {
+	if s := f.server.Load(); s != nil {
+		return s.FlushAll(ks)
+	}
+	return nil
+}
+
 func (f *files) Clean(k locks.Key) bool {
 	s := f.server.Load()
 	return s == nil || s.Clean(k)

@@ -74,9 +74,7 @@ func (e *Engine) State() []byte {
 		}
 		e.flushing++
 		e.mu.Unlock()
-		for _, k := range todo {
-			e.flush(k)
-		}
+		e.flushAll(todo)
 		e.mu.Lock()
 		e.flushing--
 		e.flushed.Broadcast()

@@ -27,6 +27,13 @@ type Files interface {
 	Expelled()
 }
 
+// BulkFlusher may be implemented by Files as well.
+type BulkFlusher interface {
+	// FlushAll is Flush of each of ks, at less cost: before a new view all that
+	// was written under locks is written out. It returns the errors.
+	FlushAll(ks []locks.Key) map[locks.Key]error
+}
+
 // Cleaner may be implemented by Files as well. It saves handing a Flush over to
 // another goroutine when that would have nothing to do.
 type Cleaner interface {

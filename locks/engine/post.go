@@ -107,6 +107,24 @@ func (e *Engine) flush(k locks.Key) {
 	}
 }
 
+// flushAll is flush for each of ks.
+func (e *Engine) flushAll(ks []locks.Key) {
+	if b, ok := e.o.Files.(BulkFlusher); ok && len(ks) > 1 {
+		failed := b.FlushAll(ks)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, k := range ks {
+			if err := failed[k]; err != nil {
+				e.damaged(k, err)
+			}
+		}
+		return
+	}
+	for _, k := range ks {
+		e.flush(k)
+	}
+}
+
 // isClean reports whether nothing needs to be written out under k.
 func (e *Engine) isClean(k locks.Key) bool {
 	c, ok := e.o.Files.(Cleaner)
