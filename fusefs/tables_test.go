@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dmxfs/locks"
+	"dmxfs/locks/locktest"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -429,6 +430,40 @@ func TestALookupThatARefreshOvertakes(t *testing.T) {
 		}
 		if kept := out.EntryTimeout() > 0; kept == overtaken {
 			t.Errorf("overtaken %v: the kernel may keep the name for %v", overtaken, out.EntryTimeout())
+		}
+	}
+}
+
+// A process that has locked many files locks the next one as if they were few.
+func TestCostOfManyRecords(t *testing.T) {
+	locktest.Growth(t, 500, func(n int) func() {
+		p := new(process)
+		rs := make([]lockRecord, n)
+		return func() {
+			for i := range rs {
+				rs[i].tenure = 3
+				p.own(&rs[i])
+			}
+			for i := range rs {
+				p.disown(&rs[i])
+				if want := uint64(4); i < n-1 && p.held.Load() != want {
+					t.Fatalf("held %d, want %d", p.held.Load(), want)
+				}
+			}
+			if p.held.Load() != 0 {
+				t.Fatal("something is held")
+			}
+		}
+	})
+	// The oldest counts.
+	p, rs := new(process), make([]lockRecord, 3)
+	for i := range rs {
+		rs[i].tenure = locks.Tenure(7 + i)
+		p.own(&rs[i])
+	}
+	for i, want := range []uint64{9, 10, 0} {
+		if p.disown(&rs[i]); p.held.Load() != want {
+			t.Errorf("held %d, want %d", p.held.Load(), want)
 		}
 	}
 }
