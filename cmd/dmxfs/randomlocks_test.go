@@ -1,14 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 var (
@@ -24,35 +31,107 @@ func TestRandomLockCalls(t *testing.T) {
 	needMounts(t)
 	columns := newColumns(t)
 	for i := range *randomSeeds {
-		seed := *randomSeed + int64(i)
-		c := randomLockCase(seed, *randomCalls)
-		got := make([][]string, len(columns))
-		var wg sync.WaitGroup
-		for j, col := range columns {
-			wg.Go(func() { got[j] = col.run(t, i, c) })
+		compareRandomCalls(t, columns, i, *randomSeed+int64(i), *randomCalls)
+	}
+}
+
+// compareRandomCalls makes calls in all columns; what they see must be what is
+// seen in the first.
+func compareRandomCalls(t *testing.T, columns []*column, i int, seed int64, calls int) {
+	t.Helper()
+	c := randomLockCase(seed, calls)
+	got := make([][]string, len(columns))
+	var wg sync.WaitGroup
+	for j, col := range columns {
+		wg.Go(func() { got[j] = col.run(t, i, c) })
+	}
+	wg.Wait()
+	refused := 0
+	for s, step := range c.steps {
+		if strings.HasPrefix(got[0][s], "EAGAIN") {
+			refused++
 		}
-		wg.Wait()
-		refused := 0
-		for s, step := range c.steps {
-			if strings.HasPrefix(got[0][s], "EAGAIN") {
-				refused++
+		for j, col := range columns[1:] {
+			if seen(got[j+1][s]) == seen(got[0][s]) {
+				continue
 			}
-			for j, col := range columns[1:] {
-				if seen(got[j+1][s]) == seen(got[0][s]) {
-					continue
+			for k := max(0, s-30); k <= s; k++ {
+				line := fmt.Sprintf("%-40s", c.steps[k])
+				for j := range columns {
+					line += fmt.Sprintf(" %-20s", got[j][k])
 				}
-				for k := max(0, s-30); k <= s; k++ {
-					t.Logf("%-40s %-20s %-20s %s", c.steps[k], got[0][k], got[1][k], got[2][k])
-				}
-				// What comes after may be different for that reason only.
-				t.Fatalf("%s: %s sees %s, a local file system %s: -locks.seed %d -locks.seeds 1 -locks.calls %d",
-					step, col.name, got[j+1][s], got[0][s], seed, *randomCalls)
+				t.Log(line)
 			}
-		}
-		if refused < len(c.steps)/100 {
-			t.Errorf("seed %d: only %d of %d calls met a lock of another one", seed, refused, len(c.steps))
+			// What comes after may be different for that reason only.
+			t.Fatalf("%s: %s sees %s, a local file system %s: -locks.seed %d -locks.seeds 1 -locks.calls %d",
+				step, col.name, got[j+1][s], got[0][s], seed, calls)
 		}
 	}
+	if refused < len(c.steps)/100 {
+		t.Errorf("seed %d: only %d of %d calls met a lock of another one", seed, refused, len(c.steps))
+	}
+}
+
+// The same with a daemon that sees none of the programs, as in a container: all of
+// them have the process ID 0 there.
+func TestRandomLockCallsOfProgramsThatAreNotSeen(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	local := t.TempDir()
+	compareRandomCalls(t, []*column{
+		{name: "local", src: local, dirs: []string{local}},
+		{name: "unseen", src: c.src, dirs: []string{c.mountUnseeing()}},
+	}, 0, *randomSeed, 2**randomCalls)
+}
+
+// mountUnseeing mounts the shared directory by a daemon in a PID namespace of its
+// own, and returns where.
+func (c *testCluster) mountUnseeing() string {
+	c.t.Helper()
+	needTool(c.t, "unshare")
+	dir, state := filepath.Join(c.dir, "unseeing"), filepath.Join(c.dir, "state-unseeing")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := c.cmd()
+	if cmd.Path, err = exec.LookPath("unshare"); err != nil {
+		c.t.Fatal(err)
+	}
+	cmd.Args = []string{"unshare", "--pid", "--fork", "--kill-child", self, "-f", "--state", state, "--listen", "/ip4/127.0.0.1/tcp/0", c.src, dir}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	c.t.Cleanup(func() {
+		if _, err := c.try("unmount", dir); err != nil {
+			c.t.Errorf("unmount: %v", err)
+		}
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			c.t.Error("the daemon does not end")
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+		for unix.Unmount(dir, unix.MNT_DETACH) == nil {
+			c.t.Error("the mount was left behind")
+		}
+		if c.t.Failed() {
+			c.t.Logf("%s", out.String())
+		}
+	})
+	await(c.t, "it is mounted", func() bool {
+		_, err := c.try("status", dir)
+		return err == nil
+	})
+	return dir
 }
 
 // seen is what must be the same everywhere. Which of several locks that are in
