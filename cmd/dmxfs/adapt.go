@@ -227,9 +227,15 @@ func (d *daemon) lateWrite(w fusefs.LateWrite) {
 	})
 }
 
+// saved is the file member.json.
+type saved struct {
+	member.Saved
+	Cluster string `json:"cluster"`
+}
+
 // loadSaved reads what the membership wants to survive the process.
 func (d *daemon) loadSaved() member.Saved {
-	var s member.Saved
+	var s saved
 	b, err := os.ReadFile(d.state.file("member.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &s)
@@ -237,11 +243,14 @@ func (d *daemon) loadSaved() member.Saved {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.log.Warn("what was kept of the last membership cannot be read", "err", err)
 	}
-	return s
+	if s.Cluster != "" && s.Cluster != d.clusterID {
+		return member.Saved{} // it was another one
+	}
+	return s.Saved
 }
 
 func (d *daemon) save(s member.Saved) error {
-	b, err := json.Marshal(s)
+	b, err := json.Marshal(saved{s, d.clusterID})
 	if err != nil {
 		return err
 	}

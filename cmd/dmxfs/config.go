@@ -34,6 +34,8 @@ type Config struct {
 	// Secret is the file with the cluster's secret; empty: the one that the
 	// first daemon left on the shared directory.
 	Secret string
+	// Restored: the storage was restored from a copy, and nobody else uses it.
+	Restored bool
 	// Join: where there is no cluster none is founded.
 	Join bool
 	// Exclusive are rules GLOB=ALGORITHM. PolicyFile is a file with more of
@@ -81,6 +83,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringSliceVar(&c.Peers, "peer", nil, "multiaddr of another daemon, with /p2p/ID at its end; may be repeated (normally not needed: the shared directory tells)")
 	f.BoolVar(&c.MDNS, "mdns", false, "announce this daemon and look for others by multicast DNS, on every network interface")
 	f.StringVar(&c.Secret, "secret", "", "file with the secret of the cluster, at least 32 bytes (default: the one on the shared directory)")
+	f.BoolVar(&c.Restored, "restored", false, "go on although the shared directory has lost what this host knows of its cluster, since it was restored from a backup or a snapshot: fencing tokens go on above the last ones. On one host, once, while no other one has it mounted")
 	f.BoolVar(&c.Join, "join", false, "join the cluster of the shared directory, never found one: without it a host on which the storage is not mounted locks files among its own programs only. For all mounts but the first: fstab, systemd")
 	f.StringArrayVar(&c.Exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: serve files below the root that match GLOB, such as 'spool/**', with exclusive locks by rcv, maekawa or ring; may be repeated, the first match wins. All members of a cluster have the same rules, see dmxfs policy")
 	f.StringVar(&c.PolicyFile, "policy", "", "TOML `file` with more rules, see dmxfs policy")
@@ -111,6 +114,7 @@ type fileConfig struct {
 	FileID    *string   `toml:"file-id"`
 	Journal   *string   `toml:"journal"`
 	Join      *bool     `toml:"join"`
+	Restored  *bool     `toml:"restored"`
 	MaxLocks  *int64    `toml:"max-locks"`
 	Exclusive *[]string `toml:"exclusive"`
 	Policy    *string   `toml:"policy"`
@@ -186,7 +190,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		}
 		return set(name, fmt.Sprint(*v))
 	}
-	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), flag("join", fc.Join), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
+	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), flag("join", fc.Join), flag("restored", fc.Restored), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
 		one("secret", fc.Secret), one("file-id", fc.FileID), one("journal", fc.Journal), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),

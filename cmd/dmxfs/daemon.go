@@ -460,6 +460,7 @@ func (d *daemon) join() error {
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Former:   d.state.lives(),
+		Restored: d.cfg.Restored,
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
 	})

@@ -71,6 +71,11 @@
 // (View.Unsure), and promises and grants nothing until every member of the
 // damaged view has lost its look tenure.
 //
+// The storage may be restored from a copy. A node that has known a view above
+// the newest that a look shows, which began more than S after its start, ends; or, if an
+// admin has said so (Config.Restored), links a view far above all that it has
+// known, of itself alone, and holds back as above a damaged one.
+//
 // All members share the parameters that others rely on (Timing), and what they
 // tell files apart by (FileID): both are in the view, and a node with others is
 // refused. FileID changes only where a view has no member of another peer.

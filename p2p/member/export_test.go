@@ -27,6 +27,7 @@ func Plant(m *Machine, bug string) {
 		"noHolding":             &b.noHolding,
 		"keepJoiners":           &b.keepJoiners,
 		"cloneProof":            &b.cloneProof,
+		"forgetEpoch":           &b.forgetEpoch,
 		"anyFileID":             &b.anyFileID,
 	}[bug] = true
 }

@@ -158,6 +158,11 @@ type Saved struct {
 	Was bool `json:"was"`
 	// Backoff is the pause, in milliseconds, before the next join.
 	Backoff int64 `json:"backoff_ms"`
+	// Epoch is the newest view that this node has known. Storage that has only
+	// older ones was restored from a copy.
+	Epoch locks.Epoch `json:"epoch"`
 }
 
-func (s Saved) String() string { return fmt.Sprintf("was=%v backoff=%d", s.Was, s.Backoff) }
+func (s Saved) String() string {
+	return fmt.Sprintf("was=%v backoff=%d epoch=%d", s.Was, s.Backoff, s.Epoch)
+}

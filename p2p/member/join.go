@@ -131,6 +131,10 @@ func (m *Machine) tryJoin() {
 	if m.prop != nil || !m.disk.seen || j.quit {
 		return
 	}
+	if m.behind() {
+		m.tryRestored()
+		return
+	}
 	early := m.now < j.at
 	if m.disk.above(m.v) {
 		if !early && m.cfg.Bury.IsZero() {

@@ -11,6 +11,7 @@ func (m *Machine) learn(w *View, mine bool) {
 	if w.Epoch <= m.top().Epoch || w.Cluster != m.cfg.Cluster {
 		return
 	}
+	m.saveEpoch(w.Epoch)
 	if p := m.prop; p != nil && w.Epoch >= p.view.Epoch {
 		// Now the outcome of the proposal is known: who was refused because
 		// of it has been dropped, or may be promised to again.
@@ -54,7 +55,7 @@ func (m *Machine) follow(w *View, mine bool) {
 		}
 		m.since = m.now
 		m.lookAt = never
-		m.save(Saved{Was: true, Backoff: min(max(2*m.saved.Backoff, m.p.BackoffMin), m.p.BackoffMax)})
+		m.save(Saved{Was: true, Backoff: min(max(2*m.saved.Backoff, m.p.BackoffMin), m.p.BackoffMax), Epoch: m.saved.Epoch})
 	}
 	if m.next != nil {
 		mine = mine || m.next.mine
@@ -169,7 +170,7 @@ func (m *Machine) expelled(w *View) {
 	m.out.Expelled = &Expelled{Epoch: w.Epoch, By: w.By, Why: why}
 	m.join = join{at: m.now + max(m.saved.Backoff, m.p.BackoffMin)}
 	if !m.saved.Was {
-		m.save(Saved{Was: true, Backoff: m.saved.Backoff})
+		m.save(Saved{Was: true, Backoff: m.saved.Backoff, Epoch: m.saved.Epoch})
 	}
 }
 
@@ -228,6 +229,6 @@ func (m *Machine) noteChange(old, w *View) {
 // served forgets the back-off after a time of membership.
 func (m *Machine) served() {
 	if m.saved.Backoff != 0 && m.now-m.since >= m.p.Served {
-		m.save(Saved{Was: true})
+		m.save(Saved{Was: true, Epoch: m.saved.Epoch})
 	}
 }

@@ -86,7 +86,7 @@ func (m *Machine) left(w *View) {
 }
 
 func (m *Machine) finishLeave(text string) {
-	m.save(Saved{})
+	m.save(Saved{Epoch: m.saved.Epoch})
 	if m.leave.then != nil {
 		m.finish(*m.leave.then)
 		return

@@ -30,6 +30,9 @@ type Config struct {
 	// it is no more than a default, and FileIDPath will do if the cluster has that.
 	FileID    string
 	TakesPath bool
+	// Restored: an admin says that the storage was restored from a copy, and
+	// that no other host uses it at the moment. Then this node makes a view above all that it has known.
+	Restored bool
 	// HasFence: there is a fence command; members that fell silent are
 	// dropped only after it has succeeded for them.
 	HasFence bool
@@ -84,6 +87,7 @@ type Machine struct {
 	st     State
 	joined bool // this process has been a member
 	saved  Saved
+	began  int64 // when Start came
 	now    int64
 	out    *Output
 
@@ -281,7 +285,7 @@ func (m *Machine) step(in Input) {
 }
 
 func (m *Machine) start(in Start) {
-	m.saved = in.Saved
+	m.saved, m.began = in.Saved, m.now
 	m.lastTick, m.knownFrom = m.now, m.now
 	// A process that starts does not wait: whoever starts it again and again
 	// makes pauses, and where all have died it would be added to the wait for

@@ -132,10 +132,11 @@ const (
 	EndNewer                          // a newer dmxfs runs here
 	EndLost                           // the storage has lost this node's view
 	EndFileID                         // the cluster tells files apart by something else
+	EndRestored                       // the storage has older views than this node has known
 )
 
 func (c EndCode) String() string {
-	names := [...]string{"", "left", "unreachable", "partial", "refused", "revoked", "policy", "timing", "foreign", "newer", "lost", "file-id"}
+	names := [...]string{"", "left", "unreachable", "partial", "refused", "revoked", "policy", "timing", "foreign", "newer", "lost", "file-id", "restored"}
 	if int(c) < len(names) && c > 0 {
 		return names[c]
 	}

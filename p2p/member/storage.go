@@ -11,20 +11,22 @@ import (
 
 // disk is what the machine keeps of the shared storage.
 type disk struct {
-	busy    Op    // the one operation under way
-	due     int64 // when a look is due
-	wrote   bool  // the last operation was not a look
-	began   int64 // the start of the last look that did not fail
-	seen    bool  // there was one
-	prune   bool  // this node made the view: it cleans up
-	asked   bool  // there may be an ask of this node
-	unask   bool  // that is not needed any more
+	busy    Op          // the one operation under way
+	due     int64       // when a look is due
+	wrote   bool        // the last operation was not a look
+	began   int64       // the start of the last look that did not fail
+	seen    bool        // there was one
+	newest  locks.Epoch // in that
+	prune   bool        // this node made the view: it cleans up
+	asked   bool        // there may be an ask of this node
+	unask   bool        // that is not needed any more
 	answers []Challenge
 	done    map[string]Inc // by peer, the ask that was answered last
 
-	errs    [3]string // what is wrong with reading, linking and writing; empty if nothing
-	bad     *bad      // the newest view cannot be read
-	missing int64     // the start of the first look that did not show the own view; 0: the last one did
+	errs    [3]string   // what is wrong with reading, linking and writing; empty if nothing
+	bad     *bad        // the newest view cannot be read
+	stray   locks.Epoch // a file among the views that is none
+	missing int64       // the start of the first look that did not show the own view; 0: the last one did
 }
 
 // bad is a view that the listing shows and that cannot be read.
@@ -207,8 +209,10 @@ func (m *Machine) lookFailed() {
 // looked takes what a look saw.
 func (m *Machine) looked(op LookOp, l Look) {
 	m.disk.seen = true
+	m.disk.newest = l.Newest
 	m.disk.began = max(m.disk.began, l.Began)
 	m.noteBad(l)
+	m.noteStray(l)
 	newer := l.View != nil && l.View.Epoch > m.top().Epoch
 	p := m.prop
 	switch {
@@ -284,6 +288,14 @@ func (m *Machine) noteBad(l Look) {
 		m.note(Storage, Node{}, "", "view %d: %v", l.Newest, l.Bad)
 	}
 	d.bad.err = l.Bad
+}
+
+// noteStray tells the log of a file that somebody has put among the views.
+func (m *Machine) noteStray(l Look) {
+	if l.Stray != m.disk.stray && l.Stray != 0 {
+		m.note(Storage, Node{}, "", "%s/%s is no view, and is passed over: remove it", ".dmxfs/views", ViewName(l.Stray))
+	}
+	m.disk.stray = l.Stray
 }
 
 // tryUnreadable gives up where the newest view can never be read, and builds on

@@ -73,6 +73,9 @@ type Look struct {
 	// Bad wraps ErrUnreadable, ErrNewer or ErrForeign; nil if Newest was
 	// read, or did not have to be.
 	Bad error
+	// Stray, if not 0, is the greatest number in the listing that is out of reach of
+	// all views and whose file is none. It is as if it were not there.
+	Stray locks.Epoch
 	// Known: the name of the view LookOp.Known is in the listing.
 	Known bool
 	// Asks are the questions of newcomers, if LookOp.Asks; Answers those to

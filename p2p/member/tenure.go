@@ -26,7 +26,7 @@ func (m *Machine) liveUntil() int64 {
 // holding: this view was built above one that nobody could read, whose members
 // may be alive until their looks are too old. See View.Unsure.
 func (m *Machine) holding() bool {
-	return m.v.Unsure && !m.bug.noHolding && m.known < m.p.LookTenure+m.p.lookMargin()+m.v.Timing.CacheMax
+	return m.v.Unsure && !m.bug.noHolding && m.known < m.p.LookTenure+m.p.lookMargin()+m.unsureCache()
 }
 
 // beatAll sends the heartbeats when they are due, or now.

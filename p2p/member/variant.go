@@ -26,6 +26,7 @@ type variant struct {
 	admitPartial          bool // one welcome is enough
 	noHolding             bool // grant at once above a view that nobody could read
 	keepJoiners           bool // newcomers of e count at e+1
+	forgetEpoch           bool // the newest epoch is not kept
 	cloneProof            bool // a boot ID and an inode are proof enough of death
 	anyFileID             bool // members may tell files apart by different things
 }

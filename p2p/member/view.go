@@ -183,9 +183,10 @@ const (
 	ReasonPolicy     = "policy"     // the policy changed
 	ReasonAdmin      = "admin"      // an admin removed a member, or revoked a peer
 	ReasonUnreadable = "unreadable" // the view before it cannot be read
+	ReasonRestored   = "restored"   // the storage has lost the views before it, see Config.Restored
 )
 
-var reasons = []string{ReasonJoin, ReasonDrop, ReasonLeave, ReasonReplace, ReasonPolicy, ReasonAdmin, ReasonUnreadable}
+var reasons = []string{ReasonJoin, ReasonDrop, ReasonLeave, ReasonReplace, ReasonPolicy, ReasonAdmin, ReasonUnreadable, ReasonRestored}
 
 // Dropped is a former member and why it is none any more.
 type Dropped struct {

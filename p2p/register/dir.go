@@ -80,7 +80,7 @@ func (d *Dir) read(dir *os.File, name string, limit int64) ([]byte, error) {
 	defer f.Close()
 	st, err := f.Stat()
 	if err == nil && !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %s/%s is not a regular file", d.source, dir.Name(), name)
+		return nil, fmt.Errorf("%s: %s/%s %w", d.source, dir.Name(), name, errNotRegular)
 	}
 	var b []byte
 	if err == nil {
@@ -95,7 +95,10 @@ func (d *Dir) read(dir *os.File, name string, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-var errTooLong = errors.New("file is too long")
+var (
+	errTooLong    = errors.New("file is too long")
+	errNotRegular = errors.New("is not a regular file")
+)
 
 func openIn(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
 	for {

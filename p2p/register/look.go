@@ -1,6 +1,7 @@
 package register
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,9 +34,10 @@ func (d *Dir) Look(op member.LookOp) (member.Look, error) {
 	}
 	defer dir.Close()
 	var asks, answers []string
+	var top highest
 	err = d.names(dir, func(name string) {
 		if e, ok := member.ParseViewName(name); ok {
-			l.Newest = max(l.Newest, e)
+			top.add(e)
 			l.Known = l.Known || e == op.Known
 			return
 		}
@@ -49,10 +51,8 @@ func (d *Dir) Look(op member.LookOp) (member.Look, error) {
 	if err != nil {
 		return member.Look{}, err
 	}
-	if l.Newest > op.Known {
-		if err := d.readNewest(dir, op.Known, &l); err != nil {
-			return member.Look{}, err
-		}
+	if err := d.readNewest(dir, op.Known, top, &l); err != nil {
+		return member.Look{}, err
 	}
 	slices.Sort(asks)
 	for _, name := range asks {
@@ -74,14 +74,57 @@ func (d *Dir) Look(op member.LookOp) (member.Look, error) {
 	return l, nil
 }
 
+// highest are the greatest epochs of a listing, the greatest first.
+type highest []locks.Epoch
+
+// maxStray is how many names of no views are passed over in one look.
+const maxStray = 8
+
+func (h *highest) add(e locks.Epoch) {
+	i, _ := slices.BinarySearchFunc(*h, e, func(a, b locks.Epoch) int { return cmp.Compare(b, a) })
+	if i <= maxStray {
+		*h = slices.Insert((*h)[:min(len(*h), maxStray)], i, e)
+	}
+}
+
+// reach is how far above the newest view the name of another can be, at most,
+// to be taken for a view that was damaged. Views are made one above the other,
+// and of a jump (member.ReasonRestored) the file can be read.
+const reach = 1000
+
 // readNewest reads the newest view; if it is damaged, the one before it, which
 // tells at least who may know more. No other: names further back may have been
-// pruned and linked again.
-func (d *Dir) readNewest(dir *os.File, known locks.Epoch, l *member.Look) error {
+// pruned and linked again. A name that is out of reach of all views, with a
+// file that is none, is nobody's view and is passed over.
+func (d *Dir) readNewest(dir *os.File, known locks.Epoch, top highest, l *member.Look) error {
+	if len(top) == 0 {
+		return nil
+	}
+	if l.Newest = top[0]; l.Newest <= known {
+		return nil
+	}
 	v, err := d.readView(dir, l.Newest)
 	if err == nil {
 		l.View = v
 		return nil
+	}
+	if !isNone(err) && !isBad(err) {
+		return err
+	}
+	if !errors.Is(err, member.ErrNewer) {
+		for _, e := range top[1:] {
+			below, berr := (*member.View)(nil), error(nil)
+			if e > known {
+				if below, berr = d.readView(dir, e); berr != nil {
+					continue
+				}
+			}
+			if top[0] > e+reach {
+				l.Newest, l.View, l.Stray = e, below, top[0]
+				return nil
+			}
+			break
+		}
 	}
 	if !isBad(err) {
 		return err
@@ -94,6 +137,9 @@ func (d *Dir) readNewest(dir *os.File, known locks.Epoch, l *member.Look) error 
 	}
 	return nil
 }
+
+// isNone reports that a name is not that of a file.
+func isNone(err error) bool { return errors.Is(err, errNotRegular) || errors.Is(err, unix.ELOOP) }
 
 // isBad reports that a view's content is at fault, not the reading of it.
 func isBad(err error) bool {

@@ -1,0 +1,76 @@
+package member_test
+
+import (
+	"fmt"
+	"testing"
+
+	"dmxfs/locks"
+	"dmxfs/p2p/member"
+)
+
+// restore takes the views above epoch e from the storage, as one does that
+// puts an old copy in its place.
+func (w *world) restore(e locks.Epoch) {
+	for w.store.Newest > e {
+		w.store.Remove(w.now, w.store.Newest)
+		w.store.Newest--
+	}
+	w.check.free = true // of the rules of a chain
+}
+
+// An epoch, and so a fencing token, is never given for a second time.
+func TestRestoredStorage(t *testing.T) {
+	tell(t, 30, options{}, func(s *scene) {
+		n := s.cluster(2)
+		for i := range 5 {
+			s.setPolicy(n[0], fmt.Sprint(i))
+			s.run(1000)
+		}
+		newest := s.check.top.Epoch
+		for _, x := range n {
+			if s.opt.seed%2 == 0 {
+				x.kill()
+			} else {
+				x.input(member.Leave{})
+				s.run(6000)
+			}
+		}
+		newest = max(newest, s.check.top.Epoch)
+		s.restore(newest - 4)
+		for _, x := range n {
+			again := s.startOn(x.name, x.host, nil)
+			s.until(5000, "the former member to see it", func() bool { return again.end != nil })
+			s.expect(again.end == nil || again.end.Code == member.EndRestored, "EndRestored, not %v", again.end)
+		}
+		first := s.startOn("a", n[0].host, func(c *member.Config) { c.Restored = true })
+		s.until(10_000, "an admin's word to be enough", first.granting)
+		s.expect(s.check.top.Epoch > newest, "an epoch above %d, not %d", newest, s.check.top.Epoch)
+		s.startOn("b", n[1].host, nil)
+		s.until(10_000, "the other one to join", s.settled)
+		// The option does nothing where nothing is lost.
+		views := s.check.views
+		first.kill()
+		s.startOn("a", n[0].host, func(c *member.Config) { c.Restored = true })
+		s.until(10_000, "it to come back", s.settled)
+		s.expect(s.newViews(views) <= 3, "no view but for its return")
+	})
+}
+
+// Without what is kept, the same epochs are given again.
+func TestEpochsGoBackIfNobodyKeepsThem(t *testing.T) {
+	w := newWorld(options{bug: "forgetEpoch"})
+	n := w.together(1)
+	for i := range 5 {
+		w.setPolicy(n[0], fmt.Sprint(i))
+		w.run(1000)
+	}
+	newest := w.check.top.Epoch
+	n[0].kill()
+	w.restore(newest - 4)
+	w.check.top = nil
+	again := w.startOn("a", n[0].host, nil)
+	w.runUntil(10_000, again.granting)
+	if w.check.top == nil || w.check.top.Epoch > newest {
+		t.Errorf("view %v; the planted bug is not found", w.check.top)
+	}
+}
