@@ -280,14 +280,15 @@ func (d *daemon) onSync(from locks.NodeID, e locks.Epoch, s []byte) {
 }
 
 // keepRecords keeps this node's address record fresh and reads those of the
-// others.
+// others that it misses.
 func (d *daemon) keepRecords(ctx context.Context) {
 	tick := time.NewTicker(recordsEvery)
 	defer tick.Stop()
 	var last []byte
 	written := time.Now()
+	d.readRecords()
 	for {
-		d.readRecords()
+		d.readMissing()
 		select {
 		case <-ctx.Done():
 			return

@@ -10,11 +10,12 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
+	"dmxfs/p2p"
 	"dmxfs/p2p/member"
 )
 
 // recordsEvery is how often the records of the peers on the shared directory
-// are read: they matter to a node that finds nobody.
+// are read that this node misses: they matter to one that finds nobody.
 const recordsEvery = 5 * time.Second
 
 // contacts are where other daemons may be, as this host knows.
@@ -62,7 +63,8 @@ func (c *contacts) list() []member.Contact {
 }
 
 // readRecords gives the host the addresses that peers have left on the shared
-// directory. The host tries them when it wants such a peer.
+// directory. The host tries them when it wants such a peer. It is for the
+// start: records are kept for a month after their peers have gone.
 func (d *daemon) readRecords() {
 	records, err := d.register.Records()
 	if err != nil {
@@ -70,10 +72,37 @@ func (d *daemon) readRecords() {
 		return
 	}
 	for p, b := range records {
-		if _, err := d.host.AddRecord(b); err != nil {
-			d.log.Debug("an address record on the shared directory is of no use", "peer", p, "err", err)
+		d.addRecord(p, b)
+	}
+}
+
+func (d *daemon) addRecord(p string, b []byte) {
+	if _, err := d.host.AddRecord(b); err != nil {
+		d.log.Debug("an address record on the shared directory is of no use", "peer", p, "err", err)
+	}
+}
+
+// readMissing is readRecords for those who are wanted and not connected.
+func (d *daemon) readMissing() {
+	for _, p := range missing(d.transport.Peers()) {
+		switch b, err := d.register.Record(p); {
+		case err != nil:
+			d.log.Debug("an address record on the shared directory cannot be read", "peer", p, "err", err)
+		case b != nil:
+			d.addRecord(p, b)
 		}
 	}
+}
+
+// missing are the peers that this node should be connected with and is not.
+func missing(all []p2p.PeerInfo) []string {
+	var list []string
+	for _, p := range all {
+		if p.Wanted && !p.Connected {
+			list = append(list, p.ID.String())
+		}
+	}
+	return list
 }
 
 // tellAddrs tells the membership where this node can be reached now.

@@ -1,7 +1,10 @@
 package register
 
 import (
+	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"dmxfs/p2p/member"
 )
@@ -19,6 +22,23 @@ func (d *Dir) WriteRecord(record []byte) error {
 		return fmt.Errorf("%s: a peer record of %d bytes is over %d", d.source, len(record), maxRecord)
 	}
 	return d.replaceIn(peersDir, d.peer, record)
+}
+
+// Record is the record of one peer; nil if there is none.
+func (d *Dir) Record(peer string) ([]byte, error) {
+	if !member.ValidPeer(peer) {
+		return nil, fmt.Errorf("%q is not a peer ID", peer)
+	}
+	dir, err := d.open(peersDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	b, err := d.read(dir, peer, maxRecord)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return b, err
 }
 
 // Records are the records of all peers, this one included, by peer. What they

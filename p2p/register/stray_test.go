@@ -65,3 +65,19 @@ func TestStrayFilesAmongTheViewsArePassedOver(t *testing.T) {
 		t.Errorf("after a jump: look %v", l)
 	}
 }
+
+func TestRecordOfOnePeer(t *testing.T) {
+	dir := t.TempDir()
+	a, b := founded(t, dir, "a"), newDir(t, dir, "b")
+	if err := a.WriteRecord([]byte("where a is")); err != nil {
+		t.Fatal(err)
+	}
+	for peer, want := range map[string]string{"a": "where a is", "nobody": ""} {
+		if got, err := b.Record(peer); err != nil || string(got) != want {
+			t.Errorf("%s: %q %v, want %q", peer, got, err, want)
+		}
+	}
+	if _, err := b.Record("../cluster"); err == nil {
+		t.Error("a path was taken for a peer")
+	}
+}
