@@ -234,10 +234,16 @@ func (m *testMount) remove() {
 			_ = unix.Kill(pid, unix.SIGCONT) // a test has stopped it
 		}
 	}
-	if m.mounted() {
-		if _, err := m.c.try("unmount", m.dir); err != nil {
-			t.Errorf("unmount at the end of the test: %v", err)
+	// A program that was killed has its files open until the kernel has taken
+	// it apart, which can be after its parent was told.
+	var err error
+	for end := time.Now().Add(time.Minute); m.mounted(); waitALittle() {
+		if _, err = m.c.try("unmount", m.dir); err == nil || time.Now().After(end) {
+			break
 		}
+	}
+	if err != nil {
+		t.Errorf("unmount at the end of the test: %v", err)
 	}
 	if !m.ended(pids) {
 		t.Errorf("the processes %v have not ended", pids)
