@@ -29,11 +29,12 @@ func smallDisk(t testing.TB, dir string, megabytes int) {
 	})
 }
 
-// fill leaves no room in the file system of dir; the result gives it back.
+// fill leaves no room in the file system of dir; the result gives it back, that
+// of all calls.
 func fill(t testing.TB, dir string) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

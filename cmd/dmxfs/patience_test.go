@@ -37,10 +37,8 @@ func TestKilledWithFullStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	smallDisk(t, c.src, 2)
-	a, b := c.add(), c.add()
+	a := c.add() // alone: what another one has done with its views can leave room
 	a.mount()
-	b.mount()
-	c.awaitMembers(2)
 	free := fill(t, c.src)
 	old := a.daemon()
 	a.signal(unix.SIGKILL)
@@ -50,7 +48,57 @@ func TestKilledWithFullStorage(t *testing.T) {
 	}
 	free()
 	a.awaitNew(old)
+	if out, code := a.sh("flock f true"); code != 0 {
+		t.Errorf("a lock after that: %d %s", code, out)
+	}
+}
+
+// A member dies while there is not a byte left on the storage: the other one
+// goes on without it, by the room that is kept for views.
+func TestDeathWithFullStorage(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	if err := os.Remove(c.src); err != nil {
+		t.Fatal(err)
+	}
+	smallDisk(t, c.src, 2)
+	a, b := c.add(), c.add()
+	a.mount()
+	b.mount()
 	c.awaitMembers(2)
+	if out, code := a.sh("touch f g"); code != 0 {
+		t.Fatal(out)
+	}
+	hold := a.start("flock f sleep 1000")
+	a.held("f", 1)
+	room := func() int {
+		left, err := os.ReadDir(filepath.Join(c.src, ".dmxfs", "room"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left)
+	}
+	await(t, "room is kept", func() bool { return room() == 8 })
+	free := fill(t, c.src)
+	a.kill()
+	fill(t, c.src)                            // what was under way may have left some
+	for _, name := range []string{"f", "g"} { // that of the dead one, and another
+		if out, code := b.sh("flock " + name + " true"); code != 0 {
+			t.Errorf("a lock of %s: %d %s", name, code, out)
+		}
+	}
+	await(t, "the other one is alone", func() bool {
+		s, err := b.status()
+		return err == nil && s.State == "live" && s.Members == 1
+	})
+	if n := room(); n >= 8 {
+		t.Errorf("%d files of room are left: the storage was not full", n)
+	}
+	free()
+	hold.signal(unix.SIGKILL)
+	a.mount()
+	c.awaitMembers(2)
+	await(t, "room is kept again", func() bool { return room() == 8 })
 }
 
 // The shared directory is removed, and comes back, under the same path.

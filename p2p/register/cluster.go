@@ -68,6 +68,9 @@ func (d *Dir) Init(e Expect) (*Cluster, error) {
 	if err := d.probe(); err != nil {
 		return nil, err
 	}
+	if err := d.fillRoom(); err != nil && !errors.Is(err, ErrFull) {
+		c.Warnings = append(c.Warnings, fmt.Sprintf("no room is kept for changes of the membership while the storage is full: %v", err))
+	}
 	return c, nil
 }
 
@@ -178,18 +181,26 @@ func (d *Dir) makeDirs() error {
 		return err
 	}
 	for _, path := range []string{Name, viewsDir, peersDir} {
-		err := ignoringEINTR(func() error { return unix.Mkdirat(d.root, path, mode&0o777) })
-		if errors.Is(err, unix.EEXIST) {
-			continue
+		if err := d.makeDir(path, mode); err != nil {
+			return err
 		}
-		if err != nil {
-			return d.wrap("make", path, err)
-		}
-		// The umask took bits away, and mkdir does not set all.
-		err = ignoringEINTR(func() error { return unix.Fchmodat(d.root, path, mode, 0) })
-		if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
-			return d.wrap("chmod", path, err)
-		}
+	}
+	return nil
+}
+
+// makeDir makes one unless it is there.
+func (d *Dir) makeDir(path string, mode uint32) error {
+	err := ignoringEINTR(func() error { return unix.Mkdirat(d.root, path, mode&0o777) })
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return d.wrap("make", path, err)
+	}
+	// The umask took bits away, and mkdir does not set all.
+	err = ignoringEINTR(func() error { return unix.Fchmodat(d.root, path, mode, 0) })
+	if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
+		return d.wrap("chmod", path, err)
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type Dir struct {
 	cluster string                 // its ID, once it is known
 	temps   map[string]locks.Epoch // sources of links: written in full, by their names
 	last    uint64                 // numbers temporary names
+	largest int                    // bytes of the largest view that was seen
 }
 
 // NewDir is the register below root, which stays the caller's, and must stay
@@ -127,7 +128,20 @@ func (d *Dir) writeTemp(dir *os.File, name string, data []byte, mode fs.FileMode
 	if err != nil {
 		return d.wrap("create", path, err)
 	}
-	_, err = f.Write(data)
+	if err := finish(f, data, mode); err != nil {
+		unix.Unlinkat(int(dir.Fd()), name, 0)
+		return d.wrap("write", path, err)
+	}
+	return nil
+}
+
+// finish writes all of data to the beginning of f, cuts off what follows, and
+// closes it, with all on the storage.
+func finish(f *os.File, data []byte, mode fs.FileMode) error {
+	_, err := f.Write(data)
+	if err == nil {
+		err = cut(f, int64(len(data)))
+	}
 	if err == nil {
 		err = f.Chmod(mode) // the umask is not ours to decide by
 		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP) {
@@ -140,11 +154,17 @@ func (d *Dir) writeTemp(dir *os.File, name string, data []byte, mode fs.FileMode
 	if cerr := f.Close(); err == nil {
 		err = cerr // NFS reports here what it could not write
 	}
-	if err != nil {
-		unix.Unlinkat(int(dir.Fd()), name, 0)
-		return d.wrap("write", path, err)
+	return err
+}
+
+// cut makes a file end after size bytes if it is longer. In a new one there is
+// nothing to cut off, and some storage would make a fuss of it.
+func cut(f *os.File, size int64) error {
+	st, err := f.Stat()
+	if err != nil || st.Size() <= size {
+		return err
 	}
-	return nil
+	return f.Truncate(size)
 }
 
 // replace gives name new content, all at once.

@@ -10,6 +10,7 @@
 //	.dmxfs/views/new-<peer>-*    the source of a link or a rename that is under way
 //	.dmxfs/views/ask-<peer>      a newcomer that reaches no member asks
 //	.dmxfs/views/answer-<newcomer>-<member>
+//	.dmxfs/room/<digit>          room for views while the storage is full
 //	.dmxfs/peers/<peer>          where a peer can be reached; signed by it
 //
 // A file is written in full under a name of its own, and fsynced, before it

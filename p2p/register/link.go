@@ -24,6 +24,7 @@ func (d *Dir) Link(v *member.View, file []byte) error {
 		return err
 	}
 	defer dir.Close()
+	d.sawView(len(file))
 	temp := fmt.Sprintf("%s%s-%s", newPrefix, v.By.Peer, v.Nonce)
 	d.mu.Lock()
 	_, written := d.temps[temp]
@@ -33,7 +34,7 @@ func (d *Dir) Link(v *member.View, file []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := d.writeTemp(dir, temp, file, mode); err != nil {
+		if err := d.writeView(dir, temp, file, mode); err != nil {
 			return err
 		}
 		d.mu.Lock()
@@ -41,7 +42,7 @@ func (d *Dir) Link(v *member.View, file []byte) error {
 		d.mu.Unlock()
 	}
 	name := member.ViewName(v.Epoch)
-	switch err := d.link(dir, temp, name); {
+	switch err := d.linkView(dir, temp, name); {
 	case err == nil:
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("%s: link %s/%s: %w", d.source, viewsDir, name, member.ErrExists)

@@ -155,6 +155,9 @@ func (d *Dir) readView(dir *os.File, e locks.Epoch) (*member.View, error) {
 		return nil, err
 	}
 	v, err := member.ParseView(b, d.clusterID())
+	if err == nil {
+		d.sawView(len(b))
+	}
 	if err == nil && v.Epoch != e {
 		err = fmt.Errorf("%w: the file says it is view %d", member.ErrUnreadable, v.Epoch)
 	}

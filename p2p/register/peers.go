@@ -21,7 +21,13 @@ func (d *Dir) WriteRecord(record []byte) error {
 	if len(record) > maxRecord {
 		return fmt.Errorf("%s: a peer record of %d bytes is over %d", d.source, len(record), maxRecord)
 	}
-	return d.replaceIn(peersDir, d.peer, record)
+	if err := d.replaceIn(peersDir, d.peer, record); err != nil {
+		return err
+	}
+	// Room that was used up is made up for though there is no new view, and so
+	// no Prune, which would tell what fails here.
+	_ = d.fillRoom()
+	return nil
 }
 
 // Record is the record of one peer; nil if there is none.

@@ -23,7 +23,8 @@ const (
 
 // Prune implements [Register]. The views that it removes are of no use to
 // anybody; that a name comes free again harms nobody, see package p2p/member.
-// Peer records that were not written for a month go too.
+// Peer records that were not written for a month go too. Then the room for
+// views is filled, as far as the storage has any to spare.
 func (d *Dir) Prune(below locks.Epoch) error {
 	dir, err := d.open(viewsDir)
 	if err != nil {
@@ -63,7 +64,12 @@ func (d *Dir) Prune(below locks.Epoch) error {
 		}
 		err = errors.Join(err, d.removeOld(dir, name, now, age))
 	}
-	return errors.Join(err, d.pruneRecords(now))
+	err = errors.Join(err, d.pruneRecords(now), d.pruneRoom(now))
+	// Who was not allowed to was told so by Init; others can.
+	if ferr := d.fillRoom(); !errors.Is(ferr, ErrFull) && !errors.Is(ferr, ErrPermission) {
+		err = errors.Join(err, ferr)
+	}
+	return err
 }
 
 // storageTime is the storage's own clock, as a file just written shows it:
@@ -103,23 +109,40 @@ func (d *Dir) removeOld(dir *os.File, name string, now time.Time, age time.Durat
 }
 
 func (d *Dir) pruneRecords(now time.Time) error {
-	dir, err := d.open(peersDir)
+	return d.pruneIn(peersDir, now, func(name string) (time.Duration, bool) {
+		if strings.HasPrefix(name, newPrefix) {
+			return newAge, true
+		}
+		return recordAge, name != d.peer
+	})
+}
+
+// pruneRoom removes what filling the room has left behind.
+func (d *Dir) pruneRoom(now time.Time) error {
+	err := d.pruneIn(roomDir, now, func(name string) (time.Duration, bool) {
+		return newAge, strings.HasPrefix(name, newPrefix)
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil // no room was ever kept
+	}
+	return err
+}
+
+// pruneIn removes the files of a directory that age says may go, and when.
+func (d *Dir) pruneIn(path string, now time.Time, age func(name string) (time.Duration, bool)) error {
+	dir, err := d.open(path)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	var list []string
+	old := map[string]time.Duration{}
 	err = d.names(dir, func(name string) {
-		if name != d.peer && len(list) < maxPrune {
-			list = append(list, name)
+		if a, ok := age(name); ok && len(old) < maxPrune {
+			old[name] = a
 		}
 	})
-	for _, name := range list {
-		age := recordAge
-		if strings.HasPrefix(name, newPrefix) {
-			age = newAge
-		}
-		err = errors.Join(err, d.removeOld(dir, name, now, age))
+	for name, a := range old {
+		err = errors.Join(err, d.removeOld(dir, name, now, a))
 	}
 	return err
 }

@@ -1,0 +1,200 @@
+package register
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"dmxfs/p2p/member"
+)
+
+// Room for views is kept on the storage while there is some, so that members
+// can be dropped when it is full: files in roomDir, of random bytes, since some
+// storage keeps zeros without any room. A view that finds no room takes one of
+// them for its temporary file.
+//
+// A rename decides who has it. It is written in place, which takes no new
+// blocks, and cut to its length afterwards. Storage that writes elsewhere in
+// any case (btrfs, ZFS) may have no room for that either: then the file is
+// removed, and the view written anew, which is as good unless another program
+// is faster.
+const (
+	roomDir   = Name + "/room"
+	roomFiles = 8
+	minRoom   = 16 << 10 // bytes of one; a view of 16 members takes half of it
+)
+
+// roomName is the name of one of the files.
+func roomName(i int) string { return fmt.Sprint(i) }
+
+// roomSize is how large they are: twice as large as the largest view that was
+// seen here, which leaves a view without some of its members enough.
+func (d *Dir) roomSize() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	size := minRoom
+	for size < 2*d.largest && size < member.MaxViewSize {
+		size *= 2
+	}
+	return size
+}
+
+// sawView notes how large views are.
+func (d *Dir) sawView(size int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.largest = max(d.largest, size)
+}
+
+// fillRoom makes the files that are missing or too small, unless the storage is
+// so full that they would be a good part of what is left.
+func (d *Dir) fillRoom() error {
+	mode, err := d.dirMode()
+	if err != nil {
+		return err
+	}
+	if err := d.makeDir(roomDir, mode); err != nil {
+		return err
+	}
+	dir, err := d.open(roomDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	size := d.roomSize()
+	var data []byte
+	var failed error
+	for i := range roomFiles {
+		st, err := statIn(dir, roomName(i))
+		if err == nil && st.Size >= int64(size) {
+			continue
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return d.wrap("stat", roomDir+"/"+roomName(i), err)
+		}
+		if data == nil {
+			if d.nearlyFull(4 * roomFiles * int64(size)) {
+				return nil
+			}
+			data = make([]byte, size)
+			rand.Read(data)
+		}
+		err = d.replace(dir, roomName(i), data)
+		if err != nil && !errors.Is(err, ErrPermission) {
+			return err
+		}
+		failed = errors.Join(failed, err) // another user's, in a directory with the sticky bit
+	}
+	return failed
+}
+
+// nearlyFull reports that less than size is left, where the storage tells.
+func (d *Dir) nearlyFull(size int64) bool {
+	var st unix.Statfs_t
+	err := ignoringEINTR(func() error { return unix.Fstatfs(d.root, &st) })
+	unit := int64(st.Frsize)
+	if unit == 0 {
+		unit = max(int64(st.Bsize), 1)
+	}
+	return err == nil && st.Blocks > 0 && int64(st.Bavail) < size/unit
+}
+
+// writeView is writeTemp for a view: it takes from the room if there is no other.
+func (d *Dir) writeView(dir *os.File, name string, data []byte, mode os.FileMode) error {
+	full := d.writeTemp(dir, name, data, mode)
+	if !errors.Is(full, ErrFull) {
+		return full
+	}
+	d.eachRoom(func(room *os.File, from string) bool {
+		err := d.writeOver(room, from, dir, name, data, mode)
+		if errors.Is(err, ErrFull) {
+			// The room that was taken has been given back.
+			err = d.writeTemp(dir, name, data, mode)
+		}
+		if err == nil {
+			full = nil
+		}
+		return err == nil
+	})
+	return full
+}
+
+// linkView is link for a view: the name may need room, too, for which a file of
+// the room is removed.
+func (d *Dir) linkView(dir *os.File, from, to string) error {
+	err := d.link(dir, from, to)
+	if !isFull(err) {
+		return err
+	}
+	d.eachRoom(func(room *os.File, name string) bool {
+		if unix.Unlinkat(int(room.Fd()), name, 0) != nil {
+			return false
+		}
+		err = d.link(dir, from, to)
+		return !isFull(err)
+	})
+	return err
+}
+
+func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// eachRoom calls f with the files of the room that may be there, until it
+// returns true.
+func (d *Dir) eachRoom(f func(room *os.File, name string) bool) {
+	room, err := d.open(roomDir)
+	if err != nil {
+		return // none was kept
+	}
+	defer room.Close()
+	for i := range roomFiles {
+		if f(room, roomName(i)) {
+			return
+		}
+	}
+}
+
+// writeOver makes a file of the room, from, the file name in dir, with all of
+// data on the storage. If it fails nothing is left of either; only a file that
+// this node may not write to goes back to the room.
+//
+// The file looks old until it is written to. If another node prunes it just
+// then the link fails, and the machine tries again.
+func (d *Dir) writeOver(room *os.File, from string, dir *os.File, name string, data []byte, mode os.FileMode) error {
+	path := dir.Name() + "/" + name
+	roomFD, dirFD := int(room.Fd()), int(dir.Fd())
+	if err := ignoringEINTR(func() error { return unix.Renameat(roomFD, from, dirFD, name) }); err != nil {
+		if isFull(err) { // the name needs room
+			unix.Unlinkat(roomFD, from, 0)
+			return d.wrap("rename", path, err)
+		}
+		return fmt.Errorf("take room: %w", err) // another node has it, or may not give it away
+	}
+	f, err := openIn(dir, name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		if unix.Renameat(dirFD, name, roomFD, from) != nil {
+			unix.Unlinkat(dirFD, name, 0)
+		}
+		return d.wrap("open", path, err)
+	}
+	if !mayWriteOver(f) {
+		f.Close()
+		unix.Unlinkat(dirFD, name, 0)
+		return fmt.Errorf("%s: %s/%s is not a file of the room", d.source, roomDir, from)
+	}
+	if err = finish(f, data, mode); err != nil {
+		unix.Unlinkat(dirFD, name, 0)
+		return d.wrap("write", path, err)
+	}
+	return nil
+}
+
+// mayWriteOver tells a file of the room from what somebody else put there: a
+// pipe, or a second name of a file that is precious.
+func mayWriteOver(f *os.File) bool {
+	var st unix.Stat_t
+	err := ignoringEINTR(func() error { return unix.Fstat(int(f.Fd()), &st) })
+	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1
+}
