@@ -13,7 +13,9 @@ import (
 // call (SA_RESTART), and by programs that repeat open(2) after EINTR, as those
 // in Go do without knowing.
 func TestPlacesAreKeptOverSignals(t *testing.T) {
-	c := newCluster(t, 2)
+	locking := newCluster(t, 2)
+	// The holder neither reads nor writes: its open lock would give way.
+	opening := newCluster(t, 2, "--yield", "never")
 	for i, tt := range []struct {
 		name, hold, wait, drop string
 		open                   bool
@@ -24,6 +26,10 @@ func TestPlacesAreKeptOverSignals(t *testing.T) {
 		{"open", "insist x # rw", "insist x # rw", "close x", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			c := locking
+			if tt.open {
+				c = opening
+			}
 			file := fmt.Sprintf("f%d", i)
 			write(t, c.src+"/"+file, "")
 			call := func(s string) string {
