@@ -46,6 +46,8 @@ func helperMain(name string, args []string) {
 		}
 	case "exclusive":
 		err = exclusive(args)
+	case "lame":
+		err = serveLame(args)
 	case "loopback":
 		err = serveLoopback(args)
 	case "time":

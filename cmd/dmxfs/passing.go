@@ -55,6 +55,9 @@ func passing(err error) bool { return isOneOf(err, troubles) || isOneOf(err, mis
 
 // storageCode is the exit number for an error of the shared directory.
 func storageCode(err error) int {
+	if errors.Is(err, register.ErrNoLink) || errors.Is(err, register.ErrUnusable) {
+		return exitRefused // whatever number the client has for it
+	}
 	if isOneOf(err, troubles) {
 		return exitFailure
 	}

@@ -192,6 +192,9 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
 		return err
 	}
+	if err := tryStorage(ctx, cfg); err != nil {
+		return err
+	}
 	root, err := openSource(cfg)
 	if err != nil {
 		return err

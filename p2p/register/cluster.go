@@ -124,6 +124,15 @@ func (d *Dir) openCluster(given []byte) (*Cluster, error) {
 	return c, nil
 }
 
+// HasCluster reports whether there may be a cluster.
+func (d *Dir) HasCluster() bool {
+	var st unix.Stat_t
+	err := ignoringEINTR(func() error {
+		return unix.Fstatat(d.root, Name+"/"+ClusterFile, &st, unix.AT_SYMLINK_NOFOLLOW)
+	})
+	return !errors.Is(err, unix.ENOENT)
+}
+
 // found makes a cluster, step by step in an order in which each can be the last
 // one: directories, secret, cluster. Who comes second at a step goes on with
 // what the first one made.
@@ -174,35 +183,48 @@ func (d *Dir) found(given []byte) (*Cluster, error) {
 	return c, nil
 }
 
+// trialTries is how often a directory is made that the trials of other hosts
+// have removed, each of which has thought that it is its own.
+const trialTries = 10
+
 // makeDirs makes the directories that are missing.
-func (d *Dir) makeDirs() error {
-	mode, err := d.dirMode()
-	if err != nil {
-		return err
+func (d *Dir) makeDirs() (err error) {
+	for range trialTries {
+		if err = d.tryDirs(); !errors.Is(err, unix.ENOENT) {
+			break
+		}
 	}
+	return err
+}
+
+func (d *Dir) tryDirs() error {
 	for _, path := range []string{Name, viewsDir, peersDir} {
-		if err := d.makeDir(path, mode); err != nil {
+		if _, err := d.makeDir(path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// makeDir makes one unless it is there.
-func (d *Dir) makeDir(path string, mode uint32) error {
-	err := ignoringEINTR(func() error { return unix.Mkdirat(d.root, path, mode&0o777) })
+// makeDir makes one of them, unless it is there, in which case it reports false.
+func (d *Dir) makeDir(path string) (bool, error) {
+	mode, err := d.dirMode()
+	if err != nil {
+		return false, err
+	}
+	err = ignoringEINTR(func() error { return unix.Mkdirat(d.root, path, mode&0o777) })
 	if errors.Is(err, unix.EEXIST) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return d.wrap("make", path, err)
+		return false, d.wrap("make", path, err)
 	}
 	// The umask took bits away, and mkdir does not set all.
 	err = ignoringEINTR(func() error { return unix.Fchmodat(d.root, path, mode, 0) })
 	if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
-		return d.wrap("chmod", path, err)
+		return true, d.wrap("chmod", path, err)
 	}
-	return nil
+	return true, nil
 }
 
 // noViews: views without the file of their cluster are no directory to found in.

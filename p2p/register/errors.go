@@ -12,6 +12,8 @@ import (
 var (
 	// ErrNoLink: the storage has no link(2) that fails if the name exists.
 	ErrNoLink = errors.New("no hard links")
+	// ErrUnusable: the storage does not make files or directories.
+	ErrUnusable = errors.New("unusable")
 	// ErrReadOnly: the storage is mounted read-only.
 	ErrReadOnly = errors.New("read-only")
 	// ErrPermission: this user may not write there.

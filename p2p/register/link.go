@@ -156,12 +156,19 @@ func (d *Dir) probe() error {
 func (d *Dir) noLink(err error) error {
 	for _, e := range []unix.Errno{unix.EPERM, unix.ENOSYS, unix.EOPNOTSUPP, unix.EMLINK, unix.EXDEV, unix.EINVAL} {
 		if errors.Is(err, e) {
-			return &storageError{kind: ErrNoLink, err: err, text: fmt.Sprintf(
-				"%s: this storage%s makes no hard links (link: %v); dmxfs decides by a link which hosts go on when some do not answer, so it cannot work here",
-				d.source, d.fsName(), err)}
+			return d.noLinks(d.fsName(), err)
 		}
 	}
 	return d.wrap("link", viewsDir, err)
+}
+
+// noLinks is the error of storage without hard links; kind is what it is, in
+// brackets.
+func (d *Dir) noLinks(kind string, err error) error {
+	return &storageError{kind: ErrNoLink, err: err, text: fmt.Sprintf(
+		"%s: this storage%s makes no hard links (link: %v); dmxfs decides by a link which hosts go on when some do not answer, so it cannot work here: "+
+			"share the files by a storage that has them (NFS 4, CephFS, GlusterFS, MooseFS, sshfs)",
+		d.source, kind, err)}
 }
 
 // fsName is the type of the storage in brackets, as far as it is known.

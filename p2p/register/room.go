@@ -52,11 +52,7 @@ func (d *Dir) sawView(size int) {
 // fillRoom makes the files that are missing or too small, unless the storage is
 // so full that they would be a good part of what is left.
 func (d *Dir) fillRoom() error {
-	mode, err := d.dirMode()
-	if err != nil {
-		return err
-	}
-	if err := d.makeDir(roomDir, mode); err != nil {
+	if _, err := d.makeDir(roomDir); err != nil {
 		return err
 	}
 	dir, err := d.open(roomDir)
