@@ -49,4 +49,5 @@ func (e *Engine) Break(k locks.Key, handles []locks.HandleID) {
 			}
 		}
 	}
+	e.giveUpAside(en)
 }

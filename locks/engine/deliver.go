@@ -133,12 +133,14 @@ func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 	if err := e.renew(en, r); err != nil {
 		// What would be read may be old: better no lock than a wrong one.
 		e.undo(en, t, "released: what is cached of the file could not be renewed: "+err.Error())
+		e.giveUpAside(en)
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
 	if !r.Blind {
 		if err := e.takeDamage(en.key, r.Path); err != nil {
 			e.undo(en, t, "released: "+err.Error())
+			e.giveUpAside(en)
 			e.mu.Unlock()
 			return locks.Grant{}, err
 		}
@@ -152,6 +154,7 @@ func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 	e.mu.Lock()
 	if err != nil {
 		e.undo(en, t, "interrupted before its program was told")
+		e.giveUpAside(en)
 		e.mu.Unlock()
 		return locks.Grant{}, err
 	}
