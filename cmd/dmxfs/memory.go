@@ -49,7 +49,7 @@ func dropProgram() error {
 		if !strings.HasSuffix(line, " "+exe) {
 			continue
 		}
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || strings.Contains(mode, "w") {
+		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || !strings.Contains(mode, "x") {
 			continue
 		}
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
