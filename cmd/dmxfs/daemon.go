@@ -291,9 +291,18 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	if _, ok := errors.AsType[*dead](err); ok {
 		return err // programs still use the mount: only the end of the process ends that
 	}
+	if errors.Is(err, errLeftBehind) {
+		d.endLocks()
+		return nil
+	}
 	d.unfinished(err, errors.Join(d.leave(nodeDone), g.Wait()))
 	return err
 }
+
+// errLeftBehind ends a daemon whose mount is gone while a request of it still
+// hangs. What that writes may reach the storage later: its locks must not be
+// free as soon as those of a node that leaves.
+var errLeftBehind = errors.New("a request hangs in the storage")
 
 // unfinished logs what went wrong at the end. Where the mount has ended as
 // wished, that is no reason to start another daemon.
@@ -410,8 +419,8 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 	case <-time.After(servedPatience):
 		// A request hangs in the storage, or a copy of the mount in another
 		// namespace cannot be cut off: the end of the process ends that.
-		d.log.Error("the mount does not end: it is left behind")
-		return nil
+		d.log.Error("the mount does not end: it is left behind, and the others go on when they have not heard of this node for a while")
+		return errLeftBehind
 	}
 }
 
