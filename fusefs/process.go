@@ -288,7 +288,7 @@ func (ps *processes) sweep() {
 		if len(ps.threads) < ps.most {
 			break
 		}
-		if !t.leader || !t.p.remembered() {
+		if !t.p.remembered() {
 			ps.drop(tid, t)
 		}
 	}
