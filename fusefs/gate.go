@@ -114,6 +114,9 @@ func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InH
 			}
 			o.mu.RLock()
 			f.protection(&a, o, nil, changes)
+			if w := o.open.wait; o.write && w != nil && w.cancel == nil {
+				a.cover(o.open.tenure, true) // it is just given up, and held until that is done
+			}
 			o.mu.RUnlock()
 		}
 		h.mu.RLock()
