@@ -29,10 +29,15 @@ import (
 // nothing, and with features.ctime, which is the default, no time either. A
 // server that says EFBIG has the client log that, so that it is not neverOff
 // always.
+//
+// A dispersed volume punches whole stripes, of 512 bytes for each brick that
+// has data, and writes zeros where a hole begins or ends in one. So the hole
+// is of whole stripes for any number of such bricks up to 16.
 const (
 	maxNear  = 1 << 42
-	farOff   = 1 << 43
-	neverOff = 1 << 62
+	stripes  = 512 * 720720
+	farOff   = (1 << 43) / stripes * stripes
+	neverOff = (1 << 62) / stripes * stripes
 )
 
 // pass makes a client that lingers fetch the attributes of a file, and forget
@@ -59,16 +64,16 @@ func (f *fileSystem) pass(n *node) error {
 }
 
 func punchBehind(fd int) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	st, err := attrOf(fd, unix.AT_STATX_FORCE_SYNC)
+	if err != nil {
 		return err
 	}
 	off := int64(farOff)
-	if st.Size >= maxNear {
+	if st.size >= maxNear {
 		off = neverOff
 	}
 	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	err := retryEINTR(func() error { return unix.Fallocate(fd, hole, off, pageSize) })
+	err = retryEINTR(func() error { return unix.Fallocate(fd, hole, off, stripes) })
 	if err == unix.EFBIG {
 		return nil // it was passed on
 	}
