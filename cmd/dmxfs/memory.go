@@ -29,31 +29,42 @@ func giveBack(log *slog.Logger) {
 	}
 }
 
-// dropProgram drops the pages of this program that cannot be written to, see
-// proc_pid_maps(5).
+// dropProgram drops the pages of this program that are as its file has them.
+// What cannot be written to is not always: a position-independent program has
+// read-only data that was relocated in place. See proc_pid_smaps(5).
 func dropProgram() error {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
 	}
-	f, err := os.Open("/proc/self/maps")
+	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	var from, to uintptr // the mapping that the lines are about
+	var asInFile bool
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
-		var from, to uintptr
-		var mode string
 		line := lines.Text()
-		if !strings.HasSuffix(line, " "+exe) {
+		var lo, hi uintptr
+		var mode string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s", &lo, &hi, &mode); n == 3 {
+			from, to = lo, hi
+			asInFile = strings.HasSuffix(line, " "+exe) && !strings.Contains(mode, "w")
 			continue
 		}
-		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &mode); err != nil || !strings.Contains(mode, "x") {
-			continue
-		}
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
-			return fmt.Errorf("madvise: %w", errno)
+		name, rest, _ := strings.Cut(line, ":")
+		switch name {
+		case "Anonymous", "Swap":
+			asInFile = asInFile && strings.TrimSpace(rest) == "0 kB"
+		case "VmFlags": // the last line of a mapping
+			if !asInFile {
+				continue
+			}
+			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+				return fmt.Errorf("madvise: %w", errno)
+			}
 		}
 	}
 	return lines.Err()
