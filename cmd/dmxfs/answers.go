@@ -87,6 +87,9 @@ func (d *daemon) status() statusJSON {
 	if err := d.journal.Healthy(); err != nil {
 		problem("journal: %v", err)
 	}
+	if err := d.minder.problem(); err != nil {
+		problem("%v", err)
+	}
 	for _, dir := range d.server.Load().Nested() {
 		problem("%s is the shared directory of another cluster: what is below it has other locks there, and fails here with EIO; have those hosts mount %s, or remove %s/.dmxfs when none does",
 			dir, d.cfg.Source, dir)

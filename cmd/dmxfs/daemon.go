@@ -53,6 +53,7 @@ type daemon struct {
 	rules    rules
 	departed departed
 	damages  damages
+	minder   *minder
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}

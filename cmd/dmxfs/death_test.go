@@ -70,11 +70,14 @@ func (m *testMount) awaitNew(old int) {
 func (m *testMount) kill() {
 	m.c.t.Helper()
 	pid := m.daemon()
-	for _, p := range []int{m.watcher, pid} {
+	kill := func(p int, s unix.Signal) {
 		if p > 1 {
-			_ = unix.Kill(p, unix.SIGKILL)
+			_ = unix.Kill(p, s)
 		}
 	}
+	kill(m.watcher, unix.SIGSTOP) // either would start the other anew
+	kill(pid, unix.SIGKILL)
+	kill(m.watcher, unix.SIGKILL)
 	await(m.c.t, "the killed daemon is gone", func() bool { return !alive(pid) && !alive(m.watcher) })
 }
 

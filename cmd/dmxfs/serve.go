@@ -14,18 +14,19 @@ import (
 )
 
 // logFile is where a mount in the background logs.
-func logFile(cfg Config) io.Writer {
+func logFile(cfg Config) io.WriteCloser {
 	return &lumberjack.Logger{Filename: logPath(cfg.State), MaxSize: 10, MaxBackups: 3}
 }
 
 func logPath(state string) string { return filepath.Join(state, "dmxfs.log") }
 
 // serve runs a daemon until its mount is gone.
-func serve(ctx context.Context, cfg Config, root *os.File, log *slog.Logger, ready func()) error {
+func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, ready func()) error {
 	d, err := open(cfg, root, log)
 	if err != nil {
 		return err
 	}
+	d.minder = m
 	reg := registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
 	if err := remember(reg); err != nil {
 		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())

@@ -11,9 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -56,8 +55,9 @@ type watcher struct {
 	lock    *os.File // says that this is the watcher; nil before it was usable
 	silence func()   // ends the answers of waits; may be nil
 
-	served   bool // it was usable at least once
-	failures int  // starts in a row after which it was not
+	charge   *charge // the daemon that runs already; nil: start one
+	served   bool    // it was usable at least once
+	failures int     // starts in a row after which it was not
 	waits    waits
 	found    chan found // of a look at the shared directory that hangs; else nil
 }
@@ -70,8 +70,13 @@ func (e *errGone) Error() string { return "the process that serves the mount has
 // run returns when the mount is gone, with nil if that is as wished, or when it
 // makes no sense to serve it again.
 func (w *watcher) run(ctx context.Context) error {
+	turn := w.once
+	if w.charge != nil {
+		turn = w.adopt
+	}
 	for {
-		usable, err := w.once(ctx)
+		usable, err := turn(ctx)
+		turn = w.once
 		if err == nil || !w.served {
 			return err
 		}
@@ -119,31 +124,11 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 			return false, err
 		}
 	}
-	in, err := json.Marshal(cfg)
-	if err != nil {
-		return false, err
-	}
-	r, tell, err := os.Pipe()
+	cmd, r, done, err := w.startDaemon(cfg)
 	if err != nil {
 		return false, err
 	}
 	defer r.Close()
-	// The program file may have been replaced since, or removed (go run).
-	cmd := exec.Command("/proc/self/exe", serveCommand, cfg.Mountpoint)
-	cmd.Args[0] = processName
-	cmd.Dir = "/"
-	cmd.Stdin = bytes.NewReader(in)
-	cmd.Stderr = w.out
-	cmd.ExtraFiles = []*os.File{tell, w.root}
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") })
-	// Of a group of its own: what a terminal sends is for the watcher, which
-	// passes it on.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = startReduced(cmd, cfg)
-	tell.Close()
-	if err != nil {
-		return false, fmt.Errorf("start the daemon: %w", err)
-	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // it may have ended already
 	defer stop()
 	ended := make(chan struct{})
@@ -167,6 +152,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	err = cmd.Wait()
 	close(ended)
 	help.Wait()
+	done()
 	switch {
 	case told && m.Error != "":
 		err := withCode(m.Code, errors.New(m.Error))
@@ -178,6 +164,63 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		return usable, nil
 	}
 	return usable, withCode(cmd.ProcessState.ExitCode(), &errGone{cmd.ProcessState.String()})
+}
+
+// startDaemon starts the process that serves the mount. From ready it can be
+// read how that goes; done is to be called when it has ended.
+func (w *watcher) startDaemon(cfg Config) (cmd *exec.Cmd, ready *os.File, done func(), err error) {
+	in, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var theirs, ours []*os.File
+	pipe := func() (r, w *os.File) {
+		if err == nil {
+			r, w, err = os.Pipe()
+		}
+		return r, w
+	}
+	ready, tell := pipe()
+	leash, hold := pipe()
+	theirs, ours = append(theirs, tell, leash), append(ours, hold)
+	// The program file may have been replaced since, or removed (go run).
+	cmd = exec.Command("/proc/self/exe", serveCommand, cfg.Mountpoint)
+	var logs *os.File
+	if _, ok := w.out.(*os.File); ok {
+		cmd.Stderr = w.out
+	} else {
+		var log *os.File
+		logs, log = pipe()
+		cmd.Stderr = log
+		theirs, ours = append(theirs, log), append(ours, logs)
+	}
+	cmd.Args[0] = processName
+	cmd.Dir = "/"
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs}
+	cmd.Env = withoutSystemd()
+	// Of a group of its own: what a terminal sends is for the watcher, which
+	// passes it on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err == nil {
+		err = startReduced(cmd, cfg)
+	}
+	closeAll(theirs)
+	if err != nil {
+		closeAll(append(ours, ready))
+		return nil, nil, nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	var copied sync.WaitGroup
+	if logs != nil {
+		copied.Go(func() { copyLog(w.out, logs) })
+	}
+	return cmd, ready, func() { copied.Wait(); closeAll(ours) }, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // no harm if it is nil
+	}
 }
 
 // tellSystemd does nothing where systemd has not started the process.
@@ -200,28 +243,25 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 		return err
 	}
 	w := &watcher{cfg: cfg, log: log, out: out, root: root}
-	defer func() { w.root.Close() }() // the one it has then
 	// The log is there, too: nothing is logged before.
 	if err := stateOffMounts(cfg); err != nil {
+		root.Close()
 		return err
 	}
 	if err := makeState(cfg.State, int(root.Fd())); err != nil {
+		root.Close()
 		return err
 	}
 	w.ready = func() {
 		// Not before: the state directory is the daemon's to make.
-		lock, err := lockWatcher(cfg.State)
-		if err != nil {
-			log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
-		}
-		w.lock = lock
-		stop, err := w.waits.answer(cfg)
-		if err != nil {
-			log.Warn("dmxfs status will not tell what this process waits for", "err", err)
-		}
-		w.silence = stop
+		w.beFound()
 		ready()
 	}
+	return w.watch(ctx)
+}
+
+// watch is run with what belongs to it.
+func (w *watcher) watch(ctx context.Context) error {
 	defer func() {
 		if w.lock != nil {
 			w.lock.Close()
@@ -229,13 +269,33 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 		if w.silence != nil {
 			w.silence()
 		}
+		w.root.Close() // the one it has then
 	}()
 	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
-	err = w.run(ctx)
+	if w.charge != nil {
+		w.beFound()
+		w.ready()
+		giveBack(w.log)
+	}
+	err := w.run(ctx)
 	if err != nil {
-		log.Error("the mount is not served any more", "mount", cfg.Mountpoint, "err", err)
+		w.log.Error("the mount is not served any more", "mount", w.cfg.Mountpoint, "err", err)
 	}
 	return err
+}
+
+// beFound lets commands find this process when it has no daemon.
+func (w *watcher) beFound() {
+	lock, err := lockWatcher(w.cfg.State)
+	if err != nil {
+		w.log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
+	}
+	w.lock = lock
+	stop, err := w.waits.answer(w.cfg)
+	if err != nil {
+		w.log.Warn("dmxfs status will not tell what this process waits for", "err", err)
+	}
+	w.silence = stop
 }
 
 // newWatchCommand is what a mount in the background runs as. Its configuration
@@ -275,14 +335,42 @@ func newServeCommand(s streams) *cobra.Command {
 			}
 			unix.CloseOnExec(rootFD)
 			root := os.NewFile(rootFD, cfg.Source)
-			log, err := newLogger(cfg, s.err)
+			minder, err := newMinder(cfg)
 			if err == nil {
-				err = serve(c.Context(), cfg, root, log, func() { report(nil); giveBack(log) })
+				err = serveWatched(c.Context(), cfg, minder, root, s.err, report)
 			}
 			report(err)
 			return err
 		},
 	}
+}
+
+// serveWatched is serve by a process that is watched, always.
+func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, report func(error)) error {
+	log, err := newLogger(cfg, out)
+	if err != nil {
+		return err
+	}
+	m.log = log
+	// Who waits for a mount that was never there has learnt of the end of the
+	// watcher. A dead one needs a daemon all the same.
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	var usable atomic.Bool
+	minded, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		m.alone()
+		if !usable.Load() && !cfg.Replace {
+			end(errors.New("the process that watches this one has ended before the mount was usable"))
+			return
+		}
+		m.run(minded)
+	}()
+	err = serve(ctx, cfg, m, root, log, func() { usable.Store(true); report(nil); giveBack(log) })
+	stop()
+	m.ends(err)
+	return err
 }
 
 // startedBy reads what the process that started this one has for it; report

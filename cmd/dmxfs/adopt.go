@@ -1,0 +1,292 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+// A watcher can be killed, too. The daemon notices, by a pipe that the watcher
+// has open and nobody else, and starts another one, which adopts the daemon: it
+// logs for it, and starts it anew when it dies.
+
+const adoptCommand = "adopt-mount"
+
+// Descriptors of the process that serves a mount, beside readyFD and rootFD.
+const (
+	leashFD = 5 // the reading end of a pipe that the watcher has open for writing
+	logFD   = 6 // the reading end of the pipe that is standard error; none if that is no pipe
+)
+
+// Descriptors of a watcher that adopts a daemon, beside readyFD and rootFD.
+const (
+	lastWordFD  = 5 // where the daemon says how it ends; ends with it
+	adoptsLogFD = 6 // see logFD
+)
+
+// minder sees to it that a daemon has a watcher.
+type minder struct {
+	cfg         Config
+	log         *slog.Logger
+	root, leash *os.File
+	logs        *os.File // see logFD; nil if there is none
+
+	mu       sync.Mutex
+	missing  error    // why there is no watcher; nil if there is one
+	lastWord *os.File // to the watcher, if that is not the one that started the daemon
+}
+
+// newMinder takes what the watcher has handed down.
+func newMinder(cfg Config) (*minder, error) {
+	root, err := unix.FcntlInt(rootFD, unix.F_DUPFD_CLOEXEC, logFD+1)
+	if err != nil {
+		return nil, fmt.Errorf("keep the shared directory open: %w", err)
+	}
+	unix.CloseOnExec(leashFD)
+	m := &minder{cfg: cfg, root: os.NewFile(uintptr(root), cfg.Source), leash: os.NewFile(leashFD, "leash")}
+	if _, err := unix.FcntlInt(logFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
+		m.logs = os.NewFile(logFD, "log")
+	}
+	return m, nil
+}
+
+// problem is what status says of the watcher, nil if there is one.
+func (m *minder) problem() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.missing
+}
+
+func (m *minder) setMissing(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.missing = err
+}
+
+// alone returns when the process that started this one has ended.
+func (m *minder) alone() {
+	_, _ = m.leash.Read(make([]byte, 1)) // nobody writes
+}
+
+// run starts a watcher whenever there is none, until ctx ends. It is called
+// when the first one has ended.
+func (m *minder) run(ctx context.Context) {
+	for tries := 0; ctx.Err() == nil; {
+		m.log.Warn("the process that watches this daemon has ended: another one is started")
+		m.setMissing(errors.New("the process that would start the daemon anew has ended; another one is started"))
+		began := time.Now()
+		err := m.watched()
+		if ctx.Err() != nil {
+			return
+		}
+		if tries++; time.Since(began) > time.Minute {
+			tries = 0 // one that was killed is replaced at once, however often that is
+		}
+		if err != nil {
+			m.log.Error("no process watches this daemon: if it dies, the mount stays dead until it is mounted anew", "err", err)
+			m.setMissing(fmt.Errorf("no process watches the daemon: if it dies, the mount stays dead until it is mounted anew; it is tried again: %w", err))
+		}
+		m.logMeanwhile(ctx, backoff(tries))
+	}
+}
+
+// watched starts a watcher, and returns when it has ended; the error says why
+// none could be started.
+func (m *minder) watched() error {
+	in, err := json.Marshal(m.cfg)
+	if err != nil {
+		return err
+	}
+	ready, tell, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	hear, say, err := os.Pipe()
+	if err != nil {
+		tell.Close()
+		return err
+	}
+	cmd := exec.Command("/proc/self/exe", adoptCommand, m.cfg.Mountpoint)
+	cmd.Args[0] = processName
+	cmd.Dir = "/"
+	cmd.Stdin = bytes.NewReader(in)
+	if m.logs == nil {
+		cmd.Stderr = os.Stderr
+	}
+	cmd.ExtraFiles = []*os.File{tell, m.root, hear, m.logs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	tell.Close()
+	hear.Close()
+	if err != nil {
+		say.Close()
+		return fmt.Errorf("start a watcher: %w", err)
+	}
+	var told readyMessage
+	switch err := json.NewDecoder(ready).Decode(&told); {
+	case err != nil:
+		told.Error = "it has ended without a word"
+	case told.Error == "":
+		m.setLastWord(say)
+		m.setMissing(nil)
+	}
+	_ = cmd.Wait() // how it ends makes no difference
+	m.setLastWord(nil)
+	say.Close()
+	if told.Error != "" {
+		return errors.New(told.Error)
+	}
+	return nil
+}
+
+func (m *minder) setLastWord(to *os.File) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lastWord = to
+}
+
+// ends tells the watcher how the daemon ends, if it is not the one that started
+// it, and so learns it from the kernel.
+func (m *minder) ends(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lastWord == nil {
+		return
+	}
+	word := readyMessage{}
+	if err != nil {
+		word = readyMessage{Error: err.Error(), Code: exitCode(err)}
+	}
+	_ = json.NewEncoder(m.lastWord).Encode(word) // it may have ended
+}
+
+// logMeanwhile waits, and writes what is logged to its file itself: nobody else
+// empties the pipe, and who logs would wait when that is full.
+func (m *minder) logMeanwhile(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	if m.logs == nil {
+		<-ctx.Done()
+		return
+	}
+	out := logFile(m.cfg)
+	defer out.Close()
+	b := make([]byte, 1<<16)
+	for ctx.Err() == nil {
+		p := []unix.PollFd{{Fd: int32(m.logs.Fd()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(p, 50); err != nil || n == 0 {
+			continue
+		}
+		if n, err := m.logs.Read(b); err == nil {
+			_, _ = out.Write(b[:n])
+		}
+	}
+}
+
+// copyLog writes what a daemon logs to out until nobody has the pipe open any
+// more. A line that cannot be written, as to a full disk, is lost; those after
+// it are not.
+func copyLog(out io.Writer, logs *os.File) {
+	b := make([]byte, 1<<16)
+	for {
+		n, err := logs.Read(b)
+		if n > 0 {
+			_, _ = out.Write(b[:n])
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// charge is a daemon that was adopted.
+type charge struct {
+	process  *os.Process
+	lastWord *os.File
+	logs     *os.File // nil if it writes to where this process does
+}
+
+// adopt returns when the daemon that was adopted has ended; see once.
+func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
+	c := w.charge
+	defer context.AfterFunc(ctx, func() { _ = c.process.Signal(unix.SIGTERM) })()
+	var help sync.WaitGroup
+	ended := make(chan struct{})
+	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.log) })
+	if c.logs != nil {
+		help.Go(func() { copyLog(w.out, c.logs) })
+	}
+	var m readyMessage
+	words := json.NewDecoder(c.lastWord)
+	told := words.Decode(&m) == nil
+	for told && words.Decode(new(readyMessage)) == nil {
+	}
+	close(ended)
+	help.Wait()
+	c.lastWord.Close()
+	if c.logs != nil {
+		c.logs.Close()
+	}
+	switch {
+	case !told:
+		return true, &errGone{"it was killed, or has failed"}
+	case m.Error != "":
+		return true, withCode(m.Code, &errGone{m.Error})
+	}
+	return true, nil
+}
+
+// newAdoptCommand is a watcher that a daemon has started, whose own has ended.
+func newAdoptCommand(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use: adoptCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, _ []string) error {
+			nameProcess()
+			daemon, err := os.FindProcess(os.Getppid())
+			if err != nil {
+				return err
+			}
+			cfg, report, err := startedBy(s)
+			if err != nil {
+				return err
+			}
+			for _, fd := range []int{rootFD, lastWordFD} {
+				unix.CloseOnExec(fd)
+			}
+			charge := &charge{process: daemon, lastWord: os.NewFile(lastWordFD, "last word")}
+			out := s.err
+			if _, err := unix.FcntlInt(adoptsLogFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
+				charge.logs = os.NewFile(adoptsLogFD, "log")
+				out = logFile(cfg)
+			}
+			log, err := newLogger(cfg, out)
+			if err == nil {
+				w := &watcher{cfg: cfg, log: log, out: out, root: os.NewFile(rootFD, cfg.Source), charge: charge, served: true}
+				w.ready = func() { report(nil) }
+				err = w.watch(c.Context())
+			}
+			report(err)
+			return err
+		},
+	}
+}
+
+// withoutSystemd is the environment of a process that is not to speak to systemd.
+func withoutSystemd() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") })
+}
