@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -38,6 +39,8 @@ type Options struct {
 	Allow func(peer.ID) bool
 	// Log gets what operators should know; nil for nothing.
 	Log *slog.Logger
+
+	stall time.Duration // in tests; 0 for stallTimeout
 }
 
 // DefaultListen is any port on all interfaces.
@@ -51,6 +54,7 @@ type Host struct {
 	o     Options
 	log   *limitedLog
 	gate  *gate
+	ring  *keyring
 	book  *addrBook
 	muxer *multistream.MultistreamMuxer[protocol.ID]
 	ready chan struct{} // closed when it listens
@@ -88,11 +92,15 @@ func NewHost(o Options) (*Host, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.stall == 0 {
+		o.stall = stallTimeout
+	}
 	log := newLimitedLog(o.Log)
 	h := &Host{
 		o:     o,
 		log:   log,
 		gate:  newGate(o.Allow, log),
+		ring:  newKeyring(o.Secret),
 		book:  newAddrBook(),
 		muxer: multistream.NewMultistreamMuxer[protocol.ID](),
 		ready: make(chan struct{}),
@@ -148,6 +156,7 @@ func (h *Host) Run(ctx context.Context, ev Events) (err error) {
 	h.swarm = sw
 	h.mu.Unlock()
 	wg.Go(func() { h.settle(ctx, sw) })
+	wg.Go(func() { h.ring.watch(ctx) })
 	if service != nil {
 		if err := startService(service); err != nil {
 			return err
@@ -156,6 +165,14 @@ func (h *Host) Run(ctx context.Context, ev Events) (err error) {
 	close(h.ready)
 	<-ctx.Done()
 	return nil
+}
+
+// SetSecrets changes the secret while the host runs. Peers are dialed with the
+// first of them, and with the second if they do not know that one; they may
+// connect with any. Connections that were made with another one end. There is
+// at least one.
+func (h *Host) SetSecrets(first Secret, also ...Secret) {
+	h.ring.set(append([]Secret{first}, also...))
 }
 
 // running returns the swarm.

@@ -123,7 +123,7 @@ func TestSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := fmt.Sprintf("%x", fixed.key()[:4]), "20508333"; got != want {
+	if got, want := fmt.Sprintf("%x", fixed.psk[:4]), "20508333"; got != want {
 		t.Errorf("key %s…, want %s…", got, want)
 	}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {

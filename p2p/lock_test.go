@@ -69,8 +69,9 @@ func TestNothingIsLostWhenConnectionsBreak(t *testing.T) {
 	}
 }
 
-func TestReceiverThatStandsStillForSeconds(t *testing.T) {
-	a, b := startNode(t), startNode(t)
+func TestReceiverThatStandsStillForLong(t *testing.T) {
+	short := func(o *Options) { o.stall = time.Second }
+	a, b := startNode(t, short), startNode(t, short)
 	p, info := through(t, b)
 	a.SetWanted([]peer.AddrInfo{info})
 	setView(t, 1, a, b)
@@ -92,6 +93,31 @@ func TestReceiverThatStandsStillForSeconds(t *testing.T) {
 	p.stall(false)
 	b.wait(t, "all frames", func() bool { return len(b.frames[a.name]) >= count })
 	b.inOrder(t, a.name, 1, count)
+}
+
+// A stall for less than a tenure ends no connection, whatever there is to say
+// meanwhile.
+func TestReceiverThatStandsStillForSeconds(t *testing.T) {
+	a, b := startNode(t), startNode(t)
+	p, info := through(t, b)
+	a.SetWanted([]peer.AddrInfo{info})
+	setView(t, 1, a, b)
+	sendNumber(t, a, b, 1, 0)
+	b.wait(t, "the first frame", func() bool { return len(b.frames[a.name]) == 1 })
+	before := a.host.Conns(b.host.ID())
+	p.stall(true)
+	start, count := time.Now(), 1
+	poll(t, "four seconds to pass", func() bool {
+		sendNumber(t, a, b, 1, count)
+		count++
+		return time.Since(start) > 4*time.Second
+	})
+	p.stall(false)
+	b.wait(t, "all frames", func() bool { return len(b.frames[a.name]) >= count })
+	b.inOrder(t, a.name, 1, count)
+	if now := a.host.Conns(b.host.ID()); len(before) != 1 || len(now) != 1 || !now[0].Opened.Equal(before[0].Opened) {
+		t.Errorf("the connections were %v, and are %v", before, now)
+	}
 }
 
 // A handler that blocks holds back its sender, and nobody else.

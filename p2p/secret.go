@@ -8,8 +8,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
-
-	"github.com/libp2p/go-libp2p/core/pnet"
 )
 
 // Bounds of a secret, in bytes, without the white space around it.
@@ -21,7 +19,7 @@ const (
 // Secret is what makes hosts one cluster: whoever knows it may connect.
 // The zero Secret is not usable.
 type Secret struct {
-	psk    [32]byte
+	psk    key
 	parsed bool
 }
 
@@ -90,5 +88,3 @@ func (s Secret) String() string { return "secret (not shown)" }
 
 // GoString hides the key from %#v.
 func (s Secret) GoString() string { return s.String() }
-
-func (s Secret) key() pnet.PSK { return s.psk[:] }

@@ -16,11 +16,14 @@ import (
 )
 
 // Times of connections. A peer that is silent for keepAlive is asked for a sign
-// of life, and given up when there is none within writeTimeout: so a cut cable
-// is known after one or two seconds, and the end of a process at once.
+// of life. The end of a process is known at once, and a cut cable after two or
+// three seconds, from its kernel (see cutOff). A process that stands still, as
+// its host does under load, keeps its connections for at least half of
+// stallTimeout, which is what a write may take in yamux, and so for longer than
+// a tenure by default: whether it is still a member is not decided here.
 const (
 	keepAlive    = time.Second
-	writeTimeout = time.Second
+	stallTimeout = 12 * time.Second
 	// connectTimeout is short, so that a try that fell into an outage does not
 	// outlast it by much.
 	connectTimeout = time.Second
@@ -73,7 +76,7 @@ func (h *Host) newSwarm() (*swarm.Swarm, error) {
 func (h *Host) addTCP(sw *swarm.Swarm) error {
 	mux := *yamux.DefaultTransport
 	mux.KeepAliveInterval = keepAlive
-	mux.ConnectionWriteTimeout = writeTimeout
+	mux.ConnectionWriteTimeout = h.o.stall
 	mux.MaxIncomingStreams = maxStreams
 	mux.MaxStreamWindowSize = streamWindow
 	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: countingMuxer{&mux}}}
@@ -81,14 +84,14 @@ func (h *Host) addTCP(sw *swarm.Swarm) error {
 	if err != nil {
 		return err
 	}
-	up, err := upgrader.New([]sec.SecureTransport{secure}, muxers, h.o.Secret.key(), h.gate, h.gate,
+	up, err := upgrader.New([]sec.SecureTransport{secure}, muxers, nil, h.gate, h.gate,
 		upgrader.WithAcceptTimeout(acceptTimeout))
 	if err != nil {
 		return err
 	}
 	// Without reuse of the listening port: two nodes that dial each other at
 	// the same time would meet in one half-made connection.
-	t, err := tcp.NewTCPTransport(up, h.gate, nil, tcp.DisableReuseport(), tcp.WithConnectionTimeout(connectTimeout))
+	t, err := tcp.NewTCPTransport(keyedUpgrader{up, h.ring}, h.gate, nil, tcp.DisableReuseport(), tcp.WithConnectionTimeout(connectTimeout))
 	if err != nil {
 		return err
 	}

@@ -103,17 +103,18 @@ func checkOrder(t *testing.T, content string, tags ...string) {
 	}
 }
 
-// A stop that is shorter than the tenure costs nobody anything.
+// A stop that is shorter than the tenure costs nobody anything, not even a
+// connection. The tenure is longer than by default, for slow machines.
 func TestShortStop(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
+	c := newCluster(t, 3, "--tenure", "10s", "--log-level", "debug")
 	a := c.mounts[0]
 	p := a.helper("append", "flock", "f", "x", "0")
 	await(t, "it writes", func() bool { return c.size("f") > 100 })
 	epoch := a.peers().Epoch
 	a.signal(unix.SIGSTOP)
 	stopped := time.Now()
-	await(t, "a second has passed", func() bool { return time.Since(stopped) > time.Second })
+	await(t, "four seconds have passed", func() bool { return time.Since(stopped) > 4*time.Second })
 	a.signal(unix.SIGCONT)
 	n := c.size("f")
 	await(t, "it writes on", func() bool { return c.size("f") > n+100 })
@@ -125,5 +126,12 @@ func TestShortStop(t *testing.T) {
 	checkOrder(t, read(t, c.src+"/f"), "x")
 	if e := a.peers().Epoch; e != epoch {
 		t.Errorf("epoch %d became %d", epoch, e)
+	}
+	for _, m := range c.mounts {
+		for line := range strings.Lines(read(t, m.state+"/dmxfs.log")) {
+			if strings.Contains(line, "msg=disconnected") && strings.Contains(line, "conns=0") {
+				t.Errorf("%s has lost a connection: %s", m.dir, line)
+			}
+		}
 	}
 }
