@@ -20,8 +20,8 @@ type clientKind struct {
 	// serve, in place of start, starts a server of storage below dir; client
 	// mounts it.
 	serve func(t testing.TB, dir string) (client func(mountpoint string))
-	// losesSymlinks: see runLockFiles.
-	losesSymlinks bool
+	// losesNames: see runLockFiles.
+	losesNames bool
 	// args are the options of dmxfs that the storage needs.
 	args []string
 }
