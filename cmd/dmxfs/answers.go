@@ -21,6 +21,7 @@ import (
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
 	"dmxfs/p2p/member"
+	"dmxfs/p2p/register"
 )
 
 // handler answers on the control socket.
@@ -42,6 +43,14 @@ func (d *daemon) handler() http.Handler {
 		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
 	})
 	mux.HandleFunc("GET /journal", d.serveJournal)
+	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
+		n, text := d.secret.text()
+		reply(w, secretJSON{n, register.Fingerprint([]byte(text)), text}, nil)
+	})
+	mux.HandleFunc("POST /secret/rotate", func(w http.ResponseWriter, r *http.Request) {
+		v, err := d.rotateSecret(r.Context(), r.FormValue("reason"))
+		reply(w, v, err)
+	})
 	mux.HandleFunc("GET /policy", func(w http.ResponseWriter, _ *http.Request) {
 		v, err := d.showPolicy()
 		reply(w, v, err)
@@ -86,6 +95,9 @@ func (d *daemon) status() statusJSON {
 	}
 	if err := d.journal.Healthy(); err != nil {
 		problem("journal: %v", err)
+	}
+	if err := d.secret.problem(time.Now()); err != nil {
+		problem("%v", err)
 	}
 	if err := d.minder.problem(); err != nil {
 		problem("%v", err)
@@ -212,6 +224,8 @@ const askTimeout = 3 * time.Second
 type question struct {
 	What  string        `json:"what"`
 	Break *breakRequest `json:"break,omitempty"`
+
+	Secret *secretOrder `json:"secret,omitempty"`
 }
 
 // row is a lock with what is needed to find out who waits for whom.
@@ -233,6 +247,15 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		return json.Marshal(d.rows())
 	case "state":
 		return json.Marshal(memberState{stateName(d.node.Load().Status())})
+	case "secret":
+		if q.Secret == nil {
+			return nil, errors.New("no step of a change of the secret")
+		}
+		v, err := d.onSecret(from, *q.Secret)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(v)
 	case "break":
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")

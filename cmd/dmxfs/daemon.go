@@ -54,6 +54,8 @@ type daemon struct {
 	departed departed
 	damages  damages
 	minder   *minder
+	secret   *clusterSecret
+	rotating sync.Mutex // held by who changes the secret
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
@@ -110,7 +112,11 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err != nil {
 		return d, fmt.Errorf("the state directory: %w", err)
 	}
-	c, err := d.register.Init(register.Expect{Secret: given, Cluster: known, Join: cfg.Join})
+	kept, err := readKept(d.state.path)
+	if err != nil {
+		return d, err
+	}
+	c, err := d.register.Init(register.Expect{Secret: given, Kept: kept.all(), Cluster: known, Join: cfg.Join})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
 		return d, err // it may be mounted yet
 	}
@@ -129,6 +135,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err != nil {
 		return d, withCode(exitRefused, err)
 	}
+	d.secret = newClusterSecret(d.state.path, c, kept)
 	d.journal, err = journal.Open(d.state.file("journal"), journal.Options{
 		Cluster: c.ID, Mount: cfg.Mountpoint, Node: locks.NodeID(id), Logger: log,
 	})
@@ -149,6 +156,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err != nil {
 		return d, err
 	}
+	d.secret.bind(d.useSecrets)
 	d.engine = engine.New(engine.Options{
 		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: log,
 		Algorithms: algorithms,
@@ -166,6 +174,22 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		Ask:    d.onAsk,
 	}, log)
 	return d, nil
+}
+
+// useSecrets has the network take secrets, which are valid.
+func (d *daemon) useSecrets(list [][]byte) {
+	var parsed []p2p.Secret
+	for _, b := range list {
+		s, err := p2p.ParseSecret(b)
+		if err != nil {
+			d.log.Error("a secret cannot be used", "err", err) // a damaged file: it was checked before it got there
+			continue
+		}
+		parsed = append(parsed, s)
+	}
+	if len(parsed) > 0 {
+		d.host.SetSecrets(parsed[0], parsed[1:]...)
+	}
 }
 
 // storageWarnings is what an admin should know of the storage; told: the age of
@@ -249,6 +273,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	bookCtx, bookStop := context.WithCancel(ctx)
 	bookDone := make(chan struct{})
 	go func() { defer close(bookDone); d.keepRecords(bookCtx) }()
+	go d.followSecret(bookCtx) // which may hang in the storage, and has nothing to end
 	defer func() {
 		// Storage that hangs, or an engine that does, must not keep the
 		// process from ending: the one that watches it starts another.

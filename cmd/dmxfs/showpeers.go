@@ -116,9 +116,8 @@ func newPeersRevokeCommand(s streams) *cobra.Command {
 		Use: "revoke ID|HOST [MOUNTPOINT]", Short: "Keep a peer out for good",
 		Long: `Keep a peer out of the cluster. If it is a member it leaves, or is dropped if it
 does not answer; its mount stays and fails. A peer is the key in a state
-directory: who knows the cluster's secret can come again with another one. If
-the secret has leaked the cluster has to be made anew: unmount on all hosts,
-remove .dmxfs and the state directories ("dmxfs status" shows them), and mount.`,
+directory: who knows the cluster's secret can come again with another one, until
+the secret is changed ("dmxfs secret rotate").`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
 	reason := c.Flags().String("reason", "", "why, for the journal (needed)")

@@ -347,7 +347,7 @@ func (m *Machine) onRevoke(in Revoke) {
 	case !ValidPeer(in.Peer):
 		m.answer(w, fmt.Errorf("%q is not a peer ID", in.Peer))
 	case !in.Undo && len(m.v.Revoked) >= MaxRevoked && !m.v.IsRevoked(in.Peer):
-		m.answer(w, fmt.Errorf("%d peers are revoked, and no more can be: make the cluster anew, with another secret (see dmxfs peers revoke --help)", MaxRevoked))
+		m.answer(w, fmt.Errorf("%d peers are revoked, and no more can be: change the secret (dmxfs secret rotate), which keeps them out as well, and let them in again (dmxfs peers revoke --undo)", MaxRevoked))
 	default:
 		m.wish(w)
 	}

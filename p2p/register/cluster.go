@@ -18,6 +18,7 @@ type Cluster struct {
 	ID          string // 32 hexadecimal digits
 	Secret      []byte
 	Fingerprint string // of Secret
+	Generation  uint64 // of Secret, see Generation
 	Founded     bool   // by this call
 	// Inode is the number that this host sees on the file cluster: hosts that
 	// see the same inode numbers have the same.
@@ -30,6 +31,9 @@ type Cluster struct {
 type Expect struct {
 	// Secret is that of --secret, nil to use the one in .dmxfs.
 	Secret []byte
+	// Kept are secrets that the node has had from other members. One that
+	// counts is taken instead of Secret.
+	Kept [][]byte
 	// Cluster is the ID of the cluster that this node was in, empty if it does
 	// not know. Another one is refused, and if there is none it is not founded:
 	// the storage may not be mounted.
@@ -42,7 +46,7 @@ type Expect struct {
 // may do so at the same time: one founds, the others join it. What the node
 // expects is checked before anything is written.
 func (d *Dir) Init(e Expect) (*Cluster, error) {
-	c, err := d.openCluster(e.Secret)
+	c, err := d.openCluster(e.Secret, e.Kept)
 	switch {
 	case errors.Is(err, errNoCluster) && e.Cluster != "":
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
@@ -80,7 +84,7 @@ var (
 )
 
 // openCluster reads a cluster that exists; if none does, the error is errNoCluster.
-func (d *Dir) openCluster(given []byte) (*Cluster, error) {
+func (d *Dir) openCluster(given []byte, kept [][]byte) (*Cluster, error) {
 	dir, err := d.open(Name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errNoCluster
@@ -104,25 +108,58 @@ func (d *Dir) openCluster(given []byte) (*Cluster, error) {
 	if err != nil {
 		return nil, d.wrap("stat", Name+"/"+ClusterFile, err)
 	}
-	c := &Cluster{ID: rec.Cluster, Secret: given, Inode: st.Ino}
+	counts, err := d.generation(rec)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{ID: rec.Cluster, Inode: st.Ino, Fingerprint: counts.Fingerprint, Generation: counts.Number}
+	if err := d.chooseSecret(dir, c, given, kept); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// chooseSecret finds the secret that counts among those that there are.
+func (d *Dir) chooseSecret(dir *os.File, c *Cluster, given []byte, kept [][]byte) error {
+	for _, k := range kept {
+		if Fingerprint(k) != c.Fingerprint {
+			continue
+		}
+		c.Secret = k
+		if given != nil && Fingerprint(given) != c.Fingerprint {
+			c.Warnings = append(c.Warnings, "the secret that was given is a former one of the cluster: the one that counts is taken from the state directory; put it where the other one is ("+showSecret+")")
+		}
+		return nil
+	}
 	from := "the secret given"
+	c.Secret = given
 	if given == nil {
 		from = Name + "/" + secretFile
-		c.Secret, err = d.readSecret(dir)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w: the cluster needs the one with fingerprint %s, and %s/%s cannot be read (%w); copy it to this host and give it with --secret",
-				d.source, ErrSecret, rec.Secret, Name, secretFile, err)
+		var err error
+		switch c.Secret, err = d.readSecret(dir); {
+		case err != nil && c.Generation > 0:
+			return fmt.Errorf("%s: %w: the secret of the cluster was changed, and is not on the storage; the one that counts now has fingerprint %s: %s, copy it to this host and give it with --secret",
+				d.source, ErrSecret, c.Fingerprint, showSecret)
+		case err != nil:
+			return fmt.Errorf("%s: %w: the cluster needs the one with fingerprint %s, and %s/%s cannot be read (%w); copy it to this host and give it with --secret",
+				d.source, ErrSecret, c.Fingerprint, Name, secretFile, err)
 		}
 		if st, err := statIn(dir, secretFile); err == nil && st.Mode&0o077 != 0 {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("%s/%s can be read by others than its owner (mode %04o): whoever has it can join", Name, secretFile, st.Mode&0o777))
 		}
 	}
-	c.Fingerprint = Fingerprint(c.Secret)
-	if c.Fingerprint != rec.Secret {
-		return nil, fmt.Errorf("%s: %w: the cluster has the one with fingerprint %s, %s has %s", d.source, ErrSecret, rec.Secret, from, c.Fingerprint)
+	if got := Fingerprint(c.Secret); got != c.Fingerprint {
+		hint := ""
+		if c.Generation > 0 {
+			hint = "; it was changed: " + showSecret + ", copy it to this host and give it with --secret"
+		}
+		return fmt.Errorf("%s: %w: the cluster has the one with fingerprint %s, %s has %s%s", d.source, ErrSecret, c.Fingerprint, from, got, hint)
 	}
-	return c, nil
+	return nil
 }
+
+// showSecret is how a person gets at the secret.
+const showSecret = "dmxfs secret show MOUNTPOINT prints it on a member"
 
 // HasCluster reports whether there may be a cluster.
 func (d *Dir) HasCluster() bool {
@@ -170,7 +207,7 @@ func (d *Dir) found(given []byte) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.openCluster(given)
+	c, err := d.openCluster(given, nil)
 	if err != nil {
 		if errors.Is(err, ErrSecret) && madeSecret {
 			// Another founder was faster, with a secret of its own. Ours

@@ -5,7 +5,9 @@
 // # Files
 //
 //	.dmxfs/cluster               {"format":1,"cluster":ID,"secret":fingerprint,"made":time}
-//	.dmxfs/secret                what members need to know to talk to each other; 0600
+//	.dmxfs/secret                what members need to know to talk to each other; 0600.
+//	                             Gone when it was changed: the others are not on the storage
+//	.dmxfs/secrets/<10 digits>   {"secret":fingerprint,"made":time}, of the changed ones; the last counts
 //	.dmxfs/views/<20 digits>     a view, see member.EncodeView; never written again
 //	.dmxfs/views/new-<peer>-*    the source of a link or a rename that is under way
 //	.dmxfs/views/ask-<peer>      a newcomer that reaches no member asks
@@ -15,7 +17,7 @@
 //
 // A file is written in full under a name of its own, and fsynced, before it
 // gets the name that others look for: by link(2) where the name must be new
-// (cluster, secret, views), by rename(2) elsewhere. So nobody reads half a
+// (cluster, secret, secrets, views), by rename(2) elsewhere. So nobody reads half a
 // file, and of two that link one name exactly one is told so. Storage that
 // cannot do that is refused when a node starts.
 //

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"dmxfs/journal"
+	"dmxfs/p2p"
+	"dmxfs/p2p/member"
+	"dmxfs/p2p/register"
+)
+
+// A new secret for the cluster, while locks are held:
+//
+//  1. The node that was asked makes it, and each member of the view keeps it
+//     (prepare). From then on a member takes connections with either. If one
+//     cannot, all forget it again (abort), and nothing was changed.
+//  2. Its fingerprint gets on the storage, by link(2): from that moment the new one
+//     counts (SetGeneration). Whatever crashes, a node that starts has both, and
+//     takes the one that the storage says.
+//  3. The members see that (look), and dial with the new one. When all of them
+//     have, the old one counts no more, and connections that were made with it
+//     are made anew (finish). A member that hears nothing does so by itself.
+//
+// The secret goes over connections of the members alone: it is never on the
+// storage, which a node that was revoked may read.
+
+const (
+	// prepareTime is how long a member has to keep a secret.
+	prepareTime = 10 * time.Second
+	// settleTime is how long all have to see that the new one counts, and after
+	// which a member that heard nothing of an end takes the old one no more.
+	settleTime = 10 * time.Second
+	// finishTime is how long members have to say that they took the old one no
+	// more; they close connections with that.
+	finishTime = 2 * time.Second
+)
+
+// secretOrder is what one node asks of another during a change.
+type secretOrder struct {
+	Step        string `json:"step"` // prepare, abort, look or finish
+	Generation  uint64 `json:"generation,omitempty"`
+	Secret      string `json:"secret,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+}
+
+// secretState is the answer.
+type secretState struct {
+	Generation  uint64 `json:"generation"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// onSecret carries out a step for another member.
+func (d *daemon) onSecret(from peer.ID, o secretOrder) (secretState, error) {
+	name, ok := memberName(d.node.Load().Status().View, from.String())
+	if !ok {
+		return secretState{}, errors.New("only members have a part in the secret")
+	}
+	var err error
+	switch o.Step {
+	case "prepare":
+		if _, err = p2p.ParseSecret([]byte(o.Secret)); err == nil {
+			err = d.secret.prepare(o.Generation, o.Secret)
+		}
+		if err == nil {
+			d.log.Info("a change of the cluster's secret begins", "by", name, "fingerprint", register.Fingerprint([]byte(o.Secret)))
+		}
+	case "abort":
+		err = d.secret.abort(o.Fingerprint)
+	case "look":
+		err = d.lookAtSecret()
+	case "finish":
+		d.secret.finish(o.Generation)
+	default:
+		err = fmt.Errorf("unknown step %q of a change of the secret", o.Step)
+	}
+	n, f, _ := d.secret.state()
+	return secretState{n, f}, err
+}
+
+// lookAtSecret asks the storage which secret counts.
+func (d *daemon) lookAtSecret() error {
+	g, err := d.register.Generation()
+	if err != nil {
+		return err
+	}
+	changed, err := d.secret.counts(g)
+	if changed {
+		d.note(journal.Note, "", "the secret of the cluster was changed: the one with fingerprint %s counts", g.Fingerprint)
+		number := g.Number
+		time.AfterFunc(settleTime, func() { d.secret.finish(number) })
+	}
+	return err
+}
+
+// followSecret looks at the storage while a change is under way, or while this
+// node is no member, which may be because of one.
+func (d *daemon) followSecret(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		_, _, pending := d.secret.state()
+		node := d.node.Load()
+		if !pending && (n%10 != 0 || node == nil || node.Status().State == member.StateMember) {
+			continue
+		}
+		if err := d.lookAtSecret(); err != nil {
+			d.log.Debug("which secret counts cannot be seen", "err", err)
+		}
+	}
+}
+
+// rotation is a change of the secret by this node.
+type rotation struct {
+	d           *daemon
+	generation  uint64
+	secret      string
+	fingerprint string
+	has         map[string]string // members that have it: peer ID, name
+}
+
+// rotateSecret gives the cluster a new secret.
+func (d *daemon) rotateSecret(ctx context.Context, why string) (rotatedJSON, error) {
+	if !d.rotating.TryLock() {
+		return rotatedJSON{}, withCode(exitBusy, errors.New("the secret is being changed already"))
+	}
+	defer d.rotating.Unlock()
+	if s := d.node.Load().Status(); !s.Granting {
+		return rotatedJSON{}, fmt.Errorf("this node is %s: only a member that grants locks can change the secret", stateName(s))
+	}
+	if err := d.lookAtSecret(); err != nil {
+		return rotatedJSON{}, err
+	}
+	b := make([]byte, 32)
+	rand.Read(b)
+	number, _, _ := d.secret.state()
+	r := &rotation{d: d, generation: number + 1, secret: hex.EncodeToString(b), has: map[string]string{}}
+	r.fingerprint = register.Fingerprint([]byte(r.secret))
+	d.note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
+	if err := r.prepareAll(ctx); err != nil {
+		r.abort()
+		return rotatedJSON{}, fmt.Errorf("nothing was changed: %w", err)
+	}
+	if err := d.register.SetGeneration(register.Generation{Number: r.generation, Fingerprint: r.fingerprint}); err != nil {
+		if errors.Is(err, register.ErrNotNext) {
+			r.abort()
+			return rotatedJSON{}, fmt.Errorf("nothing was changed by this: %w", err)
+		}
+		return rotatedJSON{}, fmt.Errorf("it is not known whether the secret was changed; all members have both, so all goes on; give the order again: %w", err)
+	}
+	// It counts. What is left to do does not depend on who asked for it.
+	if err := d.register.RemoveSecret(); err != nil {
+		d.log.Warn("the former secret is on the storage still", "err", err)
+	}
+	return r.settle(), nil
+}
+
+// members are those of the view but for this node.
+func (r *rotation) members() (ids map[string]string, revoked []string) {
+	ids = map[string]string{}
+	if v := r.d.node.Load().Status().View; v != nil {
+		for _, m := range v.Members {
+			if m.Peer != r.d.identity.ID().String() {
+				ids[m.Peer] = m.Name()
+			}
+		}
+		revoked = v.Revoked
+	}
+	return ids, revoked
+}
+
+// prepareAll has all members keep the secret: also those that join meanwhile.
+func (r *rotation) prepareAll(ctx context.Context) error {
+	if err := r.d.secret.prepare(r.generation, r.secret); err != nil {
+		return err
+	}
+	for {
+		now, revoked := r.members()
+		for id, name := range r.has {
+			if slices.Contains(revoked, id) {
+				return fmt.Errorf("%s was revoked while it got the new secret", name)
+			}
+			delete(now, id)
+		}
+		if len(now) == 0 {
+			return context.Cause(ctx)
+		}
+		if err := r.prepare(ctx, now); err != nil {
+			return err
+		}
+	}
+}
+
+// prepare has some members keep the secret.
+func (r *rotation) prepare(ctx context.Context, ids map[string]string) error {
+	var mu sync.Mutex
+	var failed []string
+	r.each(ctx, ids, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.secret}, func(id string, _ secretState, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		r.has[id] = ids[id] // even if it failed: the answer may have got lost
+		if err != nil {
+			failed = append(failed, fmt.Sprintf("%s (%s) cannot take the new secret: %v", ids[id], id, err))
+		}
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if len(failed) > 0 {
+		slices.Sort(failed)
+		return fmt.Errorf("%s; mend that, or drop the member (dmxfs peers remove)", strings.Join(failed, "; "))
+	}
+	return nil
+}
+
+// each gives an order to members, at the same time.
+func (r *rotation) each(ctx context.Context, ids map[string]string, o secretOrder, then func(id string, s secretState, err error)) {
+	var wg sync.WaitGroup
+	for id := range ids {
+		wg.Go(func() {
+			var s secretState
+			err := r.d.ask(ctx, id, prepareTime, question{What: "secret", Secret: &o}, &s)
+			then(id, s, err)
+		})
+	}
+	wg.Wait()
+}
+
+func (r *rotation) abort() {
+	ctx, cancel := context.WithTimeout(context.Background(), prepareTime)
+	defer cancel()
+	if err := r.d.secret.abort(r.fingerprint); err != nil {
+		r.d.log.Warn("a secret that does not count is kept in the state directory", "err", err)
+	}
+	r.each(ctx, r.has, secretOrder{Step: "abort", Fingerprint: r.fingerprint}, func(string, secretState, error) {})
+}
+
+// settle waits until all members use the new secret, and ends the old one.
+func (r *rotation) settle() rotatedJSON {
+	if err := r.d.lookAtSecret(); err != nil {
+		r.d.log.Warn("which secret counts cannot be seen", "err", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var mu sync.Mutex
+	use := map[string]bool{}
+	var now map[string]string
+	for ctx.Err() == nil {
+		now, _ = r.members()
+		late, lost := map[string]string{}, map[string]string{}
+		for id, name := range now {
+			if !use[id] {
+				late[id] = name
+			}
+		}
+		if len(late) == 0 {
+			break
+		}
+		r.each(ctx, late, secretOrder{Step: "look"}, func(id string, s secretState, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && s.Generation >= r.generation:
+				use[id] = true
+			case err == nil: // it has joined in the last moment
+				lost[id] = late[id]
+			}
+		})
+		r.each(ctx, lost, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.secret}, func(string, secretState, error) {})
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	end, stop := context.WithTimeout(context.Background(), finishTime)
+	defer stop()
+	r.each(end, now, secretOrder{Step: "finish", Generation: r.generation}, func(string, secretState, error) {})
+	r.d.secret.finish(r.generation)
+	v := rotatedJSON{Generation: r.generation, Fingerprint: r.fingerprint, Members: []rotatedMember{}}
+	host, self := "this node", r.d.identity.ID().String()
+	if name, ok := memberName(r.d.node.Load().Status().View, self); ok {
+		host = name
+	}
+	v.Members = append(v.Members, rotatedMember{self, host, "changed"})
+	for _, id := range sortedKeys(now) {
+		state := "changed"
+		if !use[id] {
+			state = "not yet" // it has it, and sees to it itself
+		}
+		v.Members = append(v.Members, rotatedMember{id, now[id], state})
+	}
+	return v
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"dmxfs/p2p/register"
+)
+
+// The secret of the cluster changes in steps, see rotate.go. What a node knows of
+// it at each of them is here: the one that counts, the one before it, and those
+// that may come to count. All that a crash must not lose is in a file of the state
+// directory; which of them counts is told by the storage.
+
+// secretsFile is in the state directory once the secret was changed.
+const secretsFile = "secrets"
+
+// maxNext is how many changes of the secret may be begun and not ended.
+const maxNext = 8
+
+// clusterSecret is what a node knows of the secret of its cluster.
+type clusterSecret struct {
+	file string
+	// use is told which secrets the network takes, the first to dial with. It
+	// is called with mu held.
+	use func(list [][]byte)
+
+	mu         sync.Mutex
+	generation uint64
+	current    []byte
+	former     []byte // the one before, while others may need it; else nil
+	next       []nextSecret
+	began      time.Time // when next was not empty any more
+	missing    error     // another one counts, which is not known here
+}
+
+// nextSecret counts when the storage says so.
+type nextSecret struct {
+	Generation uint64 `json:"generation"`
+	Secret     string `json:"secret"`
+}
+
+// keptSecrets is the content of the file.
+type keptSecrets struct {
+	Current nextSecret   `json:"current"`
+	Next    []nextSecret `json:"next,omitempty"`
+}
+
+// readKept reads what a former daemon has kept; nothing if there is nothing.
+func readKept(state string) (keptSecrets, error) {
+	var k keptSecrets
+	b, err := os.ReadFile(filepath.Join(state, secretsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return k, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err != nil {
+		return keptSecrets{}, fmt.Errorf("the secrets in the state directory: %w", err)
+	}
+	return k, nil
+}
+
+// all are the secrets that may count.
+func (k keptSecrets) all() [][]byte {
+	var list [][]byte
+	for _, n := range append([]nextSecret{k.Current}, k.Next...) {
+		if n.Secret != "" {
+			list = append(list, []byte(n.Secret))
+		}
+	}
+	return list
+}
+
+// newClusterSecret begins with the secret that counts now.
+func newClusterSecret(state string, c *register.Cluster, kept keptSecrets) *clusterSecret {
+	s := &clusterSecret{file: filepath.Join(state, secretsFile), generation: c.Generation, current: c.Secret, use: func([][]byte) {}}
+	for _, n := range kept.Next {
+		if n.Generation > c.Generation {
+			s.next, s.began = append(s.next, n), time.Now()
+		}
+	}
+	return s
+}
+
+// bind says where the secrets are used.
+func (s *clusterSecret) bind(use func([][]byte)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.use = use
+	s.apply()
+}
+
+// apply tells the network. REQUIRES: mu held.
+func (s *clusterSecret) apply() {
+	list := [][]byte{s.current}
+	if s.former != nil {
+		list = append(list, s.former)
+	}
+	for _, n := range s.next {
+		list = append(list, []byte(n.Secret))
+	}
+	s.use(list)
+}
+
+// save writes the file. REQUIRES: mu held.
+func (s *clusterSecret) save() error {
+	k := keptSecrets{Current: nextSecret{s.generation, string(s.current)}, Next: s.next}
+	b, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	if err := writeWhole(s.file, append(b, '\n')); err != nil {
+		return fmt.Errorf("keep the secret in the state directory: %w", err)
+	}
+	return nil
+}
+
+// writeWhole gives a file new content, all at once and for good, which only its
+// owner can read.
+func writeWhole(file string, b []byte) error {
+	tmp := file + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(tmp, file)
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}
+
+// prepare keeps a secret that may come to count. When it returns nil the node has
+// it whatever happens.
+func (s *clusterSecret) prepare(generation uint64, secret string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if generation == s.generation && secret == string(s.current) {
+		return nil
+	}
+	if generation <= s.generation {
+		return fmt.Errorf("the secret was changed meanwhile: this node has generation %d", s.generation)
+	}
+	n := nextSecret{generation, secret}
+	if slices.Contains(s.next, n) {
+		return nil
+	}
+	if len(s.next) >= maxNext {
+		return fmt.Errorf("%d changes of the secret were begun and not ended", len(s.next))
+	}
+	before := s.next
+	s.next = append(slices.Clone(before), n)
+	if err := s.save(); err != nil {
+		s.next = before
+		return err
+	}
+	if len(before) == 0 {
+		s.began = time.Now()
+	}
+	s.apply()
+	return nil
+}
+
+// abort forgets a secret that will not come to count.
+func (s *clusterSecret) abort(fingerprint string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := len(s.next)
+	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nextSecret) bool { return register.Fingerprint([]byte(n.Secret)) == fingerprint })
+	if len(s.next) == before {
+		return nil
+	}
+	s.apply()
+	return s.save()
+}
+
+// counts is told what counts by the storage. changed: it is another one than
+// before. The one before is taken, too, until finish.
+func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.Number <= s.generation {
+		return false, nil
+	}
+	i := slices.IndexFunc(s.next, func(n nextSecret) bool {
+		return n.Generation == g.Number && register.Fingerprint([]byte(n.Secret)) == g.Fingerprint
+	})
+	if i < 0 {
+		s.missing = fmt.Errorf("the secret of the cluster was changed (%s, fingerprint %s), and this node was not there: unmount, and mount with --secret and the new one (dmxfs secret show MOUNTPOINT prints it on a member)", g.Made, g.Fingerprint)
+		return false, nil
+	}
+	s.former, s.current, s.generation, s.missing = s.current, []byte(s.next[i].Secret), g.Number, nil
+	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nextSecret) bool { return n.Generation <= g.Number })
+	s.apply()
+	return true, s.save() // if that fails the file has it among the next ones
+}
+
+// finish has the former secret count no more.
+func (s *clusterSecret) finish(generation uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.generation == generation && s.former != nil {
+		s.former = nil
+		s.apply()
+	}
+}
+
+// state is what others, and people, are told of it.
+func (s *clusterSecret) state() (generation uint64, fingerprint string, pending bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation, register.Fingerprint(s.current), len(s.next) > 0
+}
+
+// text is the secret that counts.
+func (s *clusterSecret) text() (generation uint64, secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.generation, string(s.current)
+}
+
+// unfinished is how long a change may take before status tells of it.
+const unfinishedAfter = time.Minute
+
+// problem is what is wrong with the secret; nil if nothing is.
+func (s *clusterSecret) problem(now time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.missing == nil && len(s.next) > 0 && now.Sub(s.began) > unfinishedAfter {
+		return errors.New("a change of the cluster's secret was begun and not ended; the old one counts: give the order again (dmxfs secret rotate)")
+	}
+	return s.missing
+}
