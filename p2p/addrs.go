@@ -192,6 +192,8 @@ func (h *Host) OwnAddrs() ([]ma.Multiaddr, error) {
 	return addrs, nil
 }
 
+var errOffline = errors.New("this node has no connections for now")
+
 // Connect dials p at all its known addresses at once. See [Network].
 func (h *Host) Connect(ctx context.Context, p peer.ID) error {
 	sw, err := h.running()
@@ -200,6 +202,9 @@ func (h *Host) Connect(ctx context.Context, p peer.ID) error {
 	}
 	if err := h.gate.admit(p); err != nil {
 		return err
+	}
+	if h.gate.offline.Load() {
+		return errOffline
 	}
 	if sw.Connectedness(p) == network.Connected {
 		return nil

@@ -22,7 +22,7 @@ func (h *Host) connected(ev Events, c network.Conn) {
 	n := h.conns[p]
 	h.mu.Unlock()
 	h.log.Debug("connected", "peer", p, "addr", c.RemoteMultiaddr(), "dir", c.Stat().Direction, "conns", n)
-	if h.gate.admit(p) != nil { // revoked while the connection was made
+	if h.gate.offline.Load() || h.gate.admit(p) != nil { // since while the connection was made
 		_ = c.Close()
 	}
 	if n > 1 {
@@ -137,6 +137,20 @@ func (h *Host) Revoke(peers []peer.ID) {
 	}
 	for _, p := range peers {
 		_ = sw.ClosePeer(p)
+	}
+}
+
+// SetOnline says whether anybody may be connected. Without, all connections end,
+// nobody is dialed, and who dials this node is turned away before it could see
+// who this is.
+func (h *Host) SetOnline(on bool) {
+	h.gate.offline.Store(!on)
+	sw, err := h.running()
+	if err != nil || on {
+		return
+	}
+	for _, c := range sw.Conns() {
+		_ = c.Close()
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/libp2p/go-libp2p/core/connmgr"
 	"github.com/libp2p/go-libp2p/core/control"
@@ -33,6 +34,8 @@ type gate struct {
 	allow func(peer.ID) bool // may be nil
 	log   *limitedLog
 
+	offline atomic.Bool // nobody may connect, for now
+
 	mu        sync.Mutex
 	revoked   map[peer.ID]bool
 	conns     int
@@ -46,8 +49,10 @@ var (
 	_ network.ResourceManager = (*gate)(nil)
 )
 
-func newGate(allow func(peer.ID) bool, log *limitedLog) *gate {
-	return &gate{allow: allow, log: log, revoked: make(map[peer.ID]bool), hosts: make(map[string]int), peers: make(map[peer.ID]int)}
+func newGate(allow func(peer.ID) bool, log *limitedLog, offline bool) *gate {
+	g := &gate{allow: allow, log: log, revoked: make(map[peer.ID]bool), hosts: make(map[string]int), peers: make(map[peer.ID]int)}
+	g.offline.Store(offline)
+	return g
 }
 
 // admit says why p may not be connected, or nil.
@@ -75,7 +80,7 @@ func (g *gate) setRevoked(peers []peer.ID) {
 }
 
 // InterceptPeerDial is asked before a dial.
-func (g *gate) InterceptPeerDial(p peer.ID) bool { return g.admit(p) == nil }
+func (g *gate) InterceptPeerDial(p peer.ID) bool { return !g.offline.Load() && g.admit(p) == nil }
 
 // InterceptAddrDial is asked for each address of a dial.
 func (g *gate) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
@@ -89,11 +94,14 @@ func (g *gate) InterceptSecured(network.Direction, peer.ID, network.ConnMultiadd
 // InterceptUpgraded is asked when a connection is complete. It asks once more,
 // for a peer that was revoked during the handshake.
 func (g *gate) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
-	return g.admit(c.RemotePeer()) == nil, 0
+	return !g.offline.Load() && g.admit(c.RemotePeer()) == nil, 0
 }
 
 // OpenConnection counts a connection before its handshake.
 func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) (network.ConnManagementScope, error) {
+	if g.offline.Load() {
+		return nil, network.ErrResourceLimitExceeded
+	}
 	inbound := dir == network.DirInbound
 	host := hostOf(addr)
 	g.mu.Lock()

@@ -37,6 +37,8 @@ type Options struct {
 	// Allow says whether a peer may be connected; nil allows all that know the
 	// secret. It is called often, from many goroutines, and must not block.
 	Allow func(peer.ID) bool
+	// Offline: nobody is connected before [Host.SetOnline].
+	Offline bool
 	// Log gets what operators should know; nil for nothing.
 	Log *slog.Logger
 
@@ -99,7 +101,7 @@ func NewHost(o Options) (*Host, error) {
 	h := &Host{
 		o:     o,
 		log:   log,
-		gate:  newGate(o.Allow, log),
+		gate:  newGate(o.Allow, log, o.Offline),
 		ring:  newKeyring(o.Secret),
 		book:  newAddrBook(),
 		muxer: multistream.NewMultistreamMuxer[protocol.ID](),

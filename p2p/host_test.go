@@ -134,7 +134,7 @@ func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
 // host has all of.
 func TestStrangersAreLimitedByAddress(t *testing.T) {
 	a := startNode(t)
-	g := newGate(nil, a.host.log)
+	g := newGate(nil, a.host.log, false)
 	open := func(format string, n int) (opened []network.ConnManagementScope) {
 		for i := range n {
 			if s, err := g.OpenConnection(network.DirInbound, false, ma.StringCast(fmt.Sprintf(format, i%250))); err == nil {
@@ -285,6 +285,30 @@ func TestAllowDecidesWhoConnects(t *testing.T) {
 	_ = connectOnce(t, b, a) // looks well to b, until a hangs up
 	wantLog(t, a, "WARN", "refused a connection", b.host.ID().String(), "not allowed")
 	poll(t, "b to lose a", func() bool { return !b.connectedTo(a) })
+}
+
+// A node that is offline has no connections, whoever dials, and says nothing of
+// who it is.
+func TestOffline(t *testing.T) {
+	a := startNode(t, func(o *Options) { o.Offline = true })
+	b := startNode(t)
+	for range 2 {
+		if err := connectOnce(t, a, b); !errors.Is(err, errOffline) {
+			t.Errorf("an offline node dials: %v", err)
+		}
+		if err := connectOnce(t, b, a); err == nil {
+			t.Error("an offline node is dialed")
+		}
+		if a.connectedTo(b) || b.connectedTo(a) {
+			t.Error("connected")
+		}
+		a.host.SetOnline(true)
+		connect(t, b, a)
+		a.host.SetOnline(false)
+		poll(t, "b to lose a", func() bool { return !b.connectedTo(a) })
+	}
+	a.host.SetOnline(true)
+	connect(t, a, b)
 }
 
 func TestListenErrorsNameTheAddress(t *testing.T) {
@@ -626,7 +650,7 @@ func TestGarbageAsAnswerIsAnError(t *testing.T) {
 // What ends before libp2p's listener hands it out is not counted for ever: the
 // listener asks whether it is closed, and forgets it.
 func TestConnectionsThatEndBeforeTheyAreHandedOutAreNotCounted(t *testing.T) {
-	g := newGate(nil, newLimitedLog(slog.New(slog.DiscardHandler)))
+	g := newGate(nil, newLimitedLog(slog.New(slog.DiscardHandler)), false)
 	scope, err := g.OpenConnection(network.DirInbound, true, ma.StringCast("/ip4/127.0.0.1/tcp/1"))
 	if err != nil {
 		t.Fatal(err)

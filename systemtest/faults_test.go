@@ -199,7 +199,7 @@ var faults = []fault{
 		proof := w.chance(0.7)
 		for i := range k {
 			w.after(i*d/k, func() {
-				if r := w.target(p.name); r != nil {
+				if r := w.ofPeer(p.name); r != nil {
 					w.restart(r, w.between(1*ms, d/k/2), proof)
 				}
 			})

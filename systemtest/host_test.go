@@ -17,6 +17,7 @@ type host struct {
 	saved  member.Saved // guarded by world.mu
 	lives  []member.Inc // beside the lock; guarded by world.mu
 	dirty  *dirtyPages
+	copied bool // its state directory is a copy of another one's
 }
 
 // newHost makes a host with a clock of its own.

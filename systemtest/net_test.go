@@ -115,14 +115,34 @@ func (w *world) carry(k kind, from, to string, deliver func()) {
 	}
 }
 
-// target is the process that has a peer's connections.
-func (w *world) target(peer string) *proc {
+// target is the process that has a peer's connections. Of two it is the one that
+// made its connections last, as long as it runs.
+func (w *world) target(peer string) (t *proc) {
 	for _, p := range w.byName[peer] {
-		if p.alive() {
+		if p.alive() && p.connected() && (t == nil || t.stopped() || !p.stopped()) {
+			t = p
+		}
+	}
+	return t
+}
+
+// holder is the process that is a node, if it runs.
+func (w *world) holder(n locks.NodeID, peer string) *proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.byName[peer] {
+		if p.isAlive && p.self == n {
 			return p
 		}
 	}
 	return nil
+}
+
+// connected reports whether it may have connections.
+func (p *proc) connected() bool {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return p.online
 }
 
 // transport is a process as its driver and its engine speak through it, with
@@ -190,6 +210,12 @@ func (t *transport) Want(list []member.Contact, _ []string) {
 	if t.wire != nil {
 		t.wire.want(list)
 	}
+}
+
+func (t *transport) Online(on bool) {
+	t.w.mu.Lock()
+	defer t.w.mu.Unlock()
+	t.online = on
 }
 
 var errReset = errors.New("connection reset")
@@ -290,15 +316,19 @@ func (w *world) advance(s *session) {
 
 func (w *world) deliverFrames(s *session) {
 	o := w.target(s.peer)
+	other := false // another one with the identity has the connections
+	if h := w.holder(s.toID, s.peer); h != nil {
+		o, other = h, o != h
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s.blocked = false
 	l := w.link(s.from.name, s.peer)
 	for s.arrived > 0 && len(s.frames) > 0 {
 		over := s.from.epoch != s.epoch || s.from.members == nil || !s.from.isAlive || o != nil && o.epoch > s.epoch
-		wait := o == nil || l.cut > 0 || o.epoch < s.epoch || o.isStopped
+		wait := o == nil || other || l.cut > 0 || o.epoch < s.epoch || o.isStopped
 		if over && w.opt.bug == "frames of old epochs are taken" && o != nil && o.epoch > s.epoch && l.cut == 0 && slices.Contains(o.members, s.fromID) {
-			over, wait = false, false
+			over, wait = false, other
 		}
 		if over {
 			s.frames = nil

@@ -41,6 +41,7 @@ type proc struct {
 
 	// Guarded by world.mu.
 	isAlive      bool
+	online       bool
 	isStopped    bool
 	stoppedUntil time.Duration
 	gate         chan struct{} // the driver waits for it to be closed; nil while it runs
@@ -55,11 +56,22 @@ type proc struct {
 // start starts a process with a new state directory on a new host.
 func (w *world) start(name string) *proc { return w.startOn(name, w.newHost()) }
 
+// ofPeer is the process of a peer that is alive; the first one, if there is a
+// copy of it.
+func (w *world) ofPeer(peer string) *proc {
+	for _, p := range w.byName[peer] {
+		if p.alive() {
+			return p
+		}
+	}
+	return nil
+}
+
 // startOn starts one on a host. It returns nil if a process of the peer is
-// alive: it has the lock of the state directory.
+// alive: it has the lock of the state directory, unless the host has a copy of that.
 func (w *world) startOn(name string, h *host) *proc {
 	name = w.id(name)
-	if w.target(name) != nil {
+	if w.ofPeer(name) != nil && !h.copied {
 		return nil
 	}
 	p := &proc{

@@ -62,7 +62,7 @@ func (p *proc) fence(ctx context.Context, f member.Fence) error {
 // the storage. Two that fence each other may both come to harm by it, so only
 // one that does not reach the storage itself is cut off here.
 func (w *world) cutOff(n member.Node) {
-	if p := w.target(n.Peer); !w.opt.cutsOff || p == nil || p.disk.hangUntil <= w.now() {
+	if p := w.holder(n.ID(), n.Peer); !w.opt.cutsOff || p == nil || p.disk.hangUntil <= w.now() {
 		return
 	}
 	w.logf("%v is cut off from the storage", n)

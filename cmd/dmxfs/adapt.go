@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -147,6 +148,14 @@ func (t *clusterTransport) Want(all []member.Contact, revoked []string) {
 	t.host.Revoke(out)
 }
 
+// Online lets this node be seen, at the latest now where others find it.
+func (t *clusterTransport) Online(on bool) {
+	t.host.SetOnline(on)
+	if on {
+		t.onlineOnce.Do(func() { close(t.online) })
+	}
+}
+
 // storage is where views are decided.
 type storage daemon
 
@@ -285,29 +294,34 @@ func (d *daemon) keepRecords(ctx context.Context) {
 	tick := time.NewTicker(recordsEvery)
 	defer tick.Stop()
 	var last []byte
-	written := time.Now()
+	var written time.Time
 	d.readRecords()
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.online:
+	}
 	for {
+		b, err := d.host.Record()
+		switch {
+		case err != nil:
+			d.log.Warn("own address record", "err", err)
+		case !bytes.Equal(b, last) || time.Since(written) > 12*time.Hour:
+			if err := d.register.WriteRecord(b); err != nil {
+				d.log.Warn("the address record cannot be written to the shared directory", "err", err)
+				break
+			}
+			if last != nil {
+				d.tellAddrs(ctx)
+			}
+			last, written = b, time.Now()
+		}
 		d.readMissing()
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		b, err := d.host.Record()
-		if err != nil {
-			d.log.Warn("own address record", "err", err)
-			continue
-		}
-		if last != nil && string(b) != string(last) || time.Since(written) > 12*time.Hour {
-			if err := d.register.WriteRecord(b); err != nil {
-				d.log.Warn("the address record cannot be written to the shared directory", "err", err)
-				continue
-			}
-			written = time.Now()
-			d.tellAddrs(ctx)
-		}
-		last = b
 	}
 }
 

@@ -60,6 +60,9 @@ type daemon struct {
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
 	joinedOnce sync.Once
+	// online is closed when others may find this node for the first time.
+	online     chan struct{}
+	onlineOnce sync.Once
 
 	// quit is closed when the mount has been taken away, but goes on elsewhere.
 	quit     chan struct{}
@@ -70,7 +73,7 @@ type daemon struct {
 // error nothing is left behind.
 // It takes root, the shared directory, also on error.
 func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), quit: make(chan struct{})}
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), online: make(chan struct{}), quit: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -152,6 +155,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	}
 	d.host, err = p2p.NewHost(p2p.Options{
 		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: cfg.MDNS, Log: log,
+		Offline: true,
 	})
 	if err != nil {
 		return d, err
@@ -424,7 +428,7 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 			return &dead{err}
 		}
 		d.endLocks()
-		return &dead{withCode(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", err))}
+		return &dead{withCode(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", d.refused(err)))}
 	case err := <-netDone:
 		netDone <- nil
 		d.endLocks()
@@ -477,13 +481,6 @@ func (d *daemon) join() error {
 	addrs, err := d.host.OwnAddrs()
 	if err != nil {
 		return fmt.Errorf("own addresses: %w", err)
-	}
-	record, err := d.host.Record()
-	if err != nil {
-		return fmt.Errorf("own address record: %w", err)
-	}
-	if err := d.register.WriteRecord(record); err != nil {
-		return fmt.Errorf("write the address record: %w", err)
 	}
 	self, err := d.self(addrs)
 	if err != nil {

@@ -215,10 +215,14 @@ func (d *daemon) begin(v *member.View) {
 	}
 }
 
-// refused adds to the end of a membership what is different in the policies,
-// if that was the reason.
+// refused adds to the end of a membership what is different in the policies, or
+// what to do about a copied identity, if that was the reason.
 func (d *daemon) refused(err error) error {
 	e, ok := errors.AsType[*cluster.Ended](err)
+	if ok && e.Code == member.EndTwin {
+		return fmt.Errorf("%w; mount with a state directory of its own (--state), or, if this host is to keep %s, remove %s first, and it becomes another node",
+			err, d.state.path, d.state.file("identity.key"))
+	}
 	v := d.node.Load().Status().View
 	if !ok || e.Code != member.EndPolicy || v == nil {
 		return err

@@ -37,6 +37,9 @@ type Transport interface {
 	// Want names the peers to be connected with and where they may be, and
 	// those that must not be.
 	Want(peers []member.Contact, revoked []string)
+	// Online ends, or begins, the time in which nobody may be connected, see
+	// member.Output.Offline. Until it is called first nobody may.
+	Online(on bool)
 }
 
 // Storage is the shared directory. Do may take for ever.
@@ -112,6 +115,7 @@ type Node struct {
 	out      member.Output
 	own      state // the engine's state for the present epoch
 	granting bool
+	online   bool // as the transport was told
 	lapsed   bool // somebody may wait for this node to be sure of itself again
 	meet     map[string]met
 	wantFor  *member.View // the view for which it was told

@@ -86,6 +86,7 @@ type node struct {
 	static  []member.Contact
 	wanted  []member.Contact
 	revoked []string
+	online  bool
 }
 
 // gate holds up who passes it until it is closed.
@@ -264,6 +265,12 @@ func (t *transport) Want(list []member.Contact, revoked []string) {
 		}
 	}
 	t.transport.SetWanted(infos)
+}
+
+func (t *transport) Online(on bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.online = on
 }
 
 type storage node

@@ -21,6 +21,7 @@ func (n *Node) step(it item) {
 func (n *Node) obey(it item) {
 	o := &n.out
 	until := n.liveUntil.Swap(o.LiveUntil)
+	n.setOnline(!o.Offline)
 	if x := o.Expelled; x != nil {
 		n.own = state{}
 		why := x.Why

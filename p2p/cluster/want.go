@@ -39,8 +39,12 @@ func (n *Node) want() {
 		}
 		list = append(list, m.Contact)
 	}
+	if !n.online {
+		list = nil
+	}
+	online := n.online
 	n.clerk.put(func() {
-		if n.o.Static != nil {
+		if n.o.Static != nil && online {
 			list = append(list, n.o.Static()...)
 		}
 		n.o.Transport.Want(merge(list, func(peer string) bool { return peer == self || v.IsRevoked(peer) }), v.Revoked)
@@ -48,6 +52,17 @@ func (n *Node) want() {
 			n.save(n.unsaved)
 		}
 	})
+}
+
+// setOnline tells the transport whether it may have connections. It is told
+// whom to look for anew.
+func (n *Node) setOnline(on bool) {
+	if on == n.online {
+		return
+	}
+	n.online = on
+	n.clerk.put(func() { n.o.Transport.Online(on) })
+	n.wantFor = nil
 }
 
 // merge makes one contact of all with the same peer, in the order of the

@@ -76,6 +76,12 @@
 // admin has said so (Config.Restored), links a view far above all that it has
 // known, of itself alone, and holds back as above a damaged one.
 //
+// Two processes may have the identity of one peer: the state directory was
+// copied. A node that finds its own peer in the newest view, in an incarnation
+// that is not proved to be dead, is offline, and asks on the storage
+// (Challenge.Own). It ends if that incarnation answers; waits if only others do,
+// who drop one that is dead; and goes on as after any other ask if nobody does.
+//
 // All members share the parameters that others rely on (Timing), and what they
 // tell files apart by (FileID): both are in the view, and a node with others is
 // refused. FileID changes only where a view has no member of another peer.
@@ -101,6 +107,8 @@
 //     write under one, compares that word with a clock read at that place:
 //     locks may be granted while now < LiveUntil; I/O may begin while
 //     now < LiveUntil - Params.Guard. Never keep the outcome of the comparison.
+//     Offline is obeyed next: while it is set there is no connection to anybody,
+//     and nothing tells others where this node could be reached.
 //  3. Expelled: give it to the engine before anything that follows for the
 //     engine. All locks and waits are lost: the tenure (locks.Tenure) grows, and
 //     I/O under older ones fails, before a later LiveUntil can be seen together

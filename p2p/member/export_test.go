@@ -29,6 +29,7 @@ func Plant(m *Machine, bug string) {
 		"cloneProof":            &b.cloneProof,
 		"forgetEpoch":           &b.forgetEpoch,
 		"anyFileID":             &b.anyFileID,
+		"noTwins":               &b.noTwins,
 	}[bug] = true
 }
 

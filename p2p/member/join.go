@@ -22,6 +22,10 @@ type join struct {
 	ask   *challenge // also after this node has added itself by it
 	askAt int64      // not before
 	noted int64      // when the last notice about waiting was given
+
+	online bool  // nobody has answered the ask for a twin
+	over   *End  // what this node ends with when its ask is taken back
+	overAt int64 // since when
 }
 
 // challenge is a newcomer's ask on the storage. It decides nothing: after it
@@ -45,6 +49,7 @@ func (j *join) rebase() {
 	j.helloAt, j.since = never, never
 	j.wordAt, j.partialSince = never, never
 	j.welcome, j.ready = map[Node]int64{}, false
+	j.online = false
 }
 
 func (j *join) wake(m *Machine) {
@@ -147,7 +152,7 @@ func (m *Machine) tryJoin() {
 		// keeps nobody from anything, and a node that has to join on its own
 		// takes longer.
 		w := m.without(ReasonReplace, dead, m.howDead)
-		if j.at-m.now <= 2*m.p.Heartbeat && m.cfg.Bury.IsZero() {
+		if j.at-m.now <= 2*m.p.Heartbeat && m.cfg.Bury.IsZero() && m.twin() == nil && j.over == nil {
 			w.add(m.self())
 			m.bring(w)
 		}
@@ -160,7 +165,7 @@ func (m *Machine) tryJoin() {
 		}
 		return
 	}
-	if early {
+	if early || m.awaitTwin() {
 		return
 	}
 	if len(m.v.Members) == 0 {
@@ -267,6 +272,10 @@ func (m *Machine) noteWaiting(format string, args ...any) {
 func (m *Machine) tryChallenge() {
 	j := &m.join
 	if m.now-j.wordAt <= m.p.Hears {
+		if m.twin() != nil {
+			m.leaveToOthers()
+			return
+		}
 		m.dropAsk()
 		return
 	}
@@ -274,21 +283,18 @@ func (m *Machine) tryChallenge() {
 		// Members in reach answer a HELLO sooner than that; then nothing
 		// has to be written.
 		if m.now-j.since >= m.p.Heartbeat/2 && m.now >= j.askAt {
-			j.ask = &challenge{
-				c: Challenge{Node: m.me, Host: m.cfg.Self.Host, Addrs: m.cfg.Self.Addrs,
-					Base: m.v.Epoch, Nonce: Inc(m.cfg.Random())},
-				cache: max(m.cfg.Self.Cache, m.v.maxCache()),
-				first: !m.saved.Was,
-			}
+			j.ask = m.newAsk(false)
 		}
 		return
 	}
 	if j.ask.answered != nil {
 		return // somebody is there
 	}
-	// The patience is over, in waking time, and a look near its end saw no answer.
 	patience := m.p.Polite + 2*j.ask.cache
-	if j.ask.posted && j.ask.age >= patience && m.disk.began >= j.ask.from+patience-2*m.p.LookOut {
+	if j.ask.c.Own { // the network was not tried before that
+		patience += 2 * m.p.Heartbeat
+	}
+	if m.unanswered(patience) {
 		w := m.v.next(m.me, ReasonJoin)
 		if len(w.Members) >= MaxMembers {
 			m.finish(End{Code: EndRefused, Text: fmt.Sprintf("the cluster has %d members that do not answer, and cannot have more", MaxMembers)})
@@ -301,6 +307,23 @@ func (m *Machine) tryChallenge() {
 		m.bring(w)
 		m.propose(w)
 	}
+}
+
+// newAsk is a challenge for the storage; own: it is for the members of this
+// peer, see twin.
+func (m *Machine) newAsk(own bool) *challenge {
+	c := Challenge{Node: m.me, Host: m.cfg.Self.Host, Addrs: m.cfg.Self.Addrs, Base: m.v.Epoch, Nonce: Inc(m.cfg.Random()), Own: own}
+	if own {
+		c.Addrs = nil // nobody is to connect
+	}
+	return &challenge{c: c, cache: max(m.cfg.Self.Cache, m.v.maxCache()), first: !m.saved.Was}
+}
+
+// unanswered reports whether the ask has stood for as long as patience, in waking
+// time, and a look near its end saw no answer.
+func (m *Machine) unanswered(patience int64) bool {
+	a := m.join.ask
+	return a.posted && a.age >= patience && m.disk.began >= a.from+patience-2*m.p.LookOut
 }
 
 // onAnswers: members answered the ask. They are alive, and this node hears
@@ -316,7 +339,7 @@ func (m *Machine) onAnswers(answers []Answer) {
 			mine = append(mine, a)
 		}
 	}
-	if len(mine) == 0 {
+	if len(mine) == 0 || m.twinIsHeeded(mine) {
 		return
 	}
 	text := "members answer on the shared storage, but none of them can be reached over the network: " + answersText(mine)
@@ -355,10 +378,7 @@ func (m *Machine) tryGiveUp() bool {
 }
 
 // dropAsk takes the ask of this node back.
-func (m *Machine) dropAsk() {
-	m.join.ask = nil
-	m.disk.unask = m.disk.asked
-}
+func (m *Machine) dropAsk() { m.join.ask = nil }
 
 func (m *Machine) anyHeard() bool {
 	for _, y := range m.order {

@@ -123,6 +123,7 @@ type Machine struct {
 	talk      map[Node]int64 // when a view or a HELLO went to a node at another epoch
 	since     int64          // when this node became a member
 	suspended bool           // the notice was given
+	away      bool           // Output.Offline
 	end       bool
 }
 
@@ -236,6 +237,10 @@ func (m *Machine) Step(now int64, in Input, out *Output) {
 		m.storage()
 	}
 	out.LiveUntil = m.liveUntil()
+	if !m.end {
+		m.away = m.offline()
+	}
+	out.Offline = m.away
 	out.Granting = m.synced && m.now < out.LiveUntil
 	m.noteTenure(out)
 	m.out = nil
@@ -304,7 +309,7 @@ func (m *Machine) tick() {
 		m.joinTick()
 	case StateMember:
 		m.served()
-		if m.join.ask != nil && (len(m.order) == 0 || m.anyHeard()) {
+		if m.join.ask != nil && (len(m.order) == 0 || m.anyHeard()) && m.twin() == nil {
 			m.dropAsk()
 		}
 		m.beatAll(false)
@@ -378,7 +383,7 @@ func (m *Machine) top() *View {
 // send sends to a node of another peer; there is no way to another incarnation
 // of the own peer.
 func (m *Machine) send(to Node, msg Message) {
-	if to.Peer == m.me.Peer {
+	if to.Peer == m.me.Peer || m.offline() {
 		return
 	}
 	m.out.Send = append(m.out.Send, Envelope{From: m.me, To: to, Epoch: m.v.Epoch, Msg: msg})

@@ -15,6 +15,10 @@ type Output struct {
 	// atomic word before anything else, and who grants a lock or starts I/O
 	// compares it with a clock that is read at that place.
 	LiveUntil int64
+	// Offline: another process may have this node's identity. No connection may
+	// be made to anybody, or taken, and this node's addresses are told nobody,
+	// until it is false. It is so before the first look, too.
+	Offline bool
 	// Expelled, if not nil: the others went on without this node. Every lock
 	// and every wait is lost; I/O under them fails from now on.
 	Expelled *Expelled
@@ -133,10 +137,11 @@ const (
 	EndLost                           // the storage has lost this node's view
 	EndFileID                         // the cluster tells files apart by something else
 	EndRestored                       // the storage has older views than this node has known
+	EndTwin                           // another process has this node's identity, and is a member
 )
 
 func (c EndCode) String() string {
-	names := [...]string{"", "left", "unreachable", "partial", "refused", "revoked", "policy", "timing", "foreign", "newer", "lost", "file-id", "restored"}
+	names := [...]string{"", "left", "unreachable", "partial", "refused", "revoked", "policy", "timing", "foreign", "newer", "lost", "file-id", "restored", "twin"}
 	if int(c) < len(names) && c > 0 {
 		return names[c]
 	}

@@ -86,6 +86,9 @@ func (w *world) carry(from, to string, deliver func()) {
 }
 
 func (w *world) transmit(n *node, e member.Envelope) {
+	if n.out.Offline {
+		w.check.failf("%v sends %v while it is offline", n.m.Self(), e)
+	}
 	w.sent++
 	if w.opt.wire {
 		e = w.throughWire(e)
@@ -107,21 +110,15 @@ func (w *world) transmitSync(n *node, to member.Node, epoch locks.Epoch) {
 	})
 }
 
-// target is the process that has a peer's connections; any, if there are two.
-func (w *world) target(peer string) *node {
-	var alive []*node
+// target is the process that has a peer's connections: one that is not offline.
+// Of two it is the one that made its connections last, as long as it runs.
+func (w *world) target(peer string) (t *node) {
 	for _, n := range w.byPeer[peer] {
-		if n.alive {
-			alive = append(alive, n)
+		if n.alive && !n.out.Offline && (t == nil || t.stopped() || !n.stopped()) {
+			t = n
 		}
 	}
-	switch len(alive) {
-	case 0:
-		return nil
-	case 1:
-		return alive[0]
-	}
-	return alive[w.rng.IntN(len(alive))]
+	return t
 }
 
 func (w *world) throughWire(e member.Envelope) member.Envelope {

@@ -121,6 +121,8 @@ func (m *Machine) whyOutside() string {
 		return "pausing before it joins again"
 	case m.prop != nil:
 		return "waiting for the shared storage to take its view"
+	case m.offline() && m.twin() != nil:
+		return m.twin().Name() + " has the identity of this node: waiting for its answer, or until the others have dropped it"
 	case j.ask != nil:
 		return "no member can be reached: asking on the shared storage"
 	case m.welcomes() == len(m.v.Members):

@@ -18,10 +18,9 @@ type disk struct {
 	seen    bool        // there was one
 	newest  locks.Epoch // in that
 	prune   bool        // this node made the view: it cleans up
-	asked   bool        // there may be an ask of this node
-	unask   bool        // that is not needed any more
+	asks    []UnaskOp   // of this node, that may be there: each with how to remove it
 	answers []Challenge
-	done    map[string]Inc // by peer, the ask that was answered last
+	done    map[Node]Inc // the ask of a node that was answered last
 
 	errs    [3]string   // what is wrong with reading, linking and writing; empty if nothing
 	bad     *bad        // the newest view cannot be read
@@ -84,15 +83,15 @@ func (m *Machine) storage() {
 	case len(d.answers) > 0 && m.st != StateOut:
 		c := d.answers[0]
 		d.answers = d.answers[1:]
-		d.busy = AnswerOp{Answer{To: c.Node, Nonce: c.Nonce, Node: m.me, Host: m.cfg.Self.Host, Addrs: m.cfg.Self.Addrs, Epoch: m.v.Epoch}}
+		d.busy = AnswerOp{Answer{To: c.Node, Nonce: c.Nonce, Node: m.me, Host: m.cfg.Self.Host, Addrs: m.cfg.Self.Addrs, Epoch: m.v.Epoch, Own: c.Own}}
 	case m.st == StateOut && m.join.ask != nil && !m.join.ask.posted:
-		d.asked = true
-		d.busy = AskOp{m.join.ask.c}
+		d.busy = m.postAsk()
 	case m.now >= d.due:
 		look()
-	case d.unask && m.join.ask == nil:
-		d.asked, d.unask = false, false
-		d.busy = UnaskOp{m.me.Peer}
+	case m.oldAsk() >= 0:
+		i := m.oldAsk()
+		d.busy = d.asks[i]
+		d.asks = slices.Delete(d.asks, i, i+1)
 	case d.prune && p == nil:
 		d.prune = false
 		if e := m.v.Epoch; uint64(e) > m.p.Keep {
@@ -106,6 +105,25 @@ func (m *Machine) storage() {
 		d.wrote = !isLook
 	}
 	m.out.Storage = d.busy
+}
+
+// postAsk is the operation that posts the ask. One that is not Own stands in
+// the place of the last one.
+func (m *Machine) postAsk() AskOp {
+	c, d := m.join.ask.c, &m.disk
+	if !c.Own {
+		d.asks = slices.DeleteFunc(d.asks, func(u UnaskOp) bool { return !u.Own })
+	}
+	d.asks = append(d.asks, UnaskOp{Node: c.Node, Own: c.Own})
+	return AskOp{c}
+}
+
+// oldAsk is the place in disk.asks of one that is not needed any more, or -1.
+func (m *Machine) oldAsk() int {
+	return slices.IndexFunc(m.disk.asks, func(u UnaskOp) bool {
+		a := m.join.ask
+		return a == nil || u.Own && (u.Node != a.c.Node || !a.c.Own)
+	})
 }
 
 // done takes the result of the operation under way.
@@ -364,16 +382,25 @@ func (m *Machine) noteAsks(asks []Challenge) {
 		return
 	}
 	d := &m.disk
-	done := make(map[string]Inc, len(asks))
+	done := make(map[Node]Inc, len(asks))
 	for _, c := range asks {
-		if c.Node.Peer == m.me.Peer || m.v.Has(c.Node) {
+		twin := m.isTwin(c.Node)
+		switch {
+		case twin && (slices.Contains(m.lives, c.Node.Inc) || m.leave.then != nil): // its own of before, or it goes
+			continue
+		case !twin && m.v.Has(c.Node):
 			continue
 		}
-		if d.done[c.Node.Peer] != c.Nonce {
+		if d.done[c.Node] != c.Nonce {
 			d.answers = append(d.answers, c)
-			m.out.Meet = append(m.out.Meet, Contact{c.Node.Peer, c.Addrs})
+			switch {
+			case twin:
+				m.noteTwin(c)
+			case !c.Own:
+				m.out.Meet = append(m.out.Meet, Contact{c.Node.Peer, c.Addrs})
+			}
 		}
-		done[c.Node.Peer] = c.Nonce
+		done[c.Node] = c.Nonce
 	}
 	d.done = done
 }

@@ -40,8 +40,12 @@ type AskOp struct{ Challenge Challenge }
 // AnswerOp answers one. The driver may fill in Answer.Tried.
 type AnswerOp struct{ Answer Answer }
 
-// UnaskOp removes the question of a peer, and the answers to it.
-type UnaskOp struct{ Peer string }
+// UnaskOp removes the question of a node, and the answers to it. One that is
+// not Own is named by its peer alone.
+type UnaskOp struct {
+	Node Node
+	Own  bool
+}
 
 // PruneOp removes views below Below, and old files that nobody needs.
 type PruneOp struct{ Below locks.Epoch }
@@ -57,7 +61,7 @@ func (o LookOp) String() string   { return fmt.Sprintf("look above %d", o.Known)
 func (o LinkOp) String() string   { return "link " + o.View.String() }
 func (o AskOp) String() string    { return fmt.Sprintf("ask %v", o.Challenge) }
 func (o AnswerOp) String() string { return fmt.Sprintf("answer %v", o.Answer) }
-func (o UnaskOp) String() string  { return "unask " + o.Peer }
+func (o UnaskOp) String() string  { return "unask " + o.Node.Peer }
 func (o PruneOp) String() string  { return fmt.Sprintf("prune below %d", o.Below) }
 
 // Look is what a look saw. All of it is from one listing and the files in it.
@@ -112,6 +116,9 @@ type Challenge struct {
 	Addrs []string    `json:"addrs"`
 	Base  locks.Epoch `json:"base"`
 	Nonce Inc         `json:"nonce"`
+	// Own: the question is whether another process has the sender's identity,
+	// which may ask at the same time. Nobody is to connect to the sender.
+	Own bool `json:"own,omitempty"`
 }
 
 func (c Challenge) String() string { return fmt.Sprintf("%v base=%d", c.Node, c.Base) }
@@ -124,6 +131,7 @@ type Answer struct {
 	Host  string      `json:"host"`
 	Addrs []string    `json:"addrs"`
 	Epoch locks.Epoch `json:"epoch"`
+	Own   bool        `json:"own,omitempty"` // as in the challenge
 	// Tried are the addresses of the newcomer that the member tried, and what
 	// came of it.
 	Tried []Tried `json:"tried"`

@@ -29,4 +29,5 @@ type variant struct {
 	forgetEpoch           bool // the newest epoch is not kept
 	cloneProof            bool // a boot ID and an inode are proof enough of death
 	anyFileID             bool // members may tell files apart by different things
+	noTwins               bool // a node with the identity of a live one takes its connections
 }

@@ -261,7 +261,7 @@ func TestAskAndAnswer(t *testing.T) {
 	if l := mustLook(t, b, member.LookOp{For: member.Node{Peer: "b", Inc: 6}}); len(l.Answers) != 0 {
 		t.Errorf("look %v: an answer to another incarnation", l)
 	}
-	if err := b.Unask("b"); err != nil {
+	if err := b.Unask(member.UnaskOp{Node: me}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range list(t, filepath.Join(dir, viewsDir)) {

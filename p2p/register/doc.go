@@ -11,6 +11,7 @@
 //	.dmxfs/views/<20 digits>     a view, see member.EncodeView; never written again
 //	.dmxfs/views/new-<peer>-*    the source of a link or a rename that is under way
 //	.dmxfs/views/ask-<peer>      a newcomer that reaches no member asks
+//	.dmxfs/views/ask-<node>      one asks whether another has its identity
 //	.dmxfs/views/answer-<newcomer>-<member>
 //	.dmxfs/room/<digit>          room for views while the storage is full
 //	.dmxfs/peers/<peer>          where a peer can be reached; signed by it

@@ -44,7 +44,7 @@ func (d *Dir) Look(op member.LookOp) (member.Look, error) {
 		switch {
 		case op.Asks && strings.HasPrefix(name, askPrefix) && len(asks) < maxAsks:
 			asks = append(asks, name)
-		case !op.For.IsZero() && strings.HasPrefix(name, answerPrefix+op.For.Peer+"-") && len(answers) < maxAsks:
+		case !op.For.IsZero() && isAnswer(name, op.For) && len(answers) < maxAsks:
 			answers = append(answers, name)
 		}
 	})
@@ -57,7 +57,7 @@ func (d *Dir) Look(op member.LookOp) (member.Look, error) {
 	slices.Sort(asks)
 	for _, name := range asks {
 		if b, err := d.read(dir, name, maxAskSize); err == nil {
-			if c, err := parseAsk(b); err == nil && askPrefix+c.Node.Peer == name {
+			if c, err := parseAsk(b); err == nil && askName(c.Node, c.Own) == name {
 				l.Asks = append(l.Asks, c)
 			}
 		}
@@ -164,13 +164,29 @@ func (d *Dir) readView(dir *os.File, e locks.Epoch) (*member.View, error) {
 	return v, err
 }
 
+// asker is what an ask and its answers have their names from. Two processes of
+// one peer can ask at the same time whether the other one is there.
+func asker(n member.Node, own bool) string {
+	if own {
+		return n.String()
+	}
+	return n.Peer
+}
+
+func askName(n member.Node, own bool) string   { return askPrefix + asker(n, own) }
+func answersTo(n member.Node, own bool) string { return answerPrefix + asker(n, own) + "-" }
+
+func isAnswer(name string, to member.Node) bool {
+	return strings.HasPrefix(name, answersTo(to, false)) || strings.HasPrefix(name, answersTo(to, true))
+}
+
 // Ask implements [Register].
 func (d *Dir) Ask(c member.Challenge) error {
 	b, err := encodeAsk(c)
 	if err != nil {
 		return err
 	}
-	return d.replaceIn(viewsDir, askPrefix+c.Node.Peer, b)
+	return d.replaceIn(viewsDir, askName(c.Node, c.Own), b)
 }
 
 // Answer implements [Register].
@@ -179,7 +195,7 @@ func (d *Dir) Answer(a member.Answer) error {
 	if err != nil {
 		return err
 	}
-	return d.replaceIn(viewsDir, answerPrefix+a.To.Peer+"-"+a.Node.Peer, b)
+	return d.replaceIn(viewsDir, answersTo(a.To, a.Own)+a.Node.Peer, b)
 }
 
 func (d *Dir) replaceIn(path, name string, b []byte) error {
@@ -192,7 +208,7 @@ func (d *Dir) replaceIn(path, name string, b []byte) error {
 }
 
 // Unask implements [Register].
-func (d *Dir) Unask(peer string) error {
+func (d *Dir) Unask(op member.UnaskOp) error {
 	dir, err := d.open(viewsDir)
 	if err != nil {
 		return err
@@ -200,7 +216,7 @@ func (d *Dir) Unask(peer string) error {
 	defer dir.Close()
 	remove := []string{}
 	err = d.names(dir, func(name string) {
-		if name == askPrefix+peer || strings.HasPrefix(name, answerPrefix+peer+"-") {
+		if name == askName(op.Node, op.Own) || strings.HasPrefix(name, answersTo(op.Node, op.Own)) {
 			remove = append(remove, name)
 		}
 	})

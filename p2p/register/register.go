@@ -20,7 +20,7 @@ type Register interface {
 	// Ask, Answer and Unask are for newcomers that reach no member.
 	Ask(c member.Challenge) error
 	Answer(a member.Answer) error
-	Unask(peer string) error
+	Unask(op member.UnaskOp) error
 	// Prune removes views below an epoch, but never the newest, and files
 	// that were left behind.
 	Prune(below locks.Epoch) error
@@ -42,7 +42,7 @@ func Do(r Register, op member.Op, clock func() int64) member.Done {
 	case member.AnswerOp:
 		d.Err = r.Answer(op.Answer)
 	case member.UnaskOp:
-		d.Err = r.Unask(op.Peer)
+		d.Err = r.Unask(op)
 	case member.PruneOp:
 		d.Err = r.Prune(op.Below)
 	default:

@@ -83,7 +83,7 @@ func (r *Register) Ask(c member.Challenge) error { return r.change(member.AskOp{
 func (r *Register) Answer(a member.Answer) error { return r.change(member.AnswerOp{Answer: a}) }
 
 // Unask is in register.Register.
-func (r *Register) Unask(peer string) error { return r.change(member.UnaskOp{Peer: peer}) }
+func (r *Register) Unask(op member.UnaskOp) error { return r.change(op) }
 
 // Prune is in register.Register.
 func (r *Register) Prune(below locks.Epoch) error { return r.change(member.PruneOp{Below: below}) }

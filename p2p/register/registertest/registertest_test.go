@@ -165,7 +165,7 @@ func TestStoreIsLikeADirectory(t *testing.T) {
 	me := member.Node{Peer: "b", Inc: 2}
 	look := func() {
 		t.Helper()
-		for _, op := range []member.LookOp{{}, {Known: 1}, {Known: 3}, {Known: 9}, {Asks: true}, {For: me}} {
+		for _, op := range []member.LookOp{{}, {Known: 1}, {Known: 3}, {Known: 9}, {Asks: true}, {For: me}, {For: member.Node{Peer: "b", Inc: 3}}} {
 			one, err := dir.Look(op)
 			if err != nil {
 				t.Fatal(err)
@@ -187,10 +187,20 @@ func TestStoreIsLikeADirectory(t *testing.T) {
 		return r.Answer(member.Answer{To: me, Node: member.Node{Peer: "a", Inc: 1}})
 	})
 	look()
+	// One of the same peer asks whether it is alone.
+	twin := member.Node{Peer: "b", Inc: 3}
+	both(func(r register.Register) error { return r.Ask(member.Challenge{Node: twin, Base: 3, Own: true}) })
+	both(func(r register.Register) error { return r.Answer(member.Answer{To: twin, Node: me, Own: true}) })
+	look()
+	both(func(r register.Register) error { return r.Unask(member.UnaskOp{Node: me}) })
+	look()
+	both(func(r register.Register) error { return r.Ask(member.Challenge{Node: me, Base: 3}) })
+	both(func(r register.Register) error { return r.Unask(member.UnaskOp{Node: twin, Own: true}) })
+	look()
 	both(func(r register.Register) error { return r.Prune(3) })
 	look()
 	link(1, "z") // a name that was pruned
-	both(func(r register.Register) error { return r.Unask("b") })
+	both(func(r register.Register) error { return r.Unask(member.UnaskOp{Node: me}) })
 	look()
 	both(func(r register.Register) error { return r.Prune(99) })
 	look()

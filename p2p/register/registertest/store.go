@@ -65,21 +65,32 @@ func (s *Store) Link(now int64, v *member.View) error {
 }
 
 // Ask, Answer and Unask are as in member.AskOp, AnswerOp and UnaskOp.
-func (s *Store) Ask(now int64, c member.Challenge) { s.asks = put(s.asks, now, c.Node.Peer, c) }
-
-func (s *Store) Answer(now int64, a member.Answer) {
-	s.answers = put(s.answers, now, [2]string{a.To.Peer, a.Node.Peer}, a)
+func (s *Store) Ask(now int64, c member.Challenge) {
+	s.asks = put(s.asks, now, asker(c.Node, c.Own), c)
 }
 
-func (s *Store) Unask(now int64, peer string) {
-	if f := find(s.asks, peer); f != nil {
+func (s *Store) Answer(now int64, a member.Answer) {
+	s.answers = put(s.answers, now, [2]string{asker(a.To, a.Own), a.Node.Peer}, a)
+}
+
+func (s *Store) Unask(now int64, op member.UnaskOp) {
+	name := asker(op.Node, op.Own)
+	if f := find(s.asks, name); f != nil {
 		f.to = now
 	}
 	for _, f := range s.answers {
-		if f.name[0] == peer && f.to == always {
+		if f.name[0] == name && f.to == always {
 			f.to = now
 		}
 	}
+}
+
+// asker is what an ask has its name from.
+func asker(n member.Node, own bool) string {
+	if own {
+		return n.String()
+	}
+	return n.Peer
 }
 
 // Prune removes the views below e, but never the newest.
@@ -195,7 +206,7 @@ func (s *Store) Do(now int64, op member.Op) error {
 	case member.AnswerOp:
 		s.Answer(now, op.Answer)
 	case member.UnaskOp:
-		s.Unask(now, op.Peer)
+		s.Unask(now, op)
 	case member.PruneOp:
 		s.Prune(now, op.Below)
 	default:
