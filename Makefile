@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check fuzz vuln bench chaos semantics storage install
+.PHONY: build test check fuzz vuln bench chaos semantics storage storage-nfs install
 
 build: ## the program, into ./dmxfs
 	go build -o dmxfs ./cmd/dmxfs
@@ -28,6 +28,9 @@ semantics: ## what programs see of locks on a local file system, one mount and t
 
 storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size; docs/storage.md has the last results
 	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full
+
+storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no root, no NFS in the kernel needed); SMALL=1 for two minutes of it
+	go test -count $(or $(RUNS),5) -run 'TestNFS$$' -timeout 10h -v ./cmd/dmxfs -storage.nfs 'Test.*OverNFS' $(if $(SMALL),,-storage.full)
 
 install: ## the program and the helper of mount(8), for fstab
 	go build -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs

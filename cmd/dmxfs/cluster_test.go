@@ -417,11 +417,14 @@ func (p *proc) runIn(dir string) {
 // signal goes to all processes of the command.
 func (p *proc) signal(s syscall.Signal) { _ = unix.Kill(-p.cmd.Process.Pid, s) }
 
+// patienceOfTests is how long a program of a test may take. User-mode Linux is slow.
+var patienceOfTests = 2 * time.Minute
+
 func (p *proc) wait() (string, int) {
 	p.t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(2 * time.Minute):
+	case <-time.After(patienceOfTests):
 		p.t.Fatalf("%v does not end", p.cmd.Args)
 	}
 	return p.out.String(), p.cmd.ProcessState.ExitCode()

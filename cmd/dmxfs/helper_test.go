@@ -74,6 +74,8 @@ func helperMain(name string, args []string) {
 		err = take(args[0], args[1], false)
 	case "try":
 		err = take(args[0], args[1], true)
+	case "uml":
+		err = umlInit(args)
 	case "told":
 		err = toldLater(args[0], args[1])
 	case "wait-signal":

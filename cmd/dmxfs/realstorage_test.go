@@ -43,15 +43,19 @@ func TestOverRealStorage(t *testing.T) {
 	for _, kind := range realKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			// What the age of listings matters for is not tested here, and
-			// waiting for it takes a minute.
-			c := newClientCluster(t, kind, 2, "--listing-age=0s")
-			t.Run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
-			t.Run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
-			t.Run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
-			t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 20)) })
+			runOverStorage(t, kind)
 		})
 	}
+}
+
+func runOverStorage(t *testing.T, kind clientKind) {
+	// What the age of listings matters for is not tested here, and waiting for
+	// it takes a minute.
+	c := newClientCluster(t, kind, 2, "--listing-age=0s")
+	t.Run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
+	t.Run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
+	t.Run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
+	t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 20)) })
 }
 
 // runLockFiles lets programs make a file that must not exist, in each of the
@@ -160,15 +164,19 @@ func TestDoctorOverRealStorage(t *testing.T) {
 	for _, kind := range realKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			c := newCluster(t, 0)
-			j, found := c.examine(c.clientsOf(kind, 2)...)
-			c.checks(found, "link=ok", "data under a lock=ok", "tidying up=")
-			if !j.Fit {
-				t.Error("not fit")
-			}
-			for _, f := range j.Findings {
-				t.Logf("%s: %s: %s", f.Check, f.Result, f.Text)
-			}
+			runDoctorOverStorage(t, kind)
 		})
+	}
+}
+
+func runDoctorOverStorage(t *testing.T, kind clientKind) {
+	c := newCluster(t, 0)
+	j, found := c.examine(c.clientsOf(kind, 2)...)
+	c.checks(found, "link=ok", "data under a lock=ok", "tidying up=")
+	if !j.Fit {
+		t.Error("not fit")
+	}
+	for _, f := range j.Findings {
+		t.Logf("%s: %s: %s", f.Check, f.Result, f.Text)
 	}
 }

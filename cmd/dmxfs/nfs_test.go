@@ -1,0 +1,126 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tests over Linux's NFS server and two clients, each of them in a network and
+// with a name of its own, so that they share nothing. They are run in
+// user-mode Linux only: see uml_test.go.
+
+var storageNFS = flag.String("storage.nfs", "", "TestNFS runs the tests of this `name`, a regular expression, in user-mode Linux")
+
+var nfsKinds = []clientKind{
+	{name: "nfs3", serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=3,nolock") }},
+	{name: "nfs4", serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=4.2") }},
+}
+
+// TestNFS runs the tests below.
+func TestNFS(t *testing.T) {
+	if *storageNFS == "" {
+		t.Skip("takes minutes: see make storage-nfs")
+	}
+	needUML(t)
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			runUML(t, fmt.Sprintf("^(%s)$/^%s$", *storageNFS, kind.name))
+		})
+	}
+}
+
+func TestOverNFS(t *testing.T) {
+	inUML(t)
+	patienceOfTests = 15 * time.Minute
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) { runOverStorage(t, kind) })
+	}
+}
+
+func TestDoctorOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) { runDoctorOverStorage(t, kind) })
+	}
+}
+
+// nfsState is where the programs of the server keep what they know. It is
+// empty at the start, so that the server knows of no client that it would have
+// to wait for.
+const nfsState = "/var/lib/nfs"
+
+// serveNFS serves a file system on a disk of its own; the result mounts it.
+func serveNFS(t testing.TB, dir, options string) (client func(mountpoint string)) {
+	t.Helper()
+	const disk = "/dev/ram0"
+	export, pipes := filepath.Join(dir, "export"), nfsState+"/rpc_pipefs"
+	n := newNetwork(t)
+	ns, addr := n.host()
+	inside := func(args ...string) []string { return append([]string{"nsenter", "--net=/run/netns/" + ns}, args...) }
+	mounted := func(args ...string) {
+		t.Helper()
+		// Those of the server are of the network in which they are mounted.
+		command(t, inside(append([]string{"mount"}, args...)...)...)
+		t.Cleanup(func() { unmountIdle(t, args[len(args)-1]) })
+	}
+	command(t, "mkfs.ext4", "-q", "-F", disk)
+	makeDirs(t, dir, "export")
+	mounted(disk, export)
+	mounted("-t", "tmpfs", "state", nfsState)
+	makeDirs(t, nfsState, "nfsdcld", "rpc_pipefs")
+	makeDirs(t, "/run", "rpcbind")
+	for _, name := range []string{"etab", "rmtab"} {
+		writeFile(t, nfsState, name, "")
+	}
+	mounted("-t", "nfsd", "nfsd", "/proc/fs/nfsd")
+	mounted("-t", "rpc_pipefs", "pipes", pipes)
+
+	runs := func(args ...string) { runServer(t, filepath.Join(dir, args[0]+".log"), inside(args...)...) }
+	runs("rpcbind", "-f", "-w")
+	runs("nfsdcld", "-F", "-p", pipes)
+	asks := inside("rpcinfo")
+	await(t, "rpcbind answers", func() bool { return exec.Command(asks[0], asks[1:]...).Run() == nil })
+	await(t, "nfsdcld is ready", func() bool { _, err := os.Stat(nfsState + "/nfsdcld/main.sqlite"); return err == nil })
+	command(t, inside("exportfs", "-o", "rw,sync,no_root_squash,no_subtree_check,fsid=0,insecure", "*:"+export)...)
+	runs("rpc.mountd", "-F")
+	command(t, inside("rpc.nfsd", "8")...)
+	t.Cleanup(func() {
+		command(t, inside("rpc.nfsd", "0")...)
+		command(t, inside("exportfs", "-ua")...)
+	})
+	path := export
+	if strings.HasPrefix(options, "vers=4") {
+		path = "/"
+	}
+	return func(mountpoint string) {
+		t.Helper()
+		ns, _ := n.host()
+		// The name of its host is what an NFS 4 client is known by.
+		command(t, "nsenter", "--net=/run/netns/"+ns, "unshare", "--uts", "sh", "-c", `hostname "$1" && shift && exec "$@"`, "sh", ns,
+			"mount", "-t", "nfs", "-o", options, addr+":"+path, mountpoint)
+		t.Cleanup(func() { unmountIdle(t, mountpoint) })
+	}
+}
+
+// unmountIdle unmounts what may still be in use for a moment.
+func unmountIdle(t testing.TB, mountpoint string) {
+	t.Helper()
+	await(t, mountpoint+" is unmounted", func() bool { return unix.Unmount(mountpoint, 0) != unix.EBUSY })
+}
+
+// command runs a program, which must succeed.
+func command(t testing.TB, args ...string) {
+	t.Helper()
+	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		t.Fatal(fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out))
+	}
+}
