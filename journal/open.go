@@ -87,7 +87,8 @@ func (d *directory) cantOpen(err error) error {
 	return fmt.Errorf("%w: its database can't be opened: %w; %s", ErrDamaged, err, moveAside(d.path))
 }
 
-// OpenMemory is a journal that is lost when it is closed, for tests.
+// OpenMemory is a journal that is lost when it is closed. It takes as much memory
+// as [Options.MaxBytes] says, and what its index takes.
 func OpenMemory(o Options) (*Journal, error) { return openStore(&memStore{}, o) }
 
 func openStore(st store, o Options) (*Journal, error) {

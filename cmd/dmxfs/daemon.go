@@ -36,7 +36,7 @@ type daemon struct {
 
 	root      *os.File // the shared directory, from before the mount
 	state     *stateDir
-	journal   *journal.Journal
+	journal   *history
 	identity  p2p.Identity
 	register  *register.Dir
 	clusterID string
@@ -139,13 +139,13 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		return d, withCode(exitRefused, err)
 	}
 	d.secret = newClusterSecret(d.state.path, c, kept)
-	d.journal, err = journal.Open(d.state.file("journal"), journal.Options{
+	d.journal, err = openHistory(d.state.file("journal"), journal.Options{
 		Cluster: c.ID, Mount: cfg.Mountpoint, Node: locks.NodeID(id), Logger: log,
-	})
+	}, cfg.Journal == journalRequired)
 	if err != nil {
 		return d, err
 	}
-	d.logRecovery()
+	logRecovery(log, d.journal.Recovery())
 	listen, err := multiaddrs(cfg.Listen)
 	if err != nil {
 		return d, withCode(exitUsage, fmt.Errorf("--listen: %w", err))
@@ -226,14 +226,13 @@ func multiaddrs(list []string) ([]ma.Multiaddr, error) {
 }
 
 // logRecovery tells what the last run left behind.
-func (d *daemon) logRecovery() {
-	r := d.journal.Recovery()
+func logRecovery(log *slog.Logger, r journal.Recovery) {
 	for _, l := range r.Lost {
-		d.log.Warn("a lock that the last run of the daemon held is lost", "path", l.Path, "class", l.Key.Class.String(),
+		log.Warn("a lock that the last run of the daemon held is lost", "path", l.Path, "class", l.Key.Class.String(),
 			"mode", l.Mode.String(), "pid", l.PID, "command", l.Command)
 	}
 	for _, x := range r.Damaged {
-		d.log.Error("a part of the journal cannot be read", "part", x.String())
+		log.Error("a part of the journal cannot be read", "part", x.String())
 	}
 }
 

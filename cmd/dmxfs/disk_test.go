@@ -139,7 +139,9 @@ func TestLocksWithAFullDisk(t *testing.T) {
 	}
 }
 
-// A daemon that is killed while its disk is full comes back when there is room.
+// A daemon that is killed while its disk is full comes back at once, and so does
+// one that is mounted then: locks are had, status tells what is wrong, and the
+// journal has all of it when there is room.
 func TestKilledWithAFullDisk(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 0)
@@ -150,13 +152,72 @@ func TestKilledWithAFullDisk(t *testing.T) {
 	a.mount()
 	b.mount()
 	c.awaitMembers(2)
+	hold := a.helper("hold", "flock", "before")
+	a.held("before", 1)
+	free := fill(t, disk)
+	old := a.daemon()
+	a.signal(unix.SIGKILL)
+	a.awaitNew(old)
+	c.awaitMembers(2)
+	hold.signal(unix.SIGKILL)
+	a.locksWithAFullDisk("f")
+	if out, code := b.sh("flock -n f true"); code != 0 {
+		t.Errorf("a lock that was given back: %d %s", code, out)
+	}
+	c.run("unmount", a.dir)
+	a.mount()
+	c.awaitMembers(2)
+	a.locksWithAFullDisk("g")
+
+	free()
+	await(t, "it is well", func() bool { s, err := a.status(); return err == nil && s.Healthy })
+	if n := len(a.journal("--event", "granted", "--path", "g")); n == 0 {
+		t.Error("the journal does not know of the lock")
+	}
+	if n := len(a.journal("--event", "lost", "--path", "before")); n != 1 {
+		t.Errorf("of the lock that was lost by the kill there are %d records", n)
+	}
+	// What was moved is on the disk.
+	c.run("unmount", a.dir)
+	a.mount()
+	if n := len(a.journal("--event", "released", "--path", "g")); n == 0 {
+		t.Error("the journal has lost what happened while its disk was full")
+	}
+}
+
+func (m *testMount) locksWithAFullDisk(file string) {
+	t := m.c.t
+	t.Helper()
+	if out, code := m.sh("flock -n " + file + " true"); code != 0 {
+		t.Errorf("a lock: %d %s", code, out)
+	}
+	s, err := m.status()
+	if err != nil || s.Healthy || s.State != "live" ||
+		!slices.ContainsFunc(s.Problems, func(p string) bool { return strings.HasPrefix(p, "journal: ") && strings.Contains(p, "space") }) {
+		t.Errorf("status: %+v %v", s, err)
+	}
+	if n := len(m.journal("--event", "granted", "--path", file)); n == 0 {
+		t.Error("the history in memory does not know of the lock")
+	}
+}
+
+// With a journal that is required a daemon that is killed while its disk is full
+// comes back when there is room.
+func TestKilledWithAFullDiskThatIsRequired(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	disk := filepath.Join(c.dir, "disk")
+	smallDisk(t, disk, 160)
+	a, b := c.add("--journal=required"), c.add()
+	a.state = filepath.Join(disk, "state")
+	a.mount()
+	b.mount()
+	c.awaitMembers(2)
 	free := fill(t, disk)
 	old := a.daemon()
 	a.signal(unix.SIGKILL)
 	await(t, "the others go on without it", func() bool { return b.live(1) })
-	await(t, "the log says what is wrong", func() bool {
-		return a.daemon() == 0 && alive(a.watcher)
-	})
+	a.waiting("space")
 	if !a.mounted() {
 		t.Error("the dead mount is gone: it uncovers what it shims")
 	}

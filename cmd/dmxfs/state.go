@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -107,8 +108,9 @@ func openState(path string, root int) (*stateDir, error) {
 		}
 		return nil, fmt.Errorf("lock the state directory %s: %w (it must be on a local file system)", path, err)
 	}
-	_ = lock.Truncate(0)
-	if _, err := lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0); err != nil {
+	// In place, over the block that it has from the first start on: the disk may
+	// be full.
+	if _, err := lock.WriteAt(fmt.Appendf(nil, "%-20d\n", os.Getpid()), 0); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("the state directory cannot be written: %w", err)
 	}
@@ -219,6 +221,9 @@ func remember(r registration) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
+	}
+	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, append(b, '\n')) {
+		return nil // as mostly, also with a full disk
 	}
 	tmp := fmt.Sprintf("%s.%d", file, os.Getpid())
 	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
