@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -31,8 +32,11 @@ import (
 // While there is a file beside the storage with a name of its own and ".fails",
 // it cannot write out the file whose name that has in it: it says so once, and
 // what was to be written is lost.
+//
+// With folds it looks names up whatever their case.
 type cacheFS struct {
 	source                  string
+	folds                   bool // names that differ in case only are one
 	reads, fetched, flushed atomic.Int64
 
 	mu    sync.Mutex
@@ -59,12 +63,12 @@ type cacheExtent struct {
 
 const cachePage = 4096
 
-// serveCache mounts a cacheFS: cachefs SOURCE MOUNTPOINT.
+// serveCache mounts a cacheFS: cachefs SOURCE MOUNTPOINT [fold].
 func serveCache(args []string) error {
 	unix.Umask(0)
 	most := unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}
 	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &most) // it holds a descriptor of every file
-	c := &cacheFS{source: args[0], nodes: map[uint64]*cacheNode{}}
+	c := &cacheFS{source: args[0], folds: len(args) > 2, nodes: map[uint64]*cacheNode{}}
 	fd, err := unix.Open(args[0], unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -130,6 +134,15 @@ func (n *cacheNode) fill(a *fuse.Attr) {
 
 func (n *cacheNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
 	i, _, errno := n.child(ctx, name, out)
+	if errno != syscall.ENOENT || !n.c.folds {
+		return i, errno
+	}
+	all, _ := os.ReadDir(n.path())
+	for _, e := range all {
+		if strings.EqualFold(e.Name(), name) {
+			i, _, errno = n.child(ctx, e.Name(), out)
+		}
+	}
 	return i, errno
 }
 

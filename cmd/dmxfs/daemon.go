@@ -41,6 +41,7 @@ type daemon struct {
 	register  *register.Dir
 	clusterID string
 	fileID    fileID
+	folded    bool // the storage folds case, so that files cannot be told apart by path
 	host      *p2p.Host
 	transport *p2p.Transport
 	engine    *engine.Engine
@@ -119,6 +120,9 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err != nil {
 		return d, err
 	}
+	if err := d.refuseFolded(); err != nil {
+		return d, err
+	}
 	c, err := d.register.Init(register.Expect{Secret: given, Kept: kept.all(), Cluster: known, Join: cfg.Join})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
 		return d, err // it may be mounted yet
@@ -133,7 +137,8 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		log.Warn(w)
 	}
 	d.clusterID = c.ID
-	d.fileID = fileIDOf(cfg.FileID, d.storage, c.Inode)
+	d.folded = fusefs.FoldsCase(int(d.root.Fd()))
+	d.fileID = fileIDOf(cfg.FileID, d.storage, c.Inode, d.folded)
 	secret, err := p2p.ParseSecret(c.Secret)
 	if err != nil {
 		return d, withCode(exitRefused, err)

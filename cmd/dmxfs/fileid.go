@@ -15,13 +15,14 @@ type fileID struct {
 
 // fileIDOf is the answer of --file-id on a storage. Two hosts that both go by
 // inode numbers must see the same ones: inode is that of a file that both see.
-func fileIDOf(option string, s fusefs.Storage, inode uint64) fileID {
+// Folds: names that differ in case only are one file there.
+func fileIDOf(option string, s fusefs.Storage, inode uint64, folds bool) fileID {
 	byInode := fmt.Sprintf("inode %d", inode)
 	switch kind := fusefs.FileIDs(option); {
 	case kind == fusefs.FileIDInode:
 		return fileID{name: byInode}
 	case kind == fusefs.FileIDAuto && s.StableInodes:
-		return fileID{name: byInode, open: true}
+		return fileID{name: byInode, open: !folds}
 	}
 	return fileID{name: member.FileIDPath}
 }

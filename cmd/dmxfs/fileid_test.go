@@ -71,13 +71,15 @@ func TestFileIDOf(t *testing.T) {
 	for _, x := range []struct {
 		option string
 		s      fusefs.Storage
+		folds  bool
 		want   fileID
 	}{
-		{"auto", stable, fileID{"inode 7", true}}, {"auto", other, fileID{"path", false}},
-		{"inode", stable, fileID{"inode 7", false}}, {"inode", other, fileID{"inode 7", false}},
-		{"path", stable, fileID{"path", false}}, {"path", other, fileID{"path", false}},
+		{"auto", stable, true, fileID{"inode 7", false}},
+		{"auto", stable, false, fileID{"inode 7", true}}, {"auto", other, false, fileID{"path", false}},
+		{"inode", stable, false, fileID{"inode 7", false}}, {"inode", other, false, fileID{"inode 7", false}},
+		{"path", stable, false, fileID{"path", false}}, {"path", other, false, fileID{"path", false}},
 	} {
-		if got := fileIDOf(x.option, x.s, 7); got != x.want {
+		if got := fileIDOf(x.option, x.s, 7, x.folds); got != x.want {
 			t.Errorf("%s, stable inodes %v: %+v, want %+v", x.option, x.s.StableInodes, got, x.want)
 		}
 	}

@@ -223,6 +223,9 @@ func (d *daemon) refused(err error) error {
 		return fmt.Errorf("%w; mount with a state directory of its own (--state), or, if this host is to keep %s, remove %s first, and it becomes another node",
 			err, d.state.path, d.state.file("identity.key"))
 	}
+	if ok && e.Code == member.EndFileID && d.folded {
+		return fmt.Errorf("%w%s", err, foldedText)
+	}
 	v := d.node.Load().Status().View
 	if !ok || e.Code != member.EndPolicy || v == nil {
 		return err
