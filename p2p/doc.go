@@ -59,7 +59,7 @@
 // # Streams, byte by byte
 //
 // Streams are opened by the one who has something to say, under the names
-// /dmxfs/member/1, /dmxfs/lock/1, /dmxfs/sync/1, /dmxfs/ask/1 (multistream).
+// /dmxfs/member/2, /dmxfs/lock/1, /dmxfs/sync/1, /dmxfs/ask/1 (multistream).
 // Numbers are unsigned and big-endian. Both directions begin with
 //
 //	"dmxfs"   5 bytes

@@ -13,7 +13,7 @@ import (
 // The four protocols. Each has its version in its name, so that a node that
 // speaks only another version refuses the stream before anything is said on it.
 const (
-	memberProtocol protocol.ID = "/dmxfs/member/1"
+	memberProtocol protocol.ID = "/dmxfs/member/2"
 	lockProtocol   protocol.ID = "/dmxfs/lock/1"
 	syncProtocol   protocol.ID = "/dmxfs/sync/1"
 	askProtocol    protocol.ID = "/dmxfs/ask/1"

@@ -547,10 +547,10 @@ func (o *oddity) info(t *testing.T) peer.AddrInfo {
 
 func TestPeerWithOtherProtocolVersions(t *testing.T) {
 	a := startNode(t)
-	o := startOddity(t, []protocol.ID{"/dmxfs/lock/2", "/dmxfs/member/2"}, nil)
+	o := startOddity(t, []protocol.ID{"/dmxfs/lock/2", "/dmxfs/member/1"}, nil)
 	a.SetWanted([]peer.AddrInfo{o.info(t)})
 	poll(t, "a connection", func() bool { return a.SendMember(o.ID(), []byte("x")) })
-	wantLog(t, a, "WARN", "another version of dmxfs", o.ID().String(), "/dmxfs/member/1", o.info(t).Addrs[0].String())
+	wantLog(t, a, "WARN", "another version of dmxfs", o.ID().String(), "/dmxfs/member/2", o.info(t).Addrs[0].String())
 	if _, err := a.Ask(t.Context(), o.ID(), nil); !errors.Is(err, ErrProtocol) {
 		t.Errorf("Ask: %v", err)
 	}
@@ -615,10 +615,10 @@ func TestChannelsWithoutHandlerAreRefused(t *testing.T) {
 	}
 	poll(t, "a message to be sent", func() bool {
 		a.SendMember(b.host.ID(), []byte("x"))
-		return strings.Contains(b.log.String(), "/dmxfs/member/1")
+		return strings.Contains(b.log.String(), "/dmxfs/member/2")
 	})
 	wantLog(t, b, "WARN", "refused a stream", a.host.ID().String(), "nothing here serves", "/dmxfs/ask/1")
-	wantLog(t, b, "WARN", "refused a stream", a.host.ID().String(), "nothing here serves", "/dmxfs/member/1")
+	wantLog(t, b, "WARN", "refused a stream", a.host.ID().String(), "nothing here serves", "/dmxfs/member/2")
 }
 
 // What a peer answers can be nonsense as well.

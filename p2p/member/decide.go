@@ -217,6 +217,7 @@ func (m *Machine) propose(w *View) {
 	}
 	w.Nonce = Inc(m.cfg.Random())
 	w.Made = m.cfg.Made()
+	w.Protocol = Protocol
 	w.Unsure = w.Reason == ReasonUnreadable || w.Reason == ReasonRestored || m.holding()
 	file, err := EncodeView(w)
 	if err != nil {

@@ -82,7 +82,8 @@
 // (Challenge.Own). It ends if that incarnation answers; waits if only others do,
 // who drop one that is dead; and goes on as after any other ask if nobody does.
 //
-// All members share the parameters that others rely on (Timing), and what they
+// All members share the parameters that others rely on (Timing), what they say to
+// each other (Protocol), and what they
 // tell files apart by (FileID): both are in the view, and a node with others is
 // refused. FileID changes only where a view has no member of another peer.
 //

@@ -78,6 +78,8 @@ func (m *Machine) checkWanted() {
 	case v.IsRevoked(m.me.Peer):
 		m.finish(End{Code: EndRevoked, Text: revokedText})
 	case len(v.Members) == 0:
+	case v.Protocol != Protocol && !m.alone(v):
+		m.finish(End{Code: EndNewer, Text: m.versionText(v), Nodes: v.Members})
 	case !v.Timing.same(m.p.Timing):
 		m.finish(End{Code: EndTiming, Text: timingText(v.Timing, m.p.Timing)})
 	case m.cfg.Self.Cache > v.Timing.CacheMax:

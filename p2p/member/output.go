@@ -133,7 +133,7 @@ const (
 	EndPolicy                         // the cluster has another policy: that of Machine.View
 	EndTiming                         // the cluster has other parameters
 	EndForeign                        // the storage has another cluster
-	EndNewer                          // a newer dmxfs runs here
+	EndNewer                          // another version of dmxfs runs here, and does not understand this one
 	EndLost                           // the storage has lost this node's view
 	EndFileID                         // the cluster tells files apart by something else
 	EndRestored                       // the storage has older views than this node has known

@@ -336,6 +336,8 @@ func (m *Machine) tryUnreadable() {
 	}
 	switch {
 	case d.bad.age < patience:
+	case code == EndNewer:
+		m.finish(End{Code: code, Text: fmt.Sprintf("%v; this is %s: all hosts of a cluster run the same version", d.bad, ownVersion(m.cfg.Self.Version))})
 	case code != 0:
 		m.finish(End{Code: code, Text: d.bad.Error()})
 	case m.st == StateLeaving:

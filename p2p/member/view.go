@@ -257,6 +257,9 @@ type View struct {
 	Revoked []string    `json:"revoked"` // peers that may not join, sorted
 	Policy  Policy      `json:"policy"`
 	Timing  Timing      `json:"timing"`
+	// Protocol is the generation of the messages of all members, see [Protocol];
+	// 0 is one before 2.
+	Protocol int `json:"protocol,omitempty"`
 	// FileID is what all members tell files apart by, see Config.FileID.
 	FileID string `json:"file_id,omitempty"`
 	// Unsure: members of a view that nobody could read may be alive. Who

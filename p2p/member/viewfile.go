@@ -84,7 +84,7 @@ func ParseView(b []byte, cluster string) (*View, error) {
 		return nil, fmt.Errorf("%w: bad format number %q", ErrUnreadable, f[1])
 	}
 	if format > viewFormat {
-		return nil, fmt.Errorf("%w: format %d, this version knows %d", ErrNewer, format, viewFormat)
+		return nil, fmt.Errorf("%w: format %d, this version knows %d%s", ErrNewer, format, viewFormat, writers(body))
 	}
 	if len(f) != 4 {
 		return nil, fmt.Errorf("%w: bad first line", ErrUnreadable)
@@ -104,7 +104,7 @@ func ParseView(b []byte, cluster string) (*View, error) {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrNewer, err)
+		return nil, fmt.Errorf("%w: %v%s", ErrNewer, err, writers(body))
 	}
 	if rest := bytes.TrimSpace(body[dec.InputOffset():]); len(rest) > 0 {
 		return nil, fmt.Errorf("%w: %d bytes behind the view", ErrNewer, len(rest))
