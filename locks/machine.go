@@ -69,6 +69,8 @@ type Turn struct {
 	// machine that is new knows of nothing that was before it: to its first
 	// grant everything is stale, too.
 	Stale bool
+	// More: Expire has given back a part, and is to be called again.
+	More bool
 }
 
 // Reset empties t for the next turn and keeps its memory.
@@ -99,7 +101,8 @@ type Machine interface {
 	// Overtake moves a waiting ticket in front of the queue; see rw. An
 	// algorithm whose queue cannot make a deadlock ignores it.
 	Overtake(id TicketID, out *Turn)
-	// Expire gives back what is kept for reuse and not needed by a ticket.
+	// Expire gives back what is kept for reuse and not needed by a ticket; of
+	// very much a part, see Turn.More.
 	Expire(out *Turn)
 	// Receive handles a message of a member's machine. An error means that
 	// the peer does not follow the protocol; the state is then unchanged.
@@ -140,9 +143,11 @@ type Machine interface {
 	// Stamp is the stamp of a waiting ticket.
 	Stamp(id TicketID) Stamp
 	// Kept is what this node could have again without asking anybody, beyond
-	// what its tickets hold. More than that may be worth an Expire: permissions
-	// of some members only.
-	Kept() Ranges
+	// what its tickets hold: a part of it, of about so many ranges, that begins
+	// at from or behind it. There is nothing more before next, which is
+	// MaxOffset at the end. More than that may be worth an Expire: permissions of
+	// some members only.
+	Kept(from uint64, most int) (kept Ranges, next uint64)
 	// Wanted is the mode in which the first of the members that wait for what
 	// a ticket is held on here wants it, 0 if there is none. It is Write where
 	// modes make no difference.
@@ -197,6 +202,9 @@ type Config struct {
 	Token Token
 	// Seed decides where the algorithm leaves a choice open.
 	Seed uint64
+	// Breathe, if it is not nil, is called by State and Restore between two parts
+	// of what takes long. Meanwhile tickets may be added, cancelled and replaced.
+	Breathe func()
 }
 
 // Algorithm makes machines. Its name is the one of rules and of the journal.

@@ -96,6 +96,14 @@ func (s Ranges) Contains(r Range) bool {
 	return i < len(s) && s[i].Contains(r)
 }
 
+// Next is the first range of s that ends behind x.
+func (s Ranges) Next(x uint64) (r Range, ok bool) {
+	if i := s.search(x, false); i < len(s) {
+		return s[i], true
+	}
+	return Range{}, false
+}
+
 // Insert adds the bytes of r to s in place. It is for a set that shares its
 // memory with no other; in ascending order it costs what append costs.
 func (s *Ranges) Insert(r Range) {
@@ -200,6 +208,15 @@ func (s Ranges) Minus(o Ranges) Ranges {
 		}
 	}
 	return out
+}
+
+// Less is Minus, at less cost where o is the beginning of s. The result shares
+// memory with s.
+func (s Ranges) Less(o Ranges) Ranges {
+	if n := len(o); n <= len(s) && slices.Equal(s[:n], o) {
+		return s[n:]
+	}
+	return s.Minus(o)
 }
 
 // Includes reports whether every byte of o is in s.

@@ -71,44 +71,6 @@ func without[K comparable](m map[K][]*ticket, k K, t *ticket) {
 	}
 }
 
-// took puts t, which is held from now on, on the list of its thread.
-func (en *entry) took(t *ticket) {
-	t.held = true
-	th := t.req.Program.Thread()
-	if t.listed || th == (locks.Thread{}) {
-		return
-	}
-	t.listed = true
-	if en.takers == nil {
-		en.takers = map[locks.Thread]*ticket{}
-	}
-	if t.next = en.takers[th]; t.next != nil {
-		t.next.prev = t
-	} else {
-		en.serial++
-	}
-	en.takers[th] = t
-}
-
-// gaveUp takes t from the list of its thread.
-func (en *entry) gaveUp(t *ticket) {
-	if !t.listed {
-		return
-	}
-	if t.next != nil {
-		t.next.prev = t.prev
-	}
-	switch {
-	case t.prev != nil:
-		t.prev.next = t.next
-	case t.next != nil:
-		en.takers[t.req.Program.Thread()] = t.next
-	default:
-		delete(en.takers, t.req.Program.Thread())
-	}
-	t.listed, t.next, t.prev = false, nil, nil
-}
-
 // candidates are the tickets that waited a moment ago behind something that is
 // held of en, in the order of their IDs. It is the same list, without another
 // look, until another one begins to wait or to hold.
@@ -164,11 +126,8 @@ func waitsBehind(w, b *ticket) bool {
 func (en *entry) keeps(w *ticket, mode locks.Mode, r locks.Range, except *locks.OwnerID) *ticket {
 	if w.entry.key.Class == locks.Posix && en.key.Class == locks.Posix && (except == nil || *except != w.req.Owner) {
 		if o := en.owners[w.req.Owner]; o != nil {
-			lo, hi := en.inWay(o, r)
-			for _, b := range o.held[lo:hi] {
-				if en.stands(b, mode, r) {
-					return b
-				}
+			for b := range en.inWay(o, mode, r) {
+				return b
 			}
 		}
 	}
@@ -176,8 +135,29 @@ func (en *entry) keeps(w *ticket, mode locks.Mode, r locks.Range, except *locks.
 	if th == (locks.Thread{}) {
 		return nil
 	}
-	for b := en.takers[th]; b != nil; b = b.next {
-		if (except == nil || *except != b.req.Owner) && en.stands(b, mode, r) && en.owns(b) {
+	var found *ticket
+	for id := range en.takers[th].all() {
+		var b *ticket
+		if en.handles != nil {
+			b = en.handles[locks.HandleID(id)]
+			if b != nil && (except != nil && *except == b.req.Owner || !en.stands(b, mode, r)) {
+				b = nil
+			}
+		} else if o := en.owners[locks.OwnerID(id)]; o != nil && (except == nil || *except != o.id) {
+			b = en.taken(o, th, mode, r)
+		}
+		if b != nil && (found == nil || b.ID < found.ID) {
+			found = b
+		}
+	}
+	return found
+}
+
+// taken is something that o holds, that th took, and that stands in the way of
+// mode on r; or nil.
+func (en *entry) taken(o *owner, th locks.Thread, mode locks.Mode, r locks.Range) *ticket {
+	for b := range en.inWay(o, mode, r) {
+		if b.req.Program.Thread() == th {
 			return b
 		}
 	}

@@ -14,16 +14,49 @@ import (
 func (e *Engine) Condemn(k locks.Key, handles []locks.HandleID, reason string) []LostLock {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var lost []LostLock
-	if en := e.entries[k]; en != nil {
-		for _, t := range en.sortedTickets() {
-			if t.held && slices.Contains(handles, t.Handle) {
-				t.req.broken = reason
-				lost = append(lost, LostLock{k, t.req.Path, t.Mode, t.Range, true, t.req.Program})
+	if e.entries[k] == nil {
+		return nil
+	}
+	found := newRows((*lostRow).compare)
+	for _, t := range e.entries[k].tickets {
+		if t.held && slices.Contains(handles, t.Handle) {
+			t.req.broken = reason
+			found.add(lostRow{t.ID, LostLock{k, t.req.Path, t.Mode, t.Range, true, t.req.Program}})
+		}
+		e.mu.breathe()
+	}
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	return lostOf(found)
+}
+
+// ownersThrough are the owners that took something through h, with others.
+func (en *entry) ownersThrough(h locks.HandleID) (ids []locks.OwnerID) {
+	if en.key.Class == locks.Flock {
+		return []locks.OwnerID{locks.OwnerID(h)} // the owner of a flock is the open file
+	}
+	for _, id := range en.through[h].sorted() {
+		ids = append(ids, locks.OwnerID(id))
+	}
+	return ids
+}
+
+// condemned reports whether o has something through h that an admin takes away.
+// REQUIRES: e.mu held. It may let go of it in between.
+func (e *Engine) condemned(en *entry, o *owner, h locks.HandleID) bool {
+	for at := uint64(0); en.owners[o.id] == o; e.mu.breathe() {
+		lo := o.search(func(t *ticket) bool { return t.Range.Start >= at })
+		hi := min(lo+maxAtOnce, o.len())
+		for t := range o.slice(lo, hi) {
+			if at = t.Range.End; t.Handle == h && t.req.broken != "" {
+				return true
 			}
 		}
+		if hi == o.len() {
+			return false
+		}
 	}
-	return lost
+	return false
 }
 
 // Break frees what is still held of what Condemn was told of. What waits
@@ -42,10 +75,9 @@ func (e *Engine) Break(k locks.Key, handles []locks.HandleID) {
 			}
 			continue
 		}
-		for _, id := range en.ownerIDs() {
-			o := en.owners[id]
-			if slices.ContainsFunc(o.held, func(t *ticket) bool { return t.Handle == h && t.req.broken != "" }) {
-				e.release(en, o, locks.Whole, h, "an admin broke another lock of its open file")
+		for _, id := range en.ownersThrough(h) {
+			if o := en.owners[id]; o != nil && e.condemned(en, o, h) {
+				e.releaseThrough(en, o, h, "an admin broke another lock of its open file")
 			}
 		}
 	}

@@ -52,6 +52,7 @@ type verdict struct {
 
 // judge draws the conclusions from what all members told. It is the same on
 // all of them.
+// REQUIRES: e.mu held. It lets go of it in between, as adopt does.
 func (e *Engine) judge(told map[locks.NodeID][]keyState) map[locks.Key]*verdict {
 	type voice struct {
 		node locks.NodeID
@@ -61,10 +62,12 @@ func (e *Engine) judge(told map[locks.NodeID][]keyState) map[locks.Key]*verdict 
 	for _, n := range slices.Sorted(maps.Keys(told)) {
 		for _, ks := range told[n] {
 			voices[ks.key] = append(voices[ks.key], voice{n, ks})
+			e.mu.breathe()
 		}
 	}
 	out := map[locks.Key]*verdict{}
 	for k, vs := range voices {
+		e.mu.breathe()
 		var now, want []string
 		for _, v := range vs {
 			now = append(now, v.algorithm)
@@ -115,7 +118,8 @@ func (e *Engine) strictest(names []string) *locks.Algorithm {
 func (e *Engine) adopt(verdicts map[locks.Key]*verdict) error {
 	clear(e.pinned)
 	// In one order, so that a run can be repeated.
-	for _, k := range slices.SortedFunc(maps.Keys(verdicts), locks.Key.Compare) {
+	for _, k := range e.inOrder(verdicts) {
+		e.mu.breathe()
 		v := verdicts[k]
 		if v.alg == nil {
 			return fmt.Errorf("%v is served by an algorithm that this version does not have", k)
@@ -136,8 +140,9 @@ func (e *Engine) adopt(verdicts map[locks.Key]*verdict) error {
 		}
 		en.barrier = v.barrier
 	}
-	for _, en := range e.sorted() {
-		if verdicts[en.key] != nil {
+	for _, en := range e.snapshot() {
+		e.mu.breathe()
+		if verdicts[en.key] != nil || e.entries[en.key] != en {
 			continue
 		}
 		en.barrier = nil
@@ -160,12 +165,20 @@ func (e *Engine) adopt(verdicts map[locks.Key]*verdict) error {
 	return nil
 }
 
+// inOrder lists the keys of verdicts.
+// REQUIRES: e.mu held. It lets go of it meanwhile.
+func (e *Engine) inOrder(verdicts map[locks.Key]*verdict) []locks.Key {
+	e.mu.Unlock()
+	defer e.mu.Lock()
+	return slices.SortedFunc(maps.Keys(verdicts), locks.Key.Compare)
+}
+
 // convert gives en a new machine. What is held stays beside it; what waits
 // asks the new one.
 func (e *Engine) convert(en *entry, alg *locks.Algorithm) {
 	floor := max(e.floor, en.machine.Token())
 	en.alg = alg
-	en.machine = alg.New(locks.Config{Key: en.key, View: e.view, Token: floor, Seed: e.id()})
+	en.machine = alg.New(locks.Config{Key: en.key, View: e.view, Token: floor, Seed: e.id(), Breathe: e.breathe})
 	en.machine.State() // as the contract of State wants it
 	for _, t := range en.sortedTickets() {
 		if !t.held && t.asks {
@@ -186,14 +199,7 @@ func (e *Engine) forget(en *entry) {
 	delete(e.entries, en.key)
 }
 
-func (en *entry) holds() bool {
-	for _, t := range en.tickets {
-		if t.held {
-			return true
-		}
-	}
-	return false
-}
+func (en *entry) holds() bool { return en.held > 0 }
 
 // beside reports whether what is held here is held beside the machine.
 func (e *Engine) beside(en *entry) bool { return e.view != nil && en.barrier[e.view.Self] }
@@ -212,7 +218,7 @@ func (e *Engine) replace(en *entry, old []locks.TicketID, parts []locks.Part) {
 
 // lift ends this node's part in a barrier if it holds nothing any more.
 func (e *Engine) lift(en *entry) {
-	if e.phase != active || !e.beside(en) || en.holds() {
+	if e.phase < restoring || !e.beside(en) || en.holds() {
 		return // between two epochs: the next one looks again
 	}
 	delete(en.barrier, e.view.Self)

@@ -55,18 +55,9 @@ func (en *entry) holdsBy(h locks.HandleID) bool {
 	switch en.key.Class {
 	case locks.Flock:
 		o := en.owners[locks.OwnerID(h)]
-		return o != nil && len(o.held) > 0
+		return o != nil && o.len() > 0
 	case locks.Posix:
-		for _, id := range en.through[h] {
-			if o := en.owners[id]; o != nil {
-				for _, t := range o.held {
-					if t.Handle == h {
-						return true
-					}
-				}
-			}
-		}
-		return false
+		return en.through[h] != nil
 	default:
 		t := en.handles[h]
 		return t != nil && t.held

@@ -18,12 +18,34 @@ import (
 // pendingGrant is a grant of which the program has not been told yet.
 type pendingGrant struct {
 	req *request
-	// told is what the owner knows to have within req.Range.
-	told told
+	// told is what the owner knows to have within req.Range; but where that is
+	// very much, and nothing has happened since, it is what it had before.
+	told   told
+	before [][]*ticket
+}
+
+// knows is d.told.
+func (d *pendingGrant) knows() *told {
+	for _, ts := range d.before {
+		for _, t := range ts {
+			d.told.add(t.Mode, t.Range.Intersect(d.req.Range))
+		}
+	}
+	d.before = nil
+	return &d.told
 }
 
 // told are bytes that a program knows to have, by mode; none in both.
 type told struct{ read, write locks.Ranges }
+
+// add is has for what comes behind all the others.
+func (x *told) add(m locks.Mode, r locks.Range) {
+	if m == locks.Write {
+		x.write.Insert(r)
+	} else {
+		x.read.Insert(r)
+	}
+}
 
 func (x *told) has(m locks.Mode, rs locks.Ranges) {
 	x.read, x.write = x.read.Minus(rs), x.write.Minus(rs)
@@ -37,12 +59,8 @@ func (x *told) has(m locks.Mode, rs locks.Ranges) {
 // told is what o holds within r.
 func (o *owner) told(r locks.Range) (x told) {
 	lo, hi := o.window(r)
-	for _, t := range o.held[lo:hi] { // by offset
-		if t.Mode == locks.Write {
-			x.write.Insert(t.Range.Intersect(r))
-		} else {
-			x.read.Insert(t.Range.Intersect(r))
-		}
+	for t := range o.slice(lo, hi) { // by offset
+		x.add(t.Mode, t.Range.Intersect(r))
 	}
 	return x
 }
@@ -51,7 +69,11 @@ func (o *owner) told(r locks.Range) (x told) {
 func (en *entry) delivers(t *ticket) {
 	d := &pendingGrant{req: t.req}
 	if o := en.owners[t.req.Owner]; o != nil {
-		d.told = o.told(t.req.Range)
+		if lo, hi := o.window(t.req.Range); hi-lo > 2*maxAtOnce+2 {
+			d.before = o.snapshot(lo, hi) // nearly all of it will be set aside
+		} else {
+			d.told = o.told(t.req.Range)
+		}
 	}
 	en.deliveries = append(en.deliveries, d)
 }
@@ -77,7 +99,7 @@ func (en *entry) tells(req *request) {
 	}
 	en.forgetDelivery(req)
 	for _, d := range en.undelivered(req.Owner) {
-		d.told.has(req.Mode, locks.RangesOf(req.Range).Clip(d.req.Range))
+		d.knows().has(req.Mode, locks.RangesOf(req.Range).Clip(d.req.Range))
 	}
 }
 
@@ -85,9 +107,20 @@ func (en *entry) tells(req *request) {
 func (en *entry) released(o *owner) {
 	for _, d := range en.undelivered(o.id) {
 		held := o.told(d.req.Range)
-		lost := locks.RangesOf(d.req.Range).Minus(held.read.Union(held.write))
-		d.told.read, d.told.write = d.told.read.Minus(lost), d.told.write.Minus(lost)
+		if lost := locks.RangesOf(d.req.Range).Minus(held.read.Union(held.write)); !lost.Empty() {
+			x := d.knows()
+			x.read, x.write = x.read.Minus(lost), x.write.Minus(lost)
+		}
 	}
+}
+
+func (en *entry) delivery(req *request) *pendingGrant {
+	for _, d := range en.deliveries {
+		if d.req == req {
+			return d
+		}
+	}
+	return nil
 }
 
 func (en *entry) forgetDelivery(req *request) *pendingGrant {
@@ -129,7 +162,6 @@ func (e *Engine) renew(en *entry, r *locks.Request) error {
 // another node's, and not know it yet. So the clock is asked last.
 func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
-	e.giveUpAside(en)
 	if err := e.renew(en, r); err != nil {
 		// What would be read may be old: better no lock than a wrong one.
 		e.undo(en, t, "released: what is cached of the file could not be renewed: "+err.Error())
@@ -159,6 +191,7 @@ func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 		return locks.Grant{}, err
 	}
 	en.tells(t.req)
+	e.giveUpAside(en)
 	e.mu.Unlock()
 	if e.Tenure() != g.Tenure {
 		return locks.Grant{}, locks.ErrLost
@@ -168,9 +201,11 @@ func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 
 // undo takes back the grant of t, of which its program has not been told: it
 // has what it had before, and what it was told of meanwhile.
+// REQUIRES: e.mu held. It may let go of it in between.
 func (e *Engine) undo(en *entry, t *ticket, reason string) {
-	d := en.forgetDelivery(t.req)
-	if e.entries[en.key] != en || e.left.Load() || e.Tenure() != t.tenure {
+	gone := func() bool { return e.entries[en.key] != en || e.left.Load() || e.Tenure() != t.tenure }
+	if gone() {
+		en.forgetDelivery(t.req)
 		return // that is lost anyway
 	}
 	if en.handles != nil {
@@ -179,26 +214,65 @@ func (e *Engine) undo(en *entry, t *ticket, reason string) {
 		}
 		return
 	}
-	// What other requests have been granted is theirs, as they were placed.
-	var others locks.Ranges
-	for _, o := range en.undelivered(t.req.Owner) {
-		others = others.Union(locks.RangesOf(o.req.Range).Clip(d.req.Range))
-	}
-	for _, r := range locks.RangesOf(d.req.Range).Minus(d.told.read).Minus(d.told.write).Minus(others) {
-		if o := en.owners[t.req.Owner]; o != nil {
+	d := en.delivery(t.req)
+	d.knows()
+	// What is told meanwhile is noted in d as well, until this is done.
+	for at := d.req.Range.Start; !gone(); e.mu.breathe() {
+		r := d.untold(at, en.otherwise(d))
+		if r.Empty() {
+			break
+		}
+		if o := en.owners[d.req.Owner]; o != nil {
 			e.release(en, o, r, 0, reason)
 		}
+		at = r.End
 	}
-	if d.req.Mode != locks.Write {
-		return
-	}
-	for _, r := range d.told.read.Minus(others) {
-		lesser := &ticket{
-			Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: locks.Read, Range: r}, Handle: d.req.Handle},
-			entry: en, req: d.req, token: t.token, tenure: t.tenure,
+	for at := d.req.Range.Start; d.req.Mode == locks.Write && !gone(); e.mu.breathe() {
+		r, ok := d.told.read.Next(at)
+		if !ok {
+			break
 		}
-		d.req.pieces++
-		e.keep(lesser)
-		e.place(lesser)
+		at = r.End
+		for _, r := range locks.RangesOf(r).Minus(en.otherwise(d)) {
+			lesser := &ticket{
+				Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: locks.Read, Range: r}, Handle: d.req.Handle},
+				entry: en, req: d.req, token: t.token, tenure: t.tenure,
+			}
+			d.req.pieces++
+			e.keep(lesser)
+			e.place(lesser)
+		}
 	}
+	en.forgetDelivery(t.req)
+}
+
+// otherwise is what other requests of the owner of d have been granted, and were
+// not told of: that is theirs, as they were placed.
+func (en *entry) otherwise(d *pendingGrant) (rs locks.Ranges) {
+	for _, o := range en.undelivered(d.req.Owner) {
+		if o != d {
+			rs = rs.Union(locks.RangesOf(o.req.Range).Clip(d.req.Range))
+		}
+	}
+	return rs
+}
+
+// untold is the first part of the range of d, at or behind x, that its owner has
+// not been told of and that is not in except.
+func (d *pendingGrant) untold(x uint64, except locks.Ranges) locks.Range {
+	for again := true; again; {
+		again = false
+		for _, s := range []locks.Ranges{d.told.read, d.told.write, except} {
+			if next, ok := s.Next(x); ok && next.Start <= x {
+				x, again = next.End, true
+			}
+		}
+	}
+	r := locks.Range{Start: x, End: d.req.Range.End}
+	for _, s := range []locks.Ranges{d.told.read, d.told.write, except} {
+		if next, ok := s.Next(x); ok {
+			r.End = min(r.End, next.Start)
+		}
+	}
+	return r
 }

@@ -51,12 +51,15 @@ type Options struct {
 	Jitter func() float64
 }
 
-// phase is where the node is in the life of an epoch.
+// phase is where the node is in the life of an epoch. What asks for active waits
+// for the end of restoring, but for the machines that have begun: they grant, and
+// speak to those of other members, who keep what comes until they are active.
 type phase uint8
 
 const (
-	outside phase = iota // no member: nothing can be granted
-	frozen               // a new epoch is coming or being restored
+	outside   phase = iota // no member: nothing can be granted
+	frozen                 // a new epoch is coming or being restored
+	restoring              // its machines begin, one after the other
 	active
 )
 
@@ -73,6 +76,7 @@ type Engine struct {
 	left   atomic.Bool // see Leave; set under mu
 
 	mu      mutex
+	breathe func() // of mu, for machines
 	phase   phase
 	began   locks.Moment // when the epoch became active
 	closed  bool
@@ -111,6 +115,8 @@ type Engine struct {
 	// for their states.
 	stated bool
 	early  early
+	// draining: the early frames of this epoch are being received.
+	draining bool
 	// See delegation.go.
 	deleg      delegations
 	delegTimes delegationTimes
@@ -163,6 +169,7 @@ func New(o Options) *Engine {
 		kick:    make(chan struct{}, 1),
 	}
 	e.mu.start = e.start
+	e.breathe = func() { e.mu.breathe() }
 	e.flushed = sync.NewCond(&e.mu)
 	e.yielder, _ = o.Files.(Yielder)
 	e.tenure.Store(1)
@@ -252,7 +259,7 @@ func (e *Engine) step(en *entry, f func(*locks.Turn)) (gave bool) {
 	} else {
 		t = new(locks.Turn)
 	}
-	t.Reset(e.phase == active && len(en.barrier) == 0 && e.o.Live(0))
+	t.Reset(e.phase >= restoring && len(en.barrier) == 0 && e.o.Live(0))
 	f(t)
 	if t.Stale {
 		en.stale++
@@ -331,11 +338,22 @@ func (e *Engine) Leave() {
 	if e.left.Swap(true) {
 		return
 	}
-	for _, en := range e.sorted() {
-		for _, t := range en.sortedTickets() {
-			t.req.pieces--
-			e.record(Released, en, t.req, event{rng: t.Range, token: t.token, final: t.req.pieces == 0, reason: leaving})
+	// From now on no ticket comes, and none goes: what the records say stands.
+	found := newRows(byKey)
+	for _, en := range e.entries {
+		for _, t := range en.tickets {
+			found.add(t)
+			e.mu.breathe()
 		}
+		e.mu.breathe()
+	}
+	e.mu.Unlock()
+	ts := found.sorted()
+	e.mu.Lock()
+	for _, t := range ts {
+		t.req.pieces--
+		e.record(Released, t.entry, t.req, event{rng: t.Range, token: t.token, final: t.req.pieces == 0, reason: leaving})
+		e.mu.breathe()
 	}
 }
 

@@ -19,15 +19,21 @@ type entry struct {
 	machine locks.Machine
 	tickets map[locks.TicketID]*ticket
 	owners  map[locks.OwnerID]*owner
-	// through lists the owners that took a lock through an open file, in
-	// class Posix only. It may name owners that hold nothing any more.
-	through map[locks.HandleID][]locks.OwnerID
-	// takers are the threads that hold something, with the first of a list of
-	// what each of them took; nil at first. serial counts threads and owners
-	// that were new here; behind is of those that wait. See behind.go.
-	takers map[locks.Thread]*ticket
-	serial uint64
-	behind behind
+	// through counts what owners hold that they took through an open file, in
+	// class Posix only.
+	through map[locks.HandleID]*tally
+	// takers counts what threads hold that they have taken, by owner, and in
+	// class Open by open file; processes the same for processes, by owner. Both
+	// are nil at first. serial counts threads and owners that were new here;
+	// behind is of those that wait. See behind.go.
+	takers    map[locks.Thread]*tally
+	processes map[process]*tally
+	serial    uint64
+	behind    behind
+	// held is how many tickets are held, and written how many of them are for
+	// writing; opened counts them by owner, in class Open only.
+	held, written int
+	opened        map[locks.OwnerID]int
 	// handles finds the ticket of an open file, in class Open only.
 	handles map[locks.HandleID]*ticket
 
@@ -79,8 +85,8 @@ type entry struct {
 
 // owner is the state of one owner of a key, in classes Flock and Posix.
 type owner struct {
-	id   locks.OwnerID
-	held []*ticket // by offset; they never overlap
+	id locks.OwnerID
+	heldList
 }
 
 // ticket is a request that waits, or a piece of what it was granted.
@@ -89,12 +95,9 @@ type ticket struct {
 	entry *entry
 	req   *request
 	// held: the machine knows it as held.
-	held bool
-	// parked: it is in Engine.parked. listed: it is in entry.takers, with its
-	// neighbours there.
-	parked, listed bool
-	next, prev     *ticket
-	token          locks.Token
+	held   bool
+	parked bool // it is in Engine.parked
+	token  locks.Token
 	// tenure of the grant.
 	tenure locks.Tenure
 	// since is when it was asked for first, if it was interrupted meanwhile,
@@ -150,15 +153,15 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 			waits:   map[locks.HandleID]int{},
 		}
 		if k.Class == locks.Open {
-			en.handles = map[locks.HandleID]*ticket{}
+			en.handles, en.opened = map[locks.HandleID]*ticket{}, map[locks.OwnerID]int{}
 		} else {
 			en.owners = map[locks.OwnerID]*owner{}
-			en.through = map[locks.HandleID][]locks.OwnerID{}
+			en.through = map[locks.HandleID]*tally{}
 		}
 		if !e.clean.take(k) {
 			en.stale = 1
 		}
-		en.machine = alg.New(locks.Config{Key: k, View: e.view, Token: e.floor, Seed: e.id()})
+		en.machine = alg.New(locks.Config{Key: k, View: e.view, Token: e.floor, Seed: e.id(), Breathe: e.breathe})
 		if e.stated {
 			en.machine.State() // as the contract of State wants it
 		}
@@ -243,7 +246,12 @@ func (e *Engine) giveUp(en *entry) bool {
 		return false
 	}
 	e.endAskingBack(en)
-	e.step(en, func(turn *locks.Turn) { en.machine.Expire(turn) })
+	for more := true; more; {
+		e.step(en, func(turn *locks.Turn) {
+			en.machine.Expire(turn)
+			more = turn.More
+		})
+	}
 	return e.drop(en)
 }
 
@@ -253,12 +261,10 @@ func (en *entry) writes(m locks.Mode) bool { return m == locks.Write || !en.alg.
 
 // holdsWrite reports whether a program of this node may write under the key.
 func (en *entry) holdsWrite() bool {
-	for _, t := range en.tickets {
-		if t.held && en.writes(t.Mode) {
-			return true
-		}
+	if !en.alg.Shared {
+		return en.held > 0
 	}
-	return false
+	return en.written > 0
 }
 
 func (en *entry) owner(id locks.OwnerID) *owner {

@@ -50,40 +50,63 @@ func (e *Engine) Freeze() {
 func (e *Engine) State() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for first := true; ; first = false {
-		if e.phase == active {
-			return nil // the epoch that this was for is over
-		}
-		var todo []locks.Key
-		for _, en := range e.sorted() {
-			// Of a file that is held for writing, ranges that are not held go
-			// to others with this epoch: the first time, and again if some of
-			// it was given up while this was going on. What is held to the
-			// end can still be written, and is handed over later.
-			if en.dirty && (first || en.gave || !en.holdsWrite()) {
-				en.dirty, en.gave = en.holdsWrite(), false
-				todo = append(todo, en.key)
-			}
-		}
-		if len(todo) == 0 && e.flushing == 0 {
+	if e.phase >= restoring {
+		return nil // the epoch that this was for is over
+	}
+	e.stated = true // machines that are made from now on say nothing at once
+	e.flushing++    // a call for a later epoch waits for this one
+	var said statement
+	var todo []*entry
+	for _, en := range e.snapshot() {
+		if e.phase >= restoring {
 			break
 		}
-		if len(todo) == 0 {
-			e.flushed.Wait()
-			continue
+		if e.entries[en.key] != en {
+			continue // it had nothing to say
 		}
-		e.flushing++
-		e.mu.Unlock()
-		e.flushAll(todo)
-		e.mu.Lock()
-		e.flushing--
-		e.flushed.Broadcast()
+		said.add(e, en)
+		// What is given up from now on is said to be held, and what is held can
+		// still be written; both are handed over later. What is not held any more
+		// others may see soon.
+		if en.dirty {
+			en.dirty, en.gave = en.holdsWrite(), false
+			todo = append(todo, en)
+		}
+		e.mu.breathe()
 	}
-	if e.phase == active {
-		return nil // the epoch that this was for is over: another one has begun meanwhile
+	for len(todo) > 0 {
+		e.writeOut(todo)
+		// Nevertheless, what is given up meanwhile goes out as well, as this node
+		// may be about to leave.
+		todo = slices.DeleteFunc(todo, func(en *entry) bool {
+			if e.phase >= restoring || e.entries[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
+				return true
+			}
+			en.dirty, en.gave = en.holdsWrite(), false
+			return false
+		})
 	}
-	e.stated = true
-	return e.encodeState()
+	e.flushing--
+	e.flushed.Broadcast()
+	for e.flushing > 0 && e.phase < restoring {
+		e.flushed.Wait() // for what was begun before
+	}
+	if e.phase >= restoring {
+		return nil // another epoch has begun meanwhile
+	}
+	return said.bytes()
+}
+
+// writeOut writes out the files of todo.
+// REQUIRES: e.mu held. It lets go of it in between.
+func (e *Engine) writeOut(todo []*entry) {
+	ks := make([]locks.Key, len(todo))
+	for i, en := range todo {
+		ks[i] = en.key
+	}
+	e.mu.Unlock()
+	e.flushAll(ks)
+	e.mu.Lock()
 }
 
 // Install begins to collect what the members of v say by Sync.
@@ -129,16 +152,20 @@ func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error 
 }
 
 // restore begins the epoch of e.view with what all its members told.
+// REQUIRES: e.mu held. It lets go of it in between.
 func (e *Engine) restore() error {
 	verdicts := e.judge(e.sync.told)
 	if err := e.adopt(verdicts); err != nil {
 		return err
 	}
-	e.phase, e.sync, e.stated, e.newRules = active, nil, false, false
-	e.began = e.Moment()
+	e.phase, e.sync, e.stated, e.newRules = restoring, nil, false, false
 	e.clean.clear()
 	e.sendDamage()
-	for _, en := range e.sorted() {
+	// What is made from now on begins in the new epoch.
+	for _, en := range e.snapshot() {
+		if e.entries[en.key] != en {
+			continue
+		}
 		en.stale++
 		var states map[locks.NodeID][]byte
 		if v := verdicts[en.key]; v != nil {
@@ -152,18 +179,41 @@ func (e *Engine) restore() error {
 		}
 		e.lift(en)   // it may have been given up since it was told of
 		e.settle(en) // what kept it from being dropped may be gone
+		e.mu.breathe()
 	}
-	frames := e.early[e.view.Epoch]
-	delete(e.early, e.view.Epoch)
-	for _, f := range frames {
+	e.phase, e.began = active, e.Moment()
+	// What others send meanwhile comes behind what they have sent before.
+	e.draining = true
+	for epoch := e.view.Epoch; len(e.early[epoch]) > 0; e.mu.breathe() {
+		f := e.early[epoch][0]
+		e.early[epoch] = e.early[epoch][1:]
 		e.receive(f.from, f.frame)
 	}
+	e.draining = false
+	delete(e.early, e.view.Epoch)
 	for _, id := range slices.Sorted(maps.Keys(e.queries)) {
 		e.ask(e.queries[id])
 	}
 	e.broadcast()
 	e.wake()
 	return nil
+}
+
+// snapshot lists the entries that there are when it is called, as sorted does. Of
+// many it lets go of e.mu while it sorts them.
+// REQUIRES: e.mu held.
+func (e *Engine) snapshot() []*entry {
+	if len(e.entries) <= maxAtOnce {
+		return e.sorted()
+	}
+	ens := make([]*entry, 0, len(e.entries))
+	for _, en := range e.entries {
+		ens = append(ens, en)
+	}
+	e.mu.Unlock()
+	slices.SortFunc(ens, func(a, b *entry) int { return a.key.Compare(b.key) })
+	e.mu.Lock()
+	return ens
 }
 
 // sorted lists the entries in the order of their keys, so that a run can be
@@ -195,27 +245,19 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	e.tenure.Add(1)
 	e.phase, e.view, e.sync = outside, nil, nil
 	e.deleg = delegations{}
-	var lost []LostLock
-	for _, en := range e.sorted() {
-		en.outbox = nil
-		e.forgetClosing(en)
-		for _, t := range en.sortedTickets() {
-			if e.left.Load() {
-				continue // it is in the journal as released
-			}
-			lost = append(lost, LostLock{en.key, en.path, t.Mode, t.Range, t.held, t.req.Program})
-			t.req.pieces--
-			e.record(Lost, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
-			if _, waits := e.waiters[t]; waits {
-				e.endWait(t)
-				t.err = fmt.Errorf("%w: %s", locks.ErrLost, reason)
-				if t.done != nil {
-					close(t.done)
-				}
-			}
+	for _, t := range e.waitingTickets() {
+		e.endWait(t)
+		t.err = fmt.Errorf("%w: %s", locks.ErrLost, reason)
+		if t.done != nil {
+			close(t.done)
 		}
 	}
-	clear(e.entries)
+	entries, left := e.entries, e.left.Load()
+	e.entries = map[locks.Key]*entry{}
+	for _, en := range entries {
+		en.outbox = nil
+		e.forgetClosing(en)
+	}
 	clear(e.usage)
 	clear(e.pinned)
 	e.idle.Init()
@@ -224,8 +266,36 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	e.places.clear()
 	e.early = early{}
 	e.restartQueries()
+	var lost []LostLock
+	if !left { // else it is in the journal as released
+		lost = e.lost(entries, reason)
+	}
 	e.broadcast()
 	e.mu.Unlock()
 	e.o.Files.Expelled()
+	return lost
+}
+
+// lost journals what was lost of entries that are no more, and returns it.
+// REQUIRES: e.mu held. It lets go of it in between.
+func (e *Engine) lost(entries map[locks.Key]*entry, reason string) []LostLock {
+	found := newRows((*lostRow).compare)
+	reqs := newRows(byKey)
+	for _, en := range entries {
+		for _, t := range en.tickets {
+			found.add(lostRow{t.ID, LostLock{en.key, en.path, t.Mode, t.Range, t.held, t.req.Program}})
+			reqs.add(t)
+			e.mu.breathe()
+		}
+		e.mu.breathe()
+	}
+	e.mu.Unlock()
+	ts, lost := reqs.sorted(), lostOf(found)
+	e.mu.Lock()
+	for _, t := range ts {
+		t.req.pieces--
+		e.record(Lost, t.entry, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+		e.mu.breathe()
+	}
 	return lost
 }

@@ -39,17 +39,11 @@ func (e *Engine) gated(t *ticket) bool {
 	if len(en.handles) == 0 || t.req.Try || en.machine.Wanted() == 0 {
 		return false
 	}
-	joins := false
-	for _, h := range en.handles {
-		if h.req.Owner == t.req.Owner {
-			if h.req.Program.SameProcess(&t.req.Program) {
-				return false
-			}
-			joins = true
-		}
-	}
-	if !joins {
+	if en.opened[t.req.Owner] == 0 {
 		return false // it waits in the queue
+	}
+	if p := processOf(&t.req.Program); p != (process{}) && en.processes[p].has(uint64(t.req.Owner)) {
+		return false
 	}
 	if len(en.gate) == 0 {
 		en.joined++
@@ -96,15 +90,8 @@ func (en *entry) pass(now time.Time) {
 // nested reports whether the process of t has another lock of the key, which it
 // will not give up while it waits: then there is no sense in patience.
 func (en *entry) nested(t *ticket) bool {
-	if t.req.Try {
-		return false
-	}
-	for _, o := range en.owners {
-		if o.id != t.req.Owner && len(o.held) > 0 && o.held[0].req.Program.SameProcess(&t.req.Program) {
-			return true
-		}
-	}
-	return false
+	p := processOf(&t.req.Program)
+	return !t.req.Try && en.handles == nil && p != (process{}) && en.processes[p].other(uint64(t.req.Owner))
 }
 
 // place is the stamp that a ticket which waits has in the queue, if any.

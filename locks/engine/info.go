@@ -1,9 +1,8 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -106,34 +105,36 @@ type LockInfo struct {
 // Locks lists what this node holds, waits for and keeps. Of many it is not all of
 // one moment.
 func (e *Engine) Locks() []LockInfo {
+	type row struct {
+		id   locks.TicketID // 0: what is kept, behind all others
+		info LockInfo
+	}
+	found := newRows(func(a, b *row) int {
+		return cmp.Or(a.info.Key.Compare(b.info.Key), cmp.Compare(a.id-1, b.id-1), cmp.Compare(a.info.Range.Start, b.info.Range.Start))
+	})
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	var out []LockInfo
-	for _, en := range e.sorted() {
-		ids := slices.Collect(maps.Keys(en.tickets))
-		if many := len(ids) > maxAtOnce; many {
-			e.mu.Unlock()
-			slices.Sort(ids)
-			out = slices.Grow(out, len(ids))
-			e.mu.Lock()
-		} else {
-			slices.Sort(ids)
-		}
-		for _, id := range ids {
-			e.mu.breathe()
-			if t := en.tickets[id]; t != nil && e.entries[en.key] == en {
-				out = append(out, e.lockInfo(t))
+	for _, en := range e.entries {
+		for id, t := range en.tickets {
+			found.add(row{id, e.lockInfo(t)})
+			if e.mu.breathe() && e.entries[en.key] != en {
+				break
 			}
 		}
+		for from := uint64(0); from < locks.MaxOffset && e.entries[en.key] == en; e.mu.breathe() {
+			kept, next := en.machine.Kept(from, maxAtOnce)
+			for _, r := range kept {
+				i := e.baseInfo(en)
+				i.Mode, i.Range, i.State, i.Since, i.Token = locks.Write, r, Cached, en.since, en.machine.Token()
+				found.add(row{0, i})
+			}
+			from = next
+		}
 		e.mu.breathe()
-		if e.entries[en.key] != en {
-			continue
-		}
-		for _, r := range en.machine.Kept() {
-			i := e.baseInfo(en)
-			i.Mode, i.Range, i.State, i.Since, i.Token = locks.Write, r, Cached, en.since, en.machine.Token()
-			out = append(out, i)
-		}
+	}
+	e.mu.Unlock()
+	out := make([]LockInfo, 0, found.n)
+	for _, r := range found.sorted() {
+		out = append(out, r.info)
 	}
 	return out
 }

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"dmxfs/locks"
 )
 
@@ -14,45 +12,31 @@ import (
 // the machine holds them, which is more than their owner has, and never less.
 
 // maxAtOnce is how many pieces are given up at a time. Tests make it smaller.
-var maxAtOnce = 512
+var maxAtOnce = 256
 
 // aside is pieces that their owner does not have any more.
 type aside struct {
-	owner   locks.OwnerID
-	tickets []*ticket
-	reason  string
+	runs   [][]*ticket
+	reason string
 }
 
-// setAside takes what o holds within r, through handle if that is not zero, from
-// it, to be given up later, if it is much.
-func (e *Engine) setAside(en *entry, o *owner, r locks.Range, handle locks.HandleID, reason string) {
+// setAside takes what o holds within r from it, to be given up later, if it is
+// much.
+func (e *Engine) setAside(en *entry, o *owner, r locks.Range, reason string) {
 	lo, hi := o.window(r)
-	for lo < hi && !r.Contains(o.held[lo].Range) {
+	for lo < hi && !r.Contains(o.at(lo).Range) {
 		lo++
 	}
-	for lo < hi && !r.Contains(o.held[hi-1].Range) {
+	for lo < hi && !r.Contains(o.at(hi-1).Range) {
 		hi--
 	}
 	if hi-lo <= maxAtOnce {
 		return
 	}
-	var goes, stays []*ticket
-	if handle == 0 {
-		goes = slices.Clone(o.held[lo:hi])
-	} else {
-		for _, t := range o.held[lo:hi] {
-			if t.Handle == handle {
-				goes = append(goes, t)
-			} else {
-				stays = append(stays, t)
-			}
-		}
-	}
-	o.held = slices.Replace(o.held, lo, hi, stays...)
-	if len(o.held) == 0 {
+	en.aside = append(en.aside, aside{o.cut(lo, hi), reason})
+	if o.len() == 0 {
 		delete(en.owners, o.id)
 	}
-	en.aside = append(en.aside, aside{o.id, goes, reason})
 }
 
 // owns reports whether the owner of t, which is held, still has it.
@@ -65,7 +49,12 @@ func (en *entry) owns(t *ticket) bool {
 		return false
 	}
 	lo, hi := o.window(t.Range)
-	return slices.Contains(o.held[lo:hi], t)
+	for x := range o.slice(lo, hi) {
+		if x == t {
+			return true
+		}
+	}
+	return false
 }
 
 // giveUpAside gives up what was set aside of en, whoever did it.
@@ -75,11 +64,14 @@ func (e *Engine) giveUpAside(en *entry) {
 		last := &en.aside[len(en.aside)-1]
 		// From behind: who waits for all of the file looks at what is held of it
 		// from the beginning.
-		n := max(len(last.tickets)-maxAtOnce, 0)
-		part, owner, reason := last.tickets[n:], last.owner, last.reason
-		if last.tickets = last.tickets[:n]; n == 0 {
-			if en.aside = en.aside[:len(en.aside)-1]; len(en.aside) == 0 {
-				en.aside = nil
+		run, reason := &last.runs[len(last.runs)-1], last.reason
+		n := max(len(*run)-maxAtOnce, 0)
+		part := (*run)[n:]
+		if *run = (*run)[:n]; n == 0 {
+			if last.runs = last.runs[:len(last.runs)-1]; len(last.runs) == 0 {
+				if en.aside = en.aside[:len(en.aside)-1]; len(en.aside) == 0 {
+					en.aside = nil
+				}
 			}
 		}
 		ids := make([]locks.TicketID, len(part))
@@ -88,9 +80,6 @@ func (e *Engine) giveUpAside(en *entry) {
 			e.lose(t)
 			t.req.pieces--
 			e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
-			if en.owners[owner] == nil {
-				en.notThrough(t.Handle, owner)
-			}
 		}
 		e.replace(en, ids, nil)
 		e.settle(en)

@@ -3,37 +3,19 @@ package engine
 import (
 	"fmt"
 	"slices"
-	"sort"
 
 	"dmxfs/locks"
 	"dmxfs/locks/posix"
 )
 
-// window is the part of o.held that overlaps or touches r.
-func (o *owner) window(r locks.Range) (lo, hi int) {
-	lo = sort.Search(len(o.held), func(i int) bool { return o.held[i].Range.End >= r.Start })
-	hi = lo + sort.Search(len(o.held)-lo, func(i int) bool { return o.held[lo+i].Range.Start > r.End })
-	return lo, hi
-}
-
 // has reports whether o has every byte of r in mode m or a stronger one, among
 // what it holds at [lo, hi).
 func (o *owner) has(lo, hi int, m locks.Mode, r locks.Range) bool {
-	return posix.Has(func(yield func(posix.Piece) bool) {
-		for _, t := range o.held[lo:hi] {
-			if !yield(t.Piece) {
-				return
-			}
-		}
-	}, m, r)
+	return posix.Has(pieces(o.slice(lo, hi)), m, r)
 }
 
 func (o *owner) pieces(lo, hi int) []posix.Piece {
-	ps := make([]posix.Piece, hi-lo)
-	for i, t := range o.held[lo:hi] {
-		ps[i] = t.Piece
-	}
-	return ps
+	return slices.AppendSeq(make([]posix.Piece, 0, hi-lo), pieces(o.slice(lo, hi)))
 }
 
 // place puts a ticket among what its owner holds: it replaces what it covers
@@ -41,15 +23,12 @@ func (o *owner) pieces(lo, hi int) []posix.Piece {
 // it is covered by what the owner holds in the same or a stronger mode.
 func (e *Engine) place(t *ticket) {
 	en, o := t.entry, t.entry.owner(t.req.Owner)
-	if en.key.Class == locks.Posix && !slices.Contains(en.through[t.Handle], o.id) {
-		en.through[t.Handle] = append(en.through[t.Handle], o.id)
-	}
 	if t.held { // else the machine has only what t is cut from
-		e.setAside(en, o, t.Range, 0, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
+		e.setAside(en, o, t.Range, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
 	}
 	lo, hi := o.window(t.Range)
 	if lo == hi {
-		o.held = slices.Insert(o.held, lo, t)
+		o.replace(lo, lo, t)
 		en.owners[o.id] = o
 		return
 	}
@@ -79,7 +58,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 			changes = append(changes, change{t, t.Piece})
 		}
 	}
-	for _, t := range o.held[lo:hi] {
+	for t := range o.slice(lo, hi) {
 		look(t)
 	}
 	if extra != nil {
@@ -97,7 +76,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 		}
 		keep[i] = t
 	}
-	o.held = slices.Replace(o.held, lo, hi, keep...)
+	o.replace(lo, hi, keep...)
 	var old []locks.TicketID
 	for _, c := range changes {
 		if c.t.held {
@@ -109,11 +88,8 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 		}
 	}
 	e.recordReleased(en, changes, extra, keep, reason)
-	if len(o.held) == 0 {
+	if o.len() == 0 {
 		delete(en.owners, o.id)
-		for _, c := range changes {
-			en.notThrough(c.was.Handle, o.id)
-		}
 	}
 	for _, t := range keep {
 		en.took(t)
@@ -177,25 +153,11 @@ func (e *Engine) releaseAll(en *entry, o *owner, t *ticket, reason string) {
 	e.lose(t)
 	t.req.pieces--
 	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
-	o.held = o.held[:0]
+	o.replace(0, 1)
 	delete(en.owners, o.id)
-	en.notThrough(t.Handle, o.id)
 	e.replace(en, []locks.TicketID{t.ID}, nil)
 	en.released(o)
 	e.settle(en)
-}
-
-// notThrough notes that o has nothing that it took through h.
-func (en *entry) notThrough(h locks.HandleID, o locks.OwnerID) {
-	ids, ok := en.through[h]
-	if !ok {
-		return
-	}
-	if ids = slices.DeleteFunc(ids, func(id locks.OwnerID) bool { return id == o }); len(ids) > 0 {
-		en.through[h] = ids
-	} else {
-		delete(en.through, h)
-	}
 }
 
 // release gives up what o holds of r, through handle if that is not zero.
@@ -204,11 +166,13 @@ func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.Handle
 	if lo == hi {
 		return
 	}
-	if t := o.held[0]; len(o.held) == 1 && r.Contains(t.Range) && (handle == 0 || handle == t.Handle) {
+	if t := o.at(0); o.len() == 1 && r.Contains(t.Range) && (handle == 0 || handle == t.Handle) {
 		e.releaseAll(en, o, t, reason)
 		return
 	}
-	e.setAside(en, o, r, handle, reason)
+	if handle == 0 {
+		e.setAside(en, o, r, reason)
+	}
 	lo, hi = o.window(r)
 	held := o.pieces(lo, hi)
 	var pieces []posix.Piece
@@ -220,4 +184,22 @@ func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.Handle
 	e.rewrite(en, o, lo, hi, nil, pieces, reason)
 	en.released(o)
 	e.settle(en)
+}
+
+// releaseThrough is release of what o has through handle, wherever, part by part:
+// nothing new comes through a handle that is closed.
+// REQUIRES: e.mu held. It may let go of it in between.
+func (e *Engine) releaseThrough(en *entry, o *owner, handle locks.HandleID, reason string) {
+	for at := uint64(0); e.entries[en.key] == en && en.owners[o.id] == o && !e.left.Load(); e.mu.breathe() {
+		lo := o.search(func(t *ticket) bool { return t.Range.End > at })
+		if lo == o.len() {
+			return
+		}
+		part := locks.Range{Start: o.at(lo).Range.Start, End: locks.MaxOffset}
+		if hi := lo + maxAtOnce; hi < o.len() {
+			part.End = o.at(hi).Range.Start
+		}
+		e.release(en, o, part, handle, reason)
+		at = part.End
+	}
 }

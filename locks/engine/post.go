@@ -21,7 +21,7 @@ type letter struct {
 // REQUIRES: e.mu held.
 func (e *Engine) post(en *entry, t *locks.Turn) {
 	flush := t.Handover && en.dirty
-	if len(t.Send) == 0 && !flush || e.phase != active {
+	if len(t.Send) == 0 && !flush || e.phase < restoring {
 		// Between two epochs a machine may speak, but nobody would listen:
 		// Restore makes it say again what still matters.
 		return
@@ -72,7 +72,7 @@ func (e *Engine) drain(en *entry) {
 	defer e.mu.Unlock()
 	// Between two epochs nobody listens: Freeze has emptied the outbox, and what
 	// was put there since, by one that could not be restored, waits for nothing.
-	for len(en.outbox) > 0 && e.phase == active {
+	for len(en.outbox) > 0 && e.phase >= restoring {
 		epoch := e.view.Epoch
 		if en.outbox[0].flush {
 			e.flushing++
@@ -83,7 +83,7 @@ func (e *Engine) drain(en *entry) {
 			e.flushed.Broadcast()
 		}
 		// A new epoch empties every outbox; then another parcel may be first.
-		if len(en.outbox) == 0 || e.phase != active || e.view.Epoch != epoch {
+		if len(en.outbox) == 0 || e.phase < restoring || e.view.Epoch != epoch {
 			continue
 		}
 		for _, l := range en.outbox[0].frames {

@@ -107,10 +107,9 @@ func (e *Engine) ownLock(r *locks.Request) *locks.Conflict {
 	}
 	o := en.owners[r.Owner]
 	lo, hi := o.window(r.Range)
-	for i, t := range o.held[lo:hi] {
+	for t := range o.slice(lo, hi) {
 		if t.Range.Overlaps(r.Range) {
-			rng, _ := o.extent(lo + i)
-			return &locks.Conflict{Mode: t.Mode, Range: rng, PID: t.req.Program.PID}
+			return &locks.Conflict{Mode: t.Mode, Range: o.extent(t), PID: t.req.Program.PID}
 		}
 	}
 	return nil
@@ -180,9 +179,8 @@ func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID)
 			if except != nil && id == *except {
 				continue
 			}
-			lo, hi := en.inWay(o, r)
-			for _, t := range o.held[lo:hi] {
-				if en.stands(t, mode, r) && !yield(t) {
+			for t := range en.inWay(o, mode, r) {
+				if !yield(t) {
 					return
 				}
 			}
@@ -194,12 +192,23 @@ func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID)
 // its range and mode.
 func (en *entry) apart() bool { return !en.alg.Shared || len(en.barrier) > 0 }
 
-// inWay is the part of what o holds that may stand in the way of r.
-func (en *entry) inWay(o *owner, r locks.Range) (lo, hi int) {
+// inWay yields what o holds that stands in the way of mode on r, by offset.
+func (en *entry) inWay(o *owner, mode locks.Mode, r locks.Range) iter.Seq[*ticket] {
 	if en.apart() {
-		return 0, len(o.held)
+		return o.slice(0, o.len())
 	}
-	return o.window(r)
+	only := locks.Mode(0)
+	if mode == locks.Read {
+		only = locks.Write
+	}
+	lo, hi := o.window(r)
+	return func(yield func(*ticket) bool) {
+		for t := range o.some(lo, hi, only) {
+			if en.stands(t, mode, r) && !yield(t) {
+				return
+			}
+		}
+	}
 }
 
 // stands reports whether t, which is held, stands in the way of mode on r.
@@ -225,16 +234,14 @@ func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *
 		if except != nil && id == *except {
 			continue
 		}
-		lo, hi := en.inWay(o, r)
-		for i := lo; i < hi; {
-			if t := o.held[i]; !en.stands(t, mode, r) {
-				i++
-			} else {
-				var rng locks.Range
-				rng, i = o.extent(i)
-				if !l.add(en.conflict(t, rng)) || !en.alg.Shared {
-					break // the next ones begin behind it, or are told of as the same
-				}
+		var last locks.Range // that was told of
+		for t := range en.inWay(o, mode, r) {
+			if last.Contains(t.Range) {
+				continue
+			}
+			last = o.extent(t)
+			if !l.add(en.conflict(t, last)) || !en.alg.Shared {
+				break // the next ones begin behind it, or are told of as the same
 			}
 		}
 	}
@@ -271,9 +278,28 @@ func (l *lowest) add(c locks.Conflict) bool {
 	return true
 }
 
-// extent is posix.Extent of o.held[i].
-func (o *owner) extent(i int) (r locks.Range, next int) {
-	return posix.Extent(len(o.held), func(i int) posix.Piece { return o.held[i].Piece }, i)
+// maxExtent is how many pieces, taken through different open files, are told of
+// as the one lock that they are.
+const maxExtent = 1024
+
+// extent is posix.Extent of t, which o holds.
+func (o *owner) extent(t *ticket) locks.Range {
+	i := o.search(func(x *ticket) bool { return x.Range.Start >= t.Range.Start })
+	before := func(yield func(posix.Piece) bool) {
+		for j := i - 1; j >= max(i-maxExtent, 0) && yield(o.at(j).Piece); j-- {
+		}
+	}
+	return posix.Extent(t.Piece, before, pieces(o.slice(i+1, min(i+1+maxExtent, o.len()))))
+}
+
+func pieces(ts iter.Seq[*ticket]) iter.Seq[posix.Piece] {
+	return func(yield func(posix.Piece) bool) {
+		for t := range ts {
+			if !yield(t.Piece) {
+				return
+			}
+		}
+	}
 }
 
 // holders says in words what stands in the way of req.

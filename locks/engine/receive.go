@@ -20,7 +20,7 @@ func (e *Engine) Receive(from locks.NodeID, epoch locks.Epoch, frame []byte) {
 	switch {
 	case e.view != nil && epoch < e.view.Epoch:
 		// Of an epoch that is over: what still matters is said again.
-	case e.phase == active && epoch == e.view.Epoch:
+	case e.phase == active && epoch == e.view.Epoch && !e.draining:
 		e.receive(from, frame)
 	case len(e.early[epoch]) >= maxEarly:
 		e.o.Log.Error("too many messages for an epoch that has not begun here: dropped", "peer", from, "epoch", epoch)

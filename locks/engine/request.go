@@ -225,11 +225,12 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 		return locks.Grant{}, false
 	}
 	lo, hi := o.window(req.Range)
-	if lo == hi {
+	if lo == hi || hi-lo > maxAtOnce {
+		// Of so many pieces the machine is asked, which grants it as well.
 		return locks.Grant{}, false
 	}
 	if en.key.Class == locks.Flock {
-		if held := o.held[lo]; held.Mode != req.Mode {
+		if held := o.at(lo); held.Mode != req.Mode {
 			e.release(en, o, locks.Whole, 0, "flock converts: given up before the new mode is asked for")
 			return locks.Grant{}, false
 		}
@@ -237,7 +238,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 		return locks.Grant{}, false
 	}
 	token, same := locks.Token(0), true
-	for _, t := range o.held[lo:hi] {
+	for t := range o.slice(lo, hi) {
 		if t.Range.Overlaps(req.Range) {
 			token = max(token, t.token)
 			same = same && t.Mode == req.Mode && t.Handle == req.Handle
@@ -412,13 +413,14 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 			e.release(en, o, locks.Whole, 0, why)
 		}
 	default:
-		for _, id := range slices.Clone(en.through[h]) { // release edits the list
-			if o := en.owners[id]; o != nil {
-				e.release(en, o, locks.Whole, h, why)
+		for _, id := range en.through[h].sorted() {
+			if o := en.owners[locks.OwnerID(id)]; o != nil {
+				e.releaseThrough(en, o, h, why)
 			}
 		}
-		delete(en.through, h)
 		e.giveUpAside(en)
 	}
-	e.closedHandle(en, h)
+	if e.entries[k] == en {
+		e.closedHandle(en, h)
+	}
 }

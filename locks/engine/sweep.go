@@ -48,7 +48,14 @@ func (e *Engine) sweep(now time.Time) time.Duration {
 			continue
 		}
 		if e.phase == active && len(en.outbox) == 0 {
-			e.step(en, func(turn *locks.Turn) { en.machine.Expire(turn) })
+			more := false
+			e.step(en, func(turn *locks.Turn) {
+				en.machine.Expire(turn)
+				more = turn.More
+			})
+			if more && len(en.outbox) == 0 {
+				continue
+			}
 		}
 		switch {
 		case e.drop(en):

@@ -219,24 +219,28 @@ type keyState struct {
 	state     []byte
 }
 
-// encodeState is the State of every machine that has one, and what else the
-// others must know of, see change.go.
-// REQUIRES: e.mu held.
-func (e *Engine) encodeState() []byte {
-	var b []byte
-	n := uint(0)
-	for _, en := range e.sorted() {
-		s, tells := en.machine.State(), e.tells(en)
-		if s == nil && !tells {
-			continue
-		}
-		n++
-		b = wire.String(wire.String(appendKey(b, en.key), en.path), en.alg.Name)
-		b = wire.Bool(wire.Bool(b, tells && !e.beside(en)), tells && e.beside(en))
-		b = wire.String(b, s)
-	}
-	return append(wire.Uint(nil, n), b...)
+// statement is the State of every machine that has one, and what else the others
+// must know of, see change.go.
+type statement struct {
+	n uint
+	b []byte
 }
+
+// add adds what is to be said of en.
+// REQUIRES: e.mu held. It may let go of it in between.
+func (s *statement) add(e *Engine, en *entry) {
+	state := en.machine.State()
+	tells := e.tells(en)
+	if state == nil && !tells {
+		return
+	}
+	s.n++
+	s.b = wire.String(wire.String(appendKey(s.b, en.key), en.path), en.alg.Name)
+	s.b = wire.Bool(wire.Bool(s.b, tells && !e.beside(en)), tells && e.beside(en))
+	s.b = wire.String(s.b, state)
+}
+
+func (s *statement) bytes() []byte { return append(wire.Uint(nil, s.n), s.b...) }
 
 func decodeState(b []byte, algs map[string]*locks.Algorithm) ([]keyState, error) {
 	r := wire.NewReader(b)

@@ -25,8 +25,10 @@ type machine struct {
 	core Core
 
 	tickets map[locks.TicketID]*ticket
-	waiting []*ticket // in the order in which they are served, see before
-	held    int       // tickets, all of one owner
+	waiting []*ticket             // in the order in which they are served, see before
+	waits   map[locks.OwnerID]int // of waiting, by owner
+	held    int                   // tickets, all of one owner
+	head    *ticket               // the list of them, the latest first
 	owner   locks.OwnerID
 	arrived uint64 // tickets, ever
 
@@ -46,14 +48,15 @@ type machine struct {
 
 type ticket struct {
 	locks.Ticket
-	held    bool
-	arrival uint64
-	ask     uint64 // of a try: by which number it was asked for it, 0 if not yet
+	held       bool
+	next, prev *ticket // in the list of held ones
+	arrival    uint64
+	ask        uint64 // of a try: by which number it was asked for it, 0 if not yet
 }
 
 // New makes a machine of the core that make makes.
 func New(c locks.Config, opt Options, make func(*Site) Core) locks.Machine {
-	m := &machine{opt: opt, tickets: map[locks.TicketID]*ticket{}}
+	m := &machine{opt: opt, tickets: map[locks.TicketID]*ticket{}, waits: map[locks.OwnerID]int{}}
 	m.site.clock, m.site.seed = c.Token, c.Seed
 	m.install(c.View)
 	m.core = make(&m.site)
@@ -88,6 +91,7 @@ func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
 	m.tickets[t.ID] = w
 	i, _ := slices.BinarySearchFunc(m.waiting, w, before)
 	m.waiting = slices.Insert(m.waiting, i, w)
+	m.waits[t.Owner]++
 	m.pump()
 }
 
@@ -114,8 +118,29 @@ func (m *machine) Cancel(id locks.TicketID, out *locks.Turn) {
 
 // forget removes a waiting ticket.
 func (m *machine) forget(t *ticket) {
-	m.waiting = slices.DeleteFunc(m.waiting, func(w *ticket) bool { return w == t })
+	m.leave(t)
 	delete(m.tickets, t.ID)
+}
+
+// leave takes a ticket off the queue.
+func (m *machine) leave(t *ticket) {
+	i, ok := slices.BinarySearchFunc(m.waiting, t, before)
+	if !ok || m.waiting[i] != t {
+		m.panicf("ticket %d is not where its stamp belongs", t.ID)
+	}
+	m.waiting = slices.Delete(m.waiting, i, i+1)
+	if m.waits[t.Owner]--; m.waits[t.Owner] == 0 {
+		delete(m.waits, t.Owner)
+	}
+}
+
+// tries are the waiting tickets that are tries.
+func (m *machine) tries() []*ticket {
+	n := 0
+	for n < len(m.waiting) && m.waiting[n].Try {
+		n++
+	}
+	return m.waiting[:n]
 }
 
 // Replace rewrites held tickets. Whatever their range and mode, what is left
@@ -124,15 +149,39 @@ func (m *machine) Replace(old []locks.TicketID, parts []locks.Part, out *locks.T
 	owner := m.mustReplace(old, parts)
 	m.turn(out)
 	for _, id := range old {
+		m.unhold(m.tickets[id])
 		delete(m.tickets, id)
 	}
 	for _, p := range parts {
-		t := locks.Ticket{ID: p.ID, Owner: owner, Mode: p.Mode, Range: p.Range}
-		m.tickets[p.ID] = &ticket{Ticket: t, held: true}
+		t := &ticket{Ticket: locks.Ticket{ID: p.ID, Owner: owner, Mode: p.Mode, Range: p.Range}}
+		m.tickets[p.ID] = t
+		m.hold(t)
 	}
-	m.held += len(parts) - len(old)
 	m.site.used = m.held > 0
 	m.pump()
+}
+
+func (m *machine) hold(t *ticket) {
+	t.held = true
+	m.held++
+	if t.next = m.head; t.next != nil {
+		t.next.prev = t
+	}
+	m.head = t
+}
+
+func (m *machine) unhold(t *ticket) {
+	t.held = false
+	m.held--
+	if t.next != nil {
+		t.next.prev = t.prev
+	}
+	if t.prev != nil {
+		t.prev.next = t.next
+	} else {
+		m.head = t.next
+	}
+	t.next, t.prev = nil, nil
 }
 
 // Overtake does nothing. All that waits for an exclusive lock waits for its

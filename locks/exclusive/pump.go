@@ -18,7 +18,7 @@ func (m *machine) pump() {
 
 // deny ends the tries that met a held ticket, here or elsewhere.
 func (m *machine) deny() bool {
-	i := slices.IndexFunc(m.waiting, m.denied)
+	i := slices.IndexFunc(m.tries(), m.denied)
 	if i < 0 {
 		return false
 	}
@@ -43,10 +43,9 @@ func (m *machine) grant() bool {
 		m.barred = true
 		return false
 	}
-	m.waiting = slices.DeleteFunc(m.waiting, func(w *ticket) bool { return w == t })
-	t.held = true
+	m.leave(t)
+	m.hold(t)
 	m.owner, m.served, m.open = t.Owner, true, false
-	m.held++
 	token := locks.Token(m.site.Tick())
 	m.site.out.Done = append(m.site.out.Done, locks.Outcome{Ticket: t.ID, Granted: true, Token: token})
 	if !m.site.used {
@@ -63,6 +62,9 @@ func (m *machine) next() *ticket {
 	}
 	if m.core.Wanted() && m.last == 0 {
 		m.last = m.arrived
+	}
+	if m.held > 0 && m.waits[m.owner] == 0 {
+		return nil
 	}
 	for _, t := range m.waiting {
 		if m.held > 0 && t.Owner == m.owner || m.held == 0 && m.serves(t) {
@@ -128,8 +130,8 @@ func (m *machine) request(sn uint64) {
 // reports whether there are any.
 func (m *machine) number() bool {
 	any := false
-	for _, t := range m.waiting {
-		if t.Try && t.ask == 0 {
+	for _, t := range m.tries() {
+		if t.ask == 0 {
 			if !any {
 				m.asks++
 			}

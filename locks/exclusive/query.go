@@ -14,13 +14,10 @@ import (
 // here, all others: a node does not know which of them has it.
 func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID, remote []locks.NodeID) {
 	if w := m.mustWait(id); most > 0 && m.held > 0 && w.Owner != m.owner {
-		for id, t := range m.tickets {
-			if t.held {
-				local = append(local, id)
-			}
+		for t := m.head; t != nil && len(local) < most; t = t.next {
+			local = append(local, t.ID)
 		}
 		slices.Sort(local)
-		local = local[:min(len(local), most)]
 	}
 	if m.open {
 		remote = m.others()
@@ -44,11 +41,11 @@ func (m *machine) others() []locks.NodeID {
 func (m *machine) Stamp(id locks.TicketID) locks.Stamp { return m.mustWait(id).Stamp }
 
 // Kept is everything, while the lock is here and nobody uses it.
-func (m *machine) Kept() locks.Ranges {
-	if m.frozen || m.held > 0 || !m.core.Has() || m.site.N() == 1 {
-		return nil
+func (m *machine) Kept(from uint64, _ int) (locks.Ranges, uint64) {
+	if m.frozen || m.held > 0 || !m.core.Has() || m.site.N() == 1 || from > 0 {
+		return nil, locks.MaxOffset
 	}
-	return locks.RangesOf(locks.Whole)
+	return locks.RangesOf(locks.Whole), locks.MaxOffset
 }
 
 // Wanted is Write if a peer waits for the lock while a ticket is held, else 0.
@@ -111,9 +108,10 @@ func (m *machine) String() string {
 // Check verifies the invariants of the package comment, that pump has left
 // nothing undone, and those of the core.
 func (m *machine) Check() error {
-	held := 0
+	held, waits := 0, map[locks.OwnerID]int{}
 	for _, t := range m.tickets {
 		if !t.held {
+			waits[t.Owner]++
 			continue
 		}
 		held++
@@ -121,13 +119,23 @@ func (m *machine) Check() error {
 			return fmt.Errorf("X1: ticket %d of owner %d is held beside those of owner %d", t.ID, t.Owner, m.owner)
 		}
 	}
+	listed := 0
+	for t := m.head; t != nil; t = t.next {
+		if listed++; !t.held || listed > held || t.next != nil && t.next.prev != t {
+			return fmt.Errorf("ticket %d is not in its place among the %d that are held", t.ID, held)
+		}
+	}
 	switch {
+	case listed != held:
+		return fmt.Errorf("%d tickets are held, but %d are listed", held, listed)
 	case held != m.held || m.site.used != (held > 0):
 		return fmt.Errorf("%d tickets are held, but %d are counted", held, m.held)
 	case held > 0 && !m.core.Has():
 		return fmt.Errorf("X2: tickets are held, but the lock is not here")
 	case len(m.waiting)+held != len(m.tickets):
 		return fmt.Errorf("%d tickets wait and %d are held of %d", len(m.waiting), held, len(m.tickets))
+	case !maps.Equal(waits, m.waits):
+		return fmt.Errorf("%v wait by owner, not %v", waits, m.waits)
 	case !slices.IsSortedFunc(m.waiting, before):
 		return fmt.Errorf("the waiting tickets are out of order")
 	}

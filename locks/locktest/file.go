@@ -236,7 +236,8 @@ func (f *file) query(cmd string, args []string) error {
 		}
 		fmt.Fprintf(&f.out, "%v\n", n.machine.Suspects(parseMode(args[1]), r))
 	case "kept":
-		fmt.Fprintf(&f.out, "%v\n", n.machine.Kept())
+		kept, _ := n.machine.Kept(0, math.MaxInt)
+		fmt.Fprintf(&f.out, "%v\n", kept)
 	}
 	return nil
 }

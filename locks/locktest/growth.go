@@ -41,12 +41,13 @@ func onThread(f func()) time.Duration {
 	runtime.GC()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	began := threadTime()
+	began := ThreadTime()
 	f()
-	return threadTime() - began
+	return ThreadTime() - began
 }
 
-func threadTime() time.Duration {
+// ThreadTime is how long the calling thread has had a processor.
+func ThreadTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
 		panic(err)

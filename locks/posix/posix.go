@@ -81,19 +81,24 @@ func Has(held iter.Seq[Piece], m locks.Mode, r locks.Range) bool {
 	return r.Empty()
 }
 
-// Extent is the range that F_GETLK reports for the i-th of n pieces: with those
-// before and behind it that touch and have its mode, as Linux has them in one
-// lock. next is the first piece behind it.
-func Extent(n int, at func(i int) Piece, i int) (r locks.Range, next int) {
-	mode := at(i).Mode
-	r = at(i).Range
-	for j := i - 1; j >= 0 && at(j).Mode == mode && at(j).Range.End == r.Start; j-- {
-		r.Start = at(j).Range.Start
+// Extent is the range that F_GETLK reports for p: with those pieces before and
+// behind it that touch and have its mode, as Linux has them in one lock. before
+// yields the last one first.
+func Extent(p Piece, before, behind iter.Seq[Piece]) locks.Range {
+	r := p.Range
+	for x := range before {
+		if x.Mode != p.Mode || x.Range.End != r.Start {
+			break
+		}
+		r.Start = x.Range.Start
 	}
-	for next = i + 1; next < n && at(next).Mode == mode && at(next).Range.Start == r.End; next++ {
-		r.End = at(next).Range.End
+	for x := range behind {
+		if x.Mode != p.Mode || x.Range.Start != r.End {
+			break
+		}
+		r.End = x.Range.End
 	}
-	return r, next
+	return r
 }
 
 func touches(a, b locks.Range) bool { return a.Start <= b.End && b.Start <= a.End }

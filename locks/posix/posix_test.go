@@ -125,6 +125,7 @@ func TestPlaceMergesNeighbors(t *testing.T) {
 }
 
 func extentOf(held []Piece, i int) locks.Range {
-	r, _ := Extent(len(held), func(i int) Piece { return held[i] }, i)
-	return r
+	before := slices.Clone(held[:i])
+	slices.Reverse(before)
+	return Extent(held[i], slices.Values(before), slices.Values(held[i+1:]))
 }

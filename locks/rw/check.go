@@ -3,6 +3,7 @@ package rw
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"dmxfs/locks"
 )
@@ -40,10 +41,12 @@ func (m *machine) checkPermissions() error {
 func (m *machine) checkIndexes() error {
 	waiting, reads, writes := 0, 0, 0
 	owned := make(map[locks.OwnerID]int)
+	waits := make(map[locks.OwnerID]int)
 	for _, t := range m.tickets {
 		switch {
 		case !t.held:
 			waiting++
+			waits[t.owner]++
 			if i := m.waiting.find(t); i >= len(m.waiting) || m.waiting[i] != t {
 				return fmt.Errorf("ticket %d is not in its place in the queue", t.id)
 			}
@@ -57,6 +60,9 @@ func (m *machine) checkIndexes() error {
 	}
 	if waiting != len(m.waiting) || len(owned) != len(m.owners) {
 		return fmt.Errorf("%d tickets wait but %d are queued; %d owners but %d trees", waiting, len(m.waiting), len(owned), len(m.owners))
+	}
+	if !maps.Equal(waits, m.waits) {
+		return fmt.Errorf("%v wait by owner, not %v", waits, m.waits)
 	}
 	err := errors.Join(checkTree(m.reads, byMode, reads), checkTree(m.writes, byMode, writes))
 	for o, n := range owned {
@@ -88,6 +94,14 @@ func checkTree(t *claim, k, n int) error {
 			if x != nil {
 				end = max(end, x.links[k].end)
 			}
+		}
+		writes, mixed := false, false
+		walk(c, k, func(x *claim) bool {
+			writes, mixed = writes || x.mode == locks.Write, mixed || x.owner != c.owner
+			return !writes || !mixed
+		})
+		if writes != c.links[k].writes || mixed != c.links[k].mixed {
+			err = fmt.Errorf("tree %d: ticket %d has writes %v and mixed %v, not %v and %v", k, c.id, c.links[k].writes, c.links[k].mixed, writes, mixed)
 		}
 		if end != c.links[k].end {
 			err = fmt.Errorf("tree %d: ticket %d has end %d, not %d", k, c.id, c.links[k].end, end)

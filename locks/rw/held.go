@@ -1,6 +1,7 @@
 package rw
 
 import (
+	"iter"
 	"slices"
 
 	"dmxfs/locks"
@@ -16,6 +17,9 @@ func (m *machine) hold(t *claim) {
 	}
 	*root = insert(*root, t, byMode)
 	m.owners[t.owner] = insert(m.owners[t.owner], t, byOwner)
+	if len(m.waiting) == 0 || m.waits[t.owner] == 0 && !m.waiting[0].try {
+		return
+	}
 	for _, u := range m.waiting {
 		if u.owner == t.owner || u.try && u.conflict(t) {
 			m.look(u)
@@ -34,6 +38,9 @@ func (m *machine) unhold(t *claim) {
 		m.owners[t.owner] = r
 	} else {
 		delete(m.owners, t.owner)
+	}
+	if m.waits[t.owner] == 0 {
+		return
 	}
 	for _, u := range m.waiting {
 		if u.owner == t.owner {
@@ -86,18 +93,38 @@ func (m *machine) waitsFor(u, c *claim) bool {
 	if c.from != nil {
 		return c.own.conflicts(u.mode, u.rng)
 	}
-	return !overlapping(m.owners[c.owner], byOwner, u.rng, func(h *claim) bool {
-		return h.mode == locks.Read && u.mode == locks.Read
-	})
+	return excludes(m.owners[c.owner], u.mode, u.rng)
+}
+
+// partSize is how much is looked at between two breaths.
+const partSize = 512
+
+// writers yields the held tickets that write, by offset, a part at a time. Those
+// that go meanwhile may be among them.
+func (m *machine) writers(breathe func()) iter.Seq[[]*claim] {
+	return func(yield func([]*claim) bool) {
+		for x := uint64(0); ; breathe() {
+			var part []*claim
+			from(m.writes, byMode, x, func(t *claim) bool {
+				part = append(part, t)
+				return len(part) < partSize
+			})
+			if len(part) == 0 || !yield(part) {
+				return
+			}
+			x = part[len(part)-1].rng.Start + 1 // no two that write begin at the same byte
+		}
+	}
 }
 
 // written is what held tickets write.
-func (m *machine) written() locks.Ranges {
+func (m *machine) written(breathe func()) locks.Ranges {
 	var s []locks.Range
-	walk(m.writes, byMode, func(t *claim) bool {
-		s = extend(s, t.rng)
-		return true
-	})
+	for part := range m.writers(breathe) {
+		for _, t := range part {
+			s = extend(s, t.rng)
+		}
+	}
 	return s
 }
 

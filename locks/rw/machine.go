@@ -27,8 +27,9 @@ type machine struct {
 	token locks.Token // the largest of a grant known here
 
 	tickets map[locks.TicketID]*claim
-	waiting queue // tickets
-	owed    queue // requests of peers
+	waiting queue                 // tickets
+	waits   map[locks.OwnerID]int // of waiting, by owner
+	owed    queue                 // requests of peers
 
 	// The held tickets: the roots of the trees of each mode and owner.
 	reads, writes *claim
@@ -41,13 +42,19 @@ type machine struct {
 	// frozen: State has been said. Until Restore nobody enters and nothing
 	// more is said, since the others go by what State announced.
 	frozen bool
+	// breathe is called between parts of what takes long.
+	breathe func()
 }
 
 func newMachine(c locks.Config) *machine {
 	m := &machine{
 		tickets: make(map[locks.TicketID]*claim),
 		owners:  make(map[locks.OwnerID]*claim),
+		waits:   make(map[locks.OwnerID]int),
 		token:   c.Token,
+	}
+	if m.breathe = c.Breathe; m.breathe == nil {
+		m.breathe = func() {}
 	}
 	m.install(c.View)
 	return m
@@ -105,6 +112,7 @@ func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
 	c := &claim{rank: rank{try: t.Try, stamp: s, id: t.ID}, mode: t.Mode, rng: t.Range, owner: t.Owner}
 	m.tickets[c.id] = c
 	m.waiting.insert(c)
+	m.waits[c.owner]++
 	m.look(c)
 	m.pump(out)
 }
@@ -160,7 +168,8 @@ func (m *machine) overtake(t *claim) {
 // Resume grants what could not be granted because MayEnter was false.
 func (m *machine) Resume(out *locks.Turn) { m.pump(out) }
 
-// maxRelease bounds the ranges in one message.
+// maxRelease bounds the ranges in one message, and those given back in one turn
+// by each member.
 const maxRelease = 4096
 
 // Expire gives back permissions that no ticket needs, and that were not asked
@@ -170,7 +179,7 @@ func (m *machine) Expire(out *locks.Turn) {
 	if m.frozen {
 		return
 	}
-	needed := m.written()
+	needed := m.written(func() {})
 	for _, t := range m.waiting {
 		if t.mode == locks.Write {
 			needed = needed.Add(t.rng)
@@ -186,11 +195,13 @@ func (m *machine) Expire(out *locks.Turn) {
 		if idle.Empty() {
 			continue
 		}
-		p.auth = p.auth.Minus(idle)
-		out.Handover = true
-		for part := range slices.Chunk(idle, maxRelease) {
-			m.send(p, &release{part, m.token}, out)
+		if len(idle) > maxRelease {
+			idle, out.More = idle[:maxRelease], true
 		}
+		idle = slices.Clone(idle) // the message outlives the turn, auth is changed in place
+		p.auth = p.auth.Less(idle)
+		out.Handover = true
+		m.send(p, &release{idle, m.token}, out)
 	}
 	m.pump(out)
 }
@@ -201,9 +212,17 @@ func (m *machine) send(p *peer, msg locks.Message, out *locks.Turn) {
 
 // forget removes a waiting ticket.
 func (m *machine) forget(t *claim) {
-	m.waiting.remove(t)
+	m.leave(t)
 	delete(m.tickets, t.id)
 	m.unblock(t)
+}
+
+// leave takes a ticket off the queue.
+func (m *machine) leave(t *claim) {
+	m.waiting.remove(t)
+	if m.waits[t.owner]--; m.waits[t.owner] == 0 {
+		delete(m.waits, t.owner)
+	}
 }
 
 // unblock makes everything that c blocks look again, now that c is gone.

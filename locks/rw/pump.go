@@ -114,7 +114,7 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 			m.barred = true
 			return
 		}
-		m.waiting.remove(t)
+		m.leave(t)
 		m.hold(t)
 		m.token++
 		out.Done = append(out.Done, locks.Outcome{Ticket: t.id, Granted: true, Token: m.token})

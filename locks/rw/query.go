@@ -15,13 +15,11 @@ import (
 func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID, remote []locks.NodeID) {
 	t := m.mustWait(id)
 	add := func(u *claim) bool {
-		if u.conflict(t) {
-			local = append(local, u.id)
-		}
+		local = append(local, u.id)
 		return len(local) < most
 	}
-	if most > 0 && overlapping(m.writes, byMode, t.rng, add) && t.mode == locks.Write {
-		overlapping(m.reads, byMode, t.rng, add)
+	if most > 0 && obstacles(m.writes, t, add) && t.mode == locks.Write {
+		obstacles(m.reads, t, add)
 	}
 	own := m.holds(t)
 	for _, p := range m.peers {
@@ -48,16 +46,47 @@ func (m *machine) Stamp(id locks.TicketID) locks.Stamp { return m.mustWait(id).s
 
 // Kept is where this node could write without asking anybody, beyond what is
 // written. It is empty when there is nobody to ask.
-func (m *machine) Kept() locks.Ranges {
-	var kept locks.Ranges
-	for i, p := range m.peers {
-		if i == 0 {
-			kept = p.auth
-		} else {
-			kept = kept.Minus(kept.Minus(p.auth))
+func (m *machine) Kept(from uint64, most int) (kept locks.Ranges, next uint64) {
+	if len(m.peers) == 0 {
+		return nil, locks.MaxOffset
+	}
+	for range most {
+		r, ok := m.owned(from)
+		if !ok {
+			return kept, locks.MaxOffset
+		}
+		from = r.End
+		overlapping(m.writes, byMode, r, func(t *claim) bool {
+			r.End, from = max(t.rng.Start, r.Start), t.rng.End
+			return false
+		})
+		if !r.Empty() {
+			kept = extend(kept, r)
+		}
+		if from >= locks.MaxOffset {
+			break
 		}
 	}
-	return slices.Clone(kept.Minus(m.written()))
+	return kept, from
+}
+
+// owned is the first range at or behind x where this node has the permissions of
+// all.
+func (m *machine) owned(x uint64) (r locks.Range, ok bool) {
+	for {
+		r = locks.Range{Start: x, End: locks.MaxOffset}
+		for _, p := range m.peers {
+			next, ok := p.auth.Next(x)
+			if !ok {
+				return r, false
+			}
+			r = locks.Range{Start: max(r.Start, next.Start), End: min(r.End, next.End)}
+		}
+		if r.Start == x {
+			return r, true
+		}
+		x = r.Start
+	}
 }
 
 // Idle reports whether nothing is lost by dropping the machine but its clock

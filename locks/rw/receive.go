@@ -164,7 +164,7 @@ func (m *machine) onRelease(p *peer, msg *release, out *locks.Turn) error {
 		return err
 	}
 	out.Stale = true
-	p.given = p.given.Minus(msg.ranges)
+	p.given = p.given.Less(msg.ranges)
 	for i := len(m.waiting) - 1; i >= 0; i-- {
 		if t := m.waiting[i]; msg.ranges.Overlaps(t.rng) {
 			m.look(t)

@@ -19,7 +19,8 @@ func (m *machine) State() []byte {
 	if len(m.tickets) == 0 {
 		return nil
 	}
-	return wire.Ranges(wire.Uint(nil, m.high), m.written())
+	w := m.written(m.breathe)
+	return wire.RangesInParts(wire.Uint(nil, m.high), w, m.breathe)
 }
 
 // Restore begins a new epoch: a member may write where it announced that it
@@ -29,6 +30,11 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	high, writes, err := m.readStates(v, states)
 	if err != nil {
 		return fmt.Errorf("rw: epoch %d: %w", v.Epoch, err)
+	}
+	auth := make([]locks.Ranges, len(v.Members)-1) // each is changed in place
+	for i := range auth {
+		auth[i] = slices.Clone(writes[v.Self])
+		m.breathe()
 	}
 	for _, p := range m.peers {
 		if !p.given.Empty() {
@@ -41,8 +47,8 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	m.owed = nil
 	m.install(v)
 	m.high = max(m.high, high)
-	for _, p := range m.others() {
-		p.auth, p.given = slices.Clone(writes[v.Self]), writes[p.id]
+	for i, p := range m.others() {
+		p.auth, p.given = auth[i], writes[p.id]
 	}
 	m.frozen, m.barred = false, false
 	m.touch(locks.Whole)
@@ -63,30 +69,21 @@ func (m *machine) readStates(v *locks.View, states map[locks.NodeID][]byte) (uin
 		}
 		r := wire.NewReader(b)
 		high = max(high, r.Max(maxClock))
-		writes[id] = r.Ranges()
+		writes[id] = r.RangesInParts(m.breathe)
 		if err := r.End(); err != nil {
 			return 0, nil, fmt.Errorf("state of %s: %w", id, err)
 		}
 	}
 	for i, a := range v.Members {
 		for _, b := range v.Members[:i] {
-			if writes[a].Meets(writes[b]) {
-				return 0, nil, fmt.Errorf("%s writes %v and %s writes %v", b, writes[b], a, writes[a])
+			if x := m.meet(writes[a], writes[b]); !x.Empty() {
+				return 0, nil, fmt.Errorf("both %s and %s write %v", b, a, x)
 			}
 		}
 	}
 	for _, id := range v.Members {
-		if id == v.Self {
-			if w := m.written(); !writes[id].Includes(w) {
-				return 0, nil, fmt.Errorf("%v is written here, but %v was announced", w, writes[id])
-			}
-			continue
-		}
-		for _, r := range writes[id] {
-			c := &claim{mode: locks.Write, rng: r, from: &peer{}}
-			if t := m.hard(c); t != nil {
-				return 0, nil, fmt.Errorf("%s writes %v, but ticket %d holds %v here", id, r, t.id, t.rng)
-			}
+		if err := m.checkState(id, id == v.Self, writes[id]); err != nil {
+			return 0, nil, err
 		}
 	}
 	for id := range states {
@@ -95,4 +92,44 @@ func (m *machine) readStates(v *locks.View, states map[locks.NodeID][]byte) (uin
 		}
 	}
 	return high, writes, nil
+}
+
+// meet is something that is both in a and in b; it is empty if nothing is.
+func (m *machine) meet(a, b locks.Ranges) locks.Range {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	for part := range slices.Chunk(a, partSize) {
+		for _, r := range part {
+			if b.Overlaps(r) {
+				return r
+			}
+		}
+		m.breathe()
+	}
+	return locks.Range{}
+}
+
+// checkState is an error if what id writes contradicts what is held here.
+func (m *machine) checkState(id locks.NodeID, self bool, writes locks.Ranges) error {
+	if self {
+		for ts := range m.writers(m.breathe) {
+			for _, t := range ts {
+				if !writes.Contains(t.rng) {
+					return fmt.Errorf("%v is written here, but that was not announced", t.rng)
+				}
+			}
+		}
+		return nil
+	}
+	for part := range slices.Chunk(writes, partSize) {
+		for _, r := range part {
+			c := &claim{mode: locks.Write, rng: r, from: &peer{}}
+			if t := m.hard(c); t != nil {
+				return fmt.Errorf("%s writes %v, but ticket %d holds %v here", id, r, t.id, t.rng)
+			}
+		}
+		m.breathe()
+	}
+	return nil
 }

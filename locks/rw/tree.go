@@ -18,10 +18,16 @@ const (
 type links struct {
 	left, right *claim
 	end         uint64 // the largest end of a range in this subtree
+	// writes: something in this subtree is for writing. mixed: it is not all of
+	// one owner.
+	writes, mixed bool
 }
 
 // The trees are treaps ordered by (start, id), with the largest end of each
-// subtree, so that what overlaps a range is found without a look at the rest.
+// subtree, so that what overlaps a range is found without a look at the rest; and
+// with whose it is, and whether there is a write in it, since an owner's own
+// tickets do not stand in its way, nor reads in that of a read, and there may be
+// very many of them.
 // Insertion and removal take O(log n), no memory, and no random number: a
 // ticket's priority is a hash of its ID.
 
@@ -39,15 +45,17 @@ func inOrder(a, b *claim) int {
 	return cmp.Compare(a.id, b.id)
 }
 
-// fix sets the end of t from its children, and returns t.
+// fix sets what t knows of its subtree from its children, and returns t.
 func fix(t *claim, k int) *claim {
 	l := &t.links[k]
-	l.end = t.rng.End
-	if l.left != nil {
-		l.end = max(l.end, l.left.links[k].end)
-	}
-	if l.right != nil {
-		l.end = max(l.end, l.right.links[k].end)
+	l.end, l.writes, l.mixed = t.rng.End, t.mode == locks.Write, false
+	for _, c := range [...]*claim{l.left, l.right} {
+		if c != nil {
+			x := &c.links[k]
+			l.end = max(l.end, x.end)
+			l.writes = l.writes || x.writes
+			l.mixed = l.mixed || x.mixed || c.owner != t.owner
+		}
 	}
 	return t
 }
@@ -141,10 +149,15 @@ func from(t *claim, k int, x uint64, yield func(*claim) bool) bool {
 
 // overlapping yields, in order, what in t overlaps r.
 func overlapping(t *claim, k int, r locks.Range, yield func(*claim) bool) bool {
-	if t == nil || t.links[k].end <= r.Start {
+	return search(t, k, r, func(*claim) bool { return false }, yield)
+}
+
+// search is overlapping without subtrees that are of no interest.
+func search(t *claim, k int, r locks.Range, skip, yield func(*claim) bool) bool {
+	if t == nil || t.links[k].end <= r.Start || skip(t) {
 		return true
 	}
-	if !overlapping(t.links[k].left, k, r, yield) {
+	if !search(t.links[k].left, k, r, skip, yield) {
 		return false
 	}
 	if t.rng.Start >= r.End {
@@ -153,17 +166,29 @@ func overlapping(t *claim, k int, r locks.Range, yield func(*claim) bool) bool {
 	if r.Start < t.rng.End && !yield(t) {
 		return false
 	}
-	return overlapping(t.links[k].right, k, r, yield)
+	return search(t.links[k].right, k, r, skip, yield)
+}
+
+// obstacles yields, in order, the tickets in the tree of a mode that conflict
+// with c, of which that mode is known to.
+func obstacles(t, c *claim, yield func(*claim) bool) bool {
+	own := func(t *claim) bool { return c.from == nil && !t.links[byMode].mixed && t.owner == c.owner }
+	return search(t, byMode, c.rng, own, func(u *claim) bool { return !u.conflict(c) || yield(u) })
 }
 
 // obstacle is a ticket in the tree of a mode that conflicts with c, or nil.
 func obstacle(t, c *claim) *claim {
 	var found *claim
-	overlapping(t, byMode, c.rng, func(u *claim) bool {
-		if u.conflict(c) {
-			found = u
-		}
-		return found == nil
+	obstacles(t, c, func(u *claim) bool {
+		found = u
+		return false
 	})
 	return found
+}
+
+// excludes reports whether something in the tree of an owner keeps others from
+// having r in mode m.
+func excludes(t *claim, m locks.Mode, r locks.Range) bool {
+	reads := func(t *claim) bool { return m == locks.Read && !t.links[byOwner].writes }
+	return !search(t, byOwner, r, reads, func(h *claim) bool { return m == locks.Read && h.mode == locks.Read })
 }

@@ -50,6 +50,18 @@ func Ranges(b []byte, s locks.Ranges) []byte {
 	return b
 }
 
+// RangesInParts is Ranges that calls breathe between parts of very many.
+func RangesInParts(b []byte, s locks.Ranges, breathe func()) []byte {
+	b = Uint(b, uint(len(s)))
+	for i, r := range s {
+		if i%part == part-1 {
+			breathe()
+		}
+		b = Range(b, r)
+	}
+	return b
+}
+
 // Reader takes fields from a message, in the order in which they were
 // appended. After the first error every field is zero; [Reader.End] returns it.
 type Reader struct {
@@ -149,17 +161,27 @@ func (r *Reader) Range() locks.Range {
 }
 
 // Ranges reads a set of ranges.
-func (r *Reader) Ranges() locks.Ranges {
+func (r *Reader) Ranges() locks.Ranges { return r.RangesInParts(func() {}) }
+
+// part is how many ranges are read, or appended, between two breaths.
+const part = 1024
+
+// RangesInParts is Ranges that calls breathe between parts of very many.
+func (r *Reader) RangesInParts(breathe func()) locks.Ranges {
 	n := r.Len(2)
 	if n == 0 {
 		return nil
 	}
 	s := make(locks.Ranges, 0, n)
-	for range n {
-		s = append(s, r.Range())
-	}
-	if r.err == nil && !s.Valid() {
-		r.Failf("ranges %v out of order", s)
+	for i := range n {
+		if i%part == part-1 {
+			breathe()
+		}
+		x := r.Range()
+		if r.err == nil && i > 0 && s[i-1].End >= x.Start {
+			r.Failf("ranges %v and %v out of order", s[i-1], x)
+		}
+		s = append(s, x)
 	}
 	if r.err != nil {
 		return nil

@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/locktest"
+	"dmxfs/locks/ring"
+	"dmxfs/locks/rw"
+)
+
+// pair are two engines of one cluster, on real time and with nothing between them
+// but a queue each.
+type pair struct {
+	tb    testing.TB
+	nodes [2]*Engine
+	in    [2]*mailbox
+	epoch locks.Epoch
+}
+
+// mailbox is the Transport of one node, and what has come for the other.
+type mailbox struct {
+	mu     sync.Mutex
+	cond   *sync.Cond
+	queue  []func()
+	to     *Engine
+	from   locks.NodeID
+	closed bool
+}
+
+func (b *mailbox) Send(epoch locks.Epoch, _ locks.NodeID, frame []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = append(b.queue, func() { b.to.Receive(b.from, epoch, frame) })
+	b.cond.Signal()
+}
+
+func (b *mailbox) run() {
+	for {
+		b.mu.Lock()
+		for len(b.queue) == 0 && !b.closed {
+			b.cond.Wait()
+		}
+		q := b.queue
+		b.queue = nil
+		done := b.closed
+		b.mu.Unlock()
+		for _, f := range q {
+			f()
+		}
+		if done {
+			return
+		}
+	}
+}
+
+func newPair(tb testing.TB, algorithm string) *pair {
+	p := &pair{tb: tb}
+	var done sync.WaitGroup
+	for i := range p.nodes {
+		b := &mailbox{from: locks.NodeID(fmt.Sprintf("n%d", i))}
+		b.cond = sync.NewCond(&b.mu)
+		p.in[i] = b
+		e := New(Options{
+			Transport: b, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
+			Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm, "ring": &ring.Algorithm},
+			Rule:       func(string) string { return algorithm },
+			Live:       func(time.Duration) bool { return true },
+			MaxLocks:   1 << 30,
+		})
+		e.mu.busy = locktest.ThreadTime
+		p.nodes[i] = e
+	}
+	for i, b := range p.in {
+		b.to = p.nodes[1-i]
+		done.Go(b.run)
+	}
+	tb.Cleanup(func() {
+		for _, b := range p.in {
+			b.mu.Lock()
+			b.closed = true
+			b.cond.Signal()
+			b.mu.Unlock()
+		}
+		done.Wait()
+	})
+	p.view()
+	return p
+}
+
+func (p *pair) view() {
+	p.epoch++
+	ids := []locks.NodeID{"n0", "n1"}
+	var states [2][]byte
+	for i, e := range p.nodes {
+		e.Freeze()
+		states[i] = e.State()
+	}
+	for i, e := range p.nodes {
+		e.Install(&locks.View{Epoch: p.epoch, Self: ids[i], Members: ids})
+	}
+	for _, e := range p.nodes {
+		for i, id := range ids {
+			if err := e.Sync(id, p.epoch, states[i]); err != nil {
+				p.tb.Fatal(err)
+			}
+		}
+	}
+}
+
+func (p *pair) must(i int, r *locks.Request) {
+	p.tb.Helper()
+	if _, err := p.nodes[i].Lock(nil, r); err != nil {
+		p.tb.Fatal(err)
+	}
+}
+
+// longest is the longest hold of either engine since the last call.
+func (p *pair) longest() (d time.Duration) {
+	for _, e := range p.nodes {
+		d = max(d, time.Duration(e.mu.longest.Swap(0)))
+	}
+	return d
+}
+
+// holdLimit is for how long the engine may be held at a time, counted in time of
+// the thread that holds it.
+const holdLimit = 5 * time.Millisecond
+
+var holds = flag.Int("engine.holds", 10_000, "how many ranges a program has in TestNothingHoldsTheEngineForLong")
+
+// Whatever is done with very many ranges of one file, on this host, by another
+// one and over a change of the view, nothing holds the engine for long.
+func TestNothingHoldsTheEngineForLong(t *testing.T) {
+	if raceEnabled {
+		t.Skip("with -race all is many times slower")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it works on the threads of others
+	n := *holds
+	for _, alg := range []string{"rw", "ring"} {
+		t.Run(alg, func(t *testing.T) {
+			const tries = 4
+			var over []string
+			for range tries {
+				if over = holdRun(t, alg, n); len(over) == 0 {
+					return
+				}
+			}
+			t.Errorf("with %d ranges the engine was held for longer than %v: %q", n, holdLimit, over)
+		})
+	}
+}
+
+// holdRun does all that can be done with n ranges of a file, and lists what held
+// an engine for too long.
+func holdRun(t *testing.T, alg string, n int) (over []string) {
+	p := newPair(t, alg)
+	a, b := p.nodes[0], p.nodes[1]
+	k := locks.Key{File: "f", Class: locks.Posix}
+	step := func(what string, f func()) {
+		runtime.GC()
+		p.longest()
+		began := time.Now()
+		f()
+		if d := p.longest(); d > holdLimit {
+			over = append(over, fmt.Sprintf("%s: %v", what, d))
+		} else {
+			t.Logf("%s: %v in all, held for %v", what, time.Since(began), d)
+		}
+	}
+	take := func(m locks.Mode) {
+		for i := range n {
+			r := piece(1, i, m)
+			r.Handle = locks.HandleID(1 + i%2)
+			p.must(0, r)
+		}
+	}
+	whole := func(pid int, m locks.Mode) *locks.Request {
+		r := byProcess(pid, locks.Posix, "f", m, locks.Whole)
+		return r
+	}
+	asked := func(e *Engine, m locks.Mode) {
+		c, err := e.Test(nil, whole(2, m))
+		if err != nil || c == nil {
+			t.Fatal(c, err)
+		}
+	}
+	step("take", func() { take(locks.Write) })
+	step("take backwards", func() {
+		for i := n - 1; i >= 0; i -= 7 {
+			r := piece(3, n+i, locks.Write)
+			r.Owner = 1
+			p.must(0, r)
+		}
+	})
+	step("ask here", func() { asked(a, locks.Read) })
+	step("ask from elsewhere", func() { asked(b, locks.Read) })
+	step("list", func() { a.Locks(); a.Count() })
+	step("view", p.view)
+	step("replace", func() { p.must(0, whole(1, locks.Write)) })
+	step("drop one", func() { a.UnlockOwner(k, 1) })
+	take(locks.Write)
+	step("drop", func() { a.Closing(k, 1); a.UnlockOwner(k, 1) })
+	take(locks.Write)
+	step("close one of two", func() { a.Closing(k, 1); a.UnlockHandle(k, 1, "closed") })
+	step("another host takes all", func() {
+		a.UnlockOwner(k, 1)
+		p.must(1, whole(2, locks.Write))
+	})
+	b.UnlockOwner(k, 2)
+	step("expire", func() {
+		for _, e := range p.nodes {
+			e.mu.Lock()
+			e.sweep(time.Now().Add(time.Hour))
+			e.mu.Unlock()
+		}
+	})
+	for i := range n { // without a gap: nobody's leave is needed for less
+		r := byProcess(1, locks.Posix, "f", locks.Write, locks.Range{Start: uint64(i), End: uint64(i) + 1})
+		r.Handle = locks.HandleID(1 + i%2)
+		p.must(0, r)
+	}
+	step("ask for all of one", func() { asked(b, locks.Write) })
+	step("downgrade", func() {
+		r := whole(1, locks.Read)
+		r.Range.End = uint64(n)
+		p.must(0, r)
+	})
+	a.UnlockOwner(k, 1)
+	take(locks.Read)
+	if alg == "rw" {
+		step("read all", func() { p.must(0, whole(2, locks.Read)); a.UnlockOwner(k, 2) })
+	}
+	step("break", func() {
+		a.Condemn(k, []locks.HandleID{1}, "an admin wants it")
+		a.Break(k, []locks.HandleID{1})
+	})
+	step("view with readers", p.view)
+	step("expelled", func() { a.Expelled("a test") })
+	p.view()
+	take(locks.Write)
+	step("leave", func() { a.Leave() })
+	return over
+}
