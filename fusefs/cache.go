@@ -96,14 +96,21 @@ func versionAt(st *unix.Stat_t, gen uint64) version {
 
 // unchanged reports whether the file is as noteVersion found it, and nobody on
 // another node has had a lock to write it since. Where its times cannot tell,
-// somebody may have changed it under an explicit lock.
+// somebody may have changed it under an explicit lock; or, where locks go by
+// path, have put another file in its place, which takes no lock of it.
 func (f *fileSystem) unchanged(n *node, st *unix.Stat_t) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	now := versionOf(st)
 	now.gen, now.young = n.version.gen, n.version.young
+	if !n.version.known || n.version != now {
+		return false
+	}
+	if !f.tree.ids.paths && now.gen == f.explicitGen.Load() {
+		return true
+	}
 	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0 // whole seconds
-	return n.version.known && n.version == now && (now.gen == f.explicitGen.Load() || !coarse && !now.young)
+	return !coarse && !now.young
 }
 
 // youngFor is how long a file can be changed again without another time: file

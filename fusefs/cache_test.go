@@ -8,7 +8,8 @@ import (
 )
 
 // A file that looks as it did may have been changed by a host that has a lock
-// on another file, if its times cannot tell.
+// on another file, if its times cannot tell; or replaced by one that has a lock
+// of the old name of the new file alone, if locks go by path.
 func TestUnchanged(t *testing.T) {
 	at := func(d time.Duration) unix.Timespec { return unix.NsecToTimespec(time.Now().Add(d).UnixNano()) }
 	old, fresh, ahead := at(-time.Hour), at(-time.Millisecond), at(time.Hour)
@@ -18,19 +19,23 @@ func TestUnchanged(t *testing.T) {
 		mtime, ctime unix.Timespec
 		locked       bool // another host had an explicit lock since
 		changed      bool
+		paths        bool // locks go by path
 		want         bool
 	}{
-		{"old", old, old, true, false, true},
-		{"just written, nobody else since", fresh, fresh, false, false, true},
-		{"just written", fresh, fresh, true, false, false},
-		{"just given another mode", old, fresh, true, false, false},
-		{"the clock of the storage is ahead", ahead, ahead, true, false, false},
-		{"whole seconds", second, second, true, false, false},
-		{"whole seconds, nobody else since", second, second, false, false, true},
-		{"of another size", old, old, false, true, false},
+		{"old", old, old, true, false, false, true},
+		{"just written, nobody else since", fresh, fresh, false, false, false, true},
+		{"just written", fresh, fresh, true, false, false, false},
+		{"just given another mode", old, fresh, true, false, false, false},
+		{"the clock of the storage is ahead", ahead, ahead, true, false, false, false},
+		{"whole seconds", second, second, true, false, false, false},
+		{"whole seconds, nobody else since", second, second, false, false, false, true},
+		{"by path, old", old, old, false, false, true, true},
+		{"by path, just written", fresh, fresh, false, false, true, false},
+		{"by path, whole seconds", second, second, false, false, true, false},
+		{"of another size", old, old, false, true, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, n := new(fileSystem), new(node)
+			f, n := &fileSystem{tree: &tree{ids: fileIDs{paths: tt.paths}}}, new(node)
 			st := unix.Stat_t{Size: 10, Mtim: tt.mtime, Ctim: tt.ctime}
 			n.version = versionAt(&st, f.explicitGen.Load())
 			if tt.locked {

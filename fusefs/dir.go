@@ -18,6 +18,7 @@ type dirHandle struct {
 	fd   int
 	rest []byte // what was read and not yet told
 	next uint64 // the position of rest, or of fd if there is none
+	read bool
 }
 
 const dirBufferSize = 64 << 10
@@ -31,6 +32,10 @@ func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.
 	n, errno := f.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
+	}
+	if err := f.listAnew(n); err != nil {
+		f.tree.unpin(n)
+		return status(err)
 	}
 	fd, err := f.withRoom(func() (fd int, err error) {
 		err = f.allowed(&in.InHeader, func() (err error) {
@@ -74,7 +79,7 @@ func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *f
 		if entry == nil {
 			return false
 		}
-		if e.Name == "." || e.Name == ".." {
+		if e.Name == "." || e.Name == ".." || f.storage.KeepsNames {
 			return true // the kernel takes nothing but the name
 		}
 		// A file that cannot be looked up is told by its name alone, and the
@@ -95,6 +100,12 @@ func (f *fileSystem) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntr
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.read && in.Offset == 0 { // rewinddir(3)
+		if err := f.listAnew(d.n); err != nil {
+			return status(err)
+		}
+	}
+	d.read = true
 	if in.Offset != d.next {
 		if _, err := unix.Seek(d.fd, int64(in.Offset), unix.SEEK_SET); err != nil {
 			return status(err)

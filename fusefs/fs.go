@@ -37,14 +37,15 @@ type fileSystem struct {
 	descriptors descriptors
 	noRoomAt    atomic.Int64 // when noRoom last logged, on the server's clock
 
-	tree    *tree
-	devices *devices
-	procs   *processes
-	handles registry[handle]
-	dirs    registry[dirHandle]
-	retries retries
-	wishes  *wishes
-	lastID  atomic.Uint64 // the newest handle
+	tree     *tree
+	devices  *devices
+	procs    *processes
+	handles  registry[handle]
+	dirs     registry[dirHandle]
+	retries  retries
+	listings listings
+	wishes   *wishes
+	lastID   atomic.Uint64 // the newest handle
 
 	unprotectedMu sync.Mutex
 	unprotected   map[*node]struct{}

@@ -22,7 +22,10 @@ import (
 
 // seenAt is when a node was looked at last: the count of explicit refreshes
 // (fileSystem.explicitGen) at that time, plus one; 0: it has to be looked at.
-type seenAt struct{ attr, data, name atomic.Uint64 }
+type seenAt struct {
+	attr, data, name atomic.Uint64
+	until            atomic.Int64 // see isOld; on the server's clock
+}
 
 // distrust makes the next use of n look.
 func (n *node) distrust() {
@@ -181,6 +184,7 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 	}
 	n.seen.attr.Store(gen)
 	n.seen.data.Store(gen)
+	f.looked(n)
 	return retryEINTR(func() error { return unix.Fstat(fd, st) })
 }
 
@@ -188,12 +192,15 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 // about, if that may be outdated. n is pinned and has its anchor. The error is
 // ENOENT or ESTALE if the file is gone, and nil otherwise.
 func (f *fileSystem) lookAt(n *node) error {
-	if !f.outdated(&n.seen.attr) {
+	if !f.isOld(n) {
 		return nil
 	}
 	gen := f.explicitGen.Load() + 1
 	if err := f.pass(n); err != nil {
 		return err
+	}
+	if f.isGone(n) {
+		return unix.ENOENT
 	}
 	if f.storage.Userspace && n.isRegular() {
 		fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
@@ -208,6 +215,7 @@ func (f *fileSystem) lookAt(n *node) error {
 	}
 	_ = f.fetchAttr(n.fd) // who asks meets the same error
 	n.seen.attr.Store(gen)
+	f.looked(n)
 	return nil
 }
 

@@ -96,7 +96,7 @@ func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, 
 // that the client knows a name of which there is no file any more; then the
 // lookup does not count.
 func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
-	if !f.outdated(&n.seen.attr) {
+	if !f.isOld(n) {
 		return nil
 	}
 	f.tree.pin(n)

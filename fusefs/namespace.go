@@ -16,8 +16,13 @@ func (f *fileSystem) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string
 }
 
 func (f *fileSystem) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	release, st := f.lockNew(cancel, &in.InHeader, name)
+	if !st.Ok() {
+		return st
+	}
+	defer release()
 	return f.make(cancel, &in.InHeader, "mkdir", name, unix.S_IFDIR, out, func(dir *node) error {
-		return unix.Mkdirat(dir.fd, name, f.modeIn(dir, in.Mode, in.Umask))
+		return f.makeDir(dir, name, f.modeIn(dir, in.Mode, in.Umask))
 	})
 }
 
@@ -40,6 +45,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 	for range createAttempts {
 		gen := f.refreshGen.Load()
 		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, f.making(dir, name, func() error { return call(dir) })); err != nil {
+			f.notMade(dir, err)
 			return status(err)
 		}
 		n, st, err := f.find(in, dir, name)
@@ -186,6 +192,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 		return unix.Linkat(f.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
 	}))
 	if err != nil {
+		f.notMade(dir, err)
 		return status(err)
 	}
 	var st unix.Stat_t

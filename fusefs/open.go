@@ -67,6 +67,17 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	if err == nil {
 		err = f.lookOpened(h, &st)
 	}
+	if isGone(err) && f.storage.Lingers && again == nil {
+		// The client knows a name of which another host has made another
+		// file's, and did not ask.
+		n.distrust()
+		st := f.lookAhead(cancel, h, f.tree.unnamed(n), in)
+		f.abandon(h)
+		if !st.Ok() {
+			return st
+		}
+		return errStale
+	}
 	if err != nil {
 		f.abandon(h)
 		return status(err)
@@ -77,7 +88,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 			f.abandon(h)
 			return st
 		}
-	} else if h.holds.Load() && (joins || !h.mixed && f.unchanged(n, &st)) {
+	} else if h.holds.Load() && (joins && !f.tree.ids.paths || !h.mixed && f.unchanged(n, &st)) {
 		// Not where pages from before would serve reads of what the program may
 		// write, so that it is seen whether it has read: it may lock for itself.
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE

@@ -45,6 +45,8 @@ var beforeTheFence = map[string]string{
 	"dropSetID":   "called in change",
 	"dropSetIDOf": "called in change",
 	"dropSetGID":  "called in change",
+	"makeDir":     "called in make",
+	"listAnew":    "the times of a directory that a program lists, which say nothing of what is in it",
 	"keepSetGID":  "of a file that was just made, and is not known to anybody",
 	"punchBehind": "far behind the end of the file, where there is nothing to change",
 	"forceLookup": "a link from another file system, which always fails",

@@ -159,7 +159,7 @@ func TestStorageTable(t *testing.T) {
 		{"36 35 0:50 / /n rw - nfs srv:/x rw,vers=3", unix.NFS_SUPER_MAGIC,
 			Storage{Type: "nfs", StableInodes: true, ClientCache: true, Remote: true}},
 		{"36 35 0:50 / /n rw - fuse.sshfs u@h: rw", unix.FUSE_SUPER_MAGIC,
-			Storage{Type: "fuse.sshfs", ClientCache: true, Userspace: true, Remote: true, ListingAge: 20 * time.Second}},
+			Storage{Type: "fuse.sshfs", ClientCache: true, Userspace: true, KeepsNames: true, Remote: true, ListingAge: 25 * time.Second}},
 		{"36 35 0:50 / /n rw - fuse.glusterfs h:v rw", unix.FUSE_SUPER_MAGIC,
 			Storage{Type: "fuse.glusterfs", StableInodes: true, ClientCache: true, Userspace: true, Lingers: true, Remote: true}},
 		{"36 35 0:50 / /n rw - fuse.s3fs b rw", unix.FUSE_SUPER_MAGIC,

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -212,6 +213,17 @@ func (t *tree) unname(n *node, l dirName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.loseName(n, l.dir, l.name)
+}
+
+// unnamed takes all names from n, and returns them.
+func (t *tree) unnamed(n *node) []dirName {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	names := slices.Clone(n.names)
+	for _, l := range names {
+		t.loseName(n, l.dir, l.name)
+	}
+	return names
 }
 
 // linked records one more name of n, which the kernel is told: a lookup.

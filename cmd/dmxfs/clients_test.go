@@ -22,6 +22,9 @@ type clientKind struct {
 	serve func(t testing.TB, dir string) (client func(mountpoint string))
 	// losesNames: see runLockFiles.
 	losesNames bool
+	// namesAnew: which names there are, and what files they lead to, is seen soon
+	// without a lock, too. git: git is run on it.
+	namesAnew, git bool
 	// args are the options of dmxfs that the storage needs.
 	args []string
 }

@@ -64,6 +64,8 @@ func helperMain(name string, args []string) {
 		err = manyWaiters(args)
 	case "many-locks":
 		err = manyLocks(args)
+	case "pass":
+		err = passOn(args)
 	case "readers":
 		err = readers(args)
 	case "replace":

@@ -4,9 +4,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,13 +20,13 @@ import (
 var storageFull = flag.Bool("storage.full", false, "the tests over real storage count as far as docs/storage.md says")
 
 var realKinds = []clientKind{
-	{name: "GlusterFS", losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
-	{name: "GlusterFS without caches", losesNames: true, serve: func(t testing.TB, dir string) func(string) {
+	{name: "GlusterFS", namesAnew: true, losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
+	{name: "GlusterFS without caches", namesAnew: true, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
 		return serveGluster(t, dir, "quick-read", "md-cache")
 	}},
-	{name: "MooseFS", serve: serveMoose},
-	{name: "sshfs", start: startSSHFS},
-	{name: "sshfs with kernel_cache", start: func(t testing.TB, source, mountpoint string) {
+	{name: "MooseFS", namesAnew: true, serve: serveMoose},
+	{name: "sshfs", namesAnew: true, git: true, start: startSSHFS},
+	{name: "sshfs with kernel_cache", namesAnew: true, git: true, start: func(t testing.TB, source, mountpoint string) {
 		startSSHFSWith(t, source, mountpoint, ",cache=yes,kernel_cache")
 	}},
 }
@@ -56,6 +58,12 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	t.Run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
 	t.Run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
 	t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 20)) })
+	if kind.namesAnew {
+		t.Run("passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
+	}
+	if kind.git && *storageFull {
+		t.Run("git", func(t *testing.T) { runGit(t, c, 20) })
+	}
 }
 
 // runLockFiles lets programs make a file that must not exist, in each of the
@@ -84,6 +92,99 @@ func runLockFiles(t *testing.T, c *testCluster, n int, losesNames bool) {
 			}
 		})
 	}
+}
+
+// runPassingOn lets two hosts have a lock file in turns, each of which the other
+// one has just found to be there: it must be seen soon that it is gone. And what
+// one puts in the place of a file, in the same second, the other one reads, and
+// finds in its directory.
+func runPassingOn(t *testing.T, c *testCluster, n int) {
+	for _, how := range []string{"open", "link", "mkdir"} {
+		t.Run(how, func(t *testing.T) {
+			began := time.Now()
+			if out, code := c.mounts[0].helper("pass", how, strconv.Itoa(n), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
+				t.Errorf("exit code %d: %s", code, out)
+			}
+			// It took 20 s each, where the client keeps names.
+			if took := time.Since(began); took > time.Duration(n)*10*time.Second {
+				t.Errorf("%d turns took %v", n, took)
+			}
+		})
+	}
+}
+
+// passOn lets two hosts have a lock in turns: pass open|link|mkdir N DIR1 DIR2.
+func passOn(args []string) error {
+	n, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		mine, other := args[2+i%2], args[3-i%2]
+		if err := lockByName(args[0], mine); err != nil {
+			return fmt.Errorf("turn %d: %w", i, err)
+		}
+		if err := lockByName(args[0], other); err != unix.EEXIST {
+			return fmt.Errorf("turn %d: the other host got the lock, too: %v", i, err)
+		}
+		text := fmt.Sprintf("%06d", i)
+		if err := os.WriteFile(filepath.Join(mine, "passed-new-"+text), []byte(text), 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(mine, "passed-new-"+text), filepath.Join(mine, "passed")); err != nil {
+			return err
+		}
+		if err := unlockByName(args[0], mine); err != nil {
+			return err
+		}
+		for err = unix.EEXIST; err == unix.EEXIST; {
+			err = lockByName(args[0], other)
+		}
+		if err != nil {
+			return fmt.Errorf("turn %d: the other host afterwards: %w", i, err)
+		}
+		if b, err := os.ReadFile(filepath.Join(other, "passed")); err != nil || string(b) != text {
+			return fmt.Errorf("turn %d: read %q, want %q: %v", i, b, text, err)
+		}
+		list, err := filepath.Glob(filepath.Join(other, "passed-*"))
+		if err != nil || len(list) != 1 { // the lock itself
+			return fmt.Errorf("turn %d: listed %q: %v", i, list, err)
+		}
+		if err := unlockByName(args[0], other); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func lockByName(how, dir string) error {
+	name := filepath.Join(dir, "passed-on")
+	switch how {
+	case "open":
+		return retry(func() error {
+			fd, err := unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+			if err == nil {
+				unix.Close(fd)
+			}
+			return err
+		})
+	case "link":
+		own := filepath.Join(dir, "own-passed-on")
+		if err := os.WriteFile(own, nil, 0o600); err != nil {
+			return err
+		}
+		defer os.Remove(own)
+		return unix.Link(own, name)
+	}
+	return unix.Mkdir(name, 0o700)
+}
+
+func unlockByName(how, dir string) error {
+	name := filepath.Join(dir, "passed-on")
+	if how == "mkdir" {
+		return unix.Rmdir(name)
+	}
+	return unix.Unlink(name)
 }
 
 // exclusive makes n names, HOW, unless they exist, and prints how many it has
