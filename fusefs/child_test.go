@@ -62,6 +62,7 @@ type childConfig struct {
 	Files       uint64   // limit of open files; 0: as it is
 	// Caching: treat the storage as one whose client caches.
 	Caching      bool
+	NamesByTime  bool // as NFS
 	Remote       bool
 	Powerless    bool // the daemon has no rights beyond its own on files
 	WriteThrough bool
@@ -149,6 +150,7 @@ func runChild(conf string) {
 	if c.Caching {
 		s.fs.storage.ClientCache = true
 	}
+	s.fs.storage.NamesByTime = c.NamesByTime
 	if c.Remote {
 		s.fs.storage.Remote = true
 	}

@@ -18,6 +18,8 @@ import (
 // change the file, while this node still has the lock. It waits for the
 // storage; while the node is suspended it may wait for the end of that.
 //
+// Names that were changed are made known, see stirring.
+//
 // Pages of a file that may be mapped for writing are dropped with it, since
 // the kernel can be made to write them out only so.
 func (s *Server) Flush(k locks.Key) error { return s.fs.flush(k) }
@@ -73,6 +75,7 @@ func (f *fileSystem) unpinAll(lists ...[]*node) {
 }
 
 func (f *fileSystem) flush(k locks.Key) error {
+	f.stir()
 	own, others := f.concerned(k)
 	defer f.unpinAll(own, others)
 	var failed error
@@ -91,6 +94,7 @@ func (f *fileSystem) flush(k locks.Key) error {
 const flushAtOnce = 16
 
 func (f *fileSystem) flushAll(ks []locks.Key) map[locks.Key]error {
+	f.stir()
 	files, own, others := f.concernedByAll(ks)
 	defer f.unpinAll(files)
 	errs := make([]error, len(files))

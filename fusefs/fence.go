@@ -42,9 +42,11 @@ type change struct {
 	// files are those that are changed, or that lose or get a name. They are
 	// pinned, and may be nil.
 	files [2]*node
-	// dir and name are what it is called, where that says more than files do.
-	dir  *node
-	name string
+	// dir and name are what it is called, where that says more than files do:
+	// where names change. leave is the other directory of a rename, or nil.
+	dir   *node
+	name  string
+	leave *node
 
 	off    int64
 	length int
@@ -66,6 +68,9 @@ func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error
 	err := call()
 	if c.h != nil {
 		f.wrote(c.h)
+	}
+	if err == nil && c.dir != nil {
+		f.changedNames(c.in, c.dir, c.leave)
 	}
 	f.leave(&a)
 	if err != nil && !c.partly {

@@ -67,6 +67,7 @@ type fileSystem struct {
 	stats   counters
 
 	underway underway
+	stirring stirring
 	closes   closes
 
 	tasks sync.WaitGroup // what background started

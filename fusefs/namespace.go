@@ -126,7 +126,7 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 			return st
 		}
 	}
-	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName}
+	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName, leave: from}
 	for i, n := range [...]*node{f.tree.child(from, oldName), f.tree.child(to, newName)} {
 		if c.files[i] = n; n != nil {
 			defer f.tree.unpin(n)

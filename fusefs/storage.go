@@ -37,6 +37,9 @@ type Storage struct {
 	// Remote: a server decides who may do what, and may give an inode number
 	// to another file while this host still has a descriptor of the old one.
 	Remote bool
+	// NamesByTime: the client keeps names for as long as the directory has the
+	// same time of change; see stirring.
+	NamesByTime bool
 	// Soft: the client gives up on a server that is slow, and with it what
 	// programs have written.
 	Soft bool
@@ -50,7 +53,9 @@ var (
 	localStorage   = Storage{StableInodes: true}
 	clusterStorage = Storage{StableInodes: true, Remote: true}
 	// Close-to-open: a file that is opened is looked at anew.
-	nfsStorage = Storage{StableInodes: true, ClientCache: true, Remote: true}
+	nfsStorage = Storage{StableInodes: true, ClientCache: true, Remote: true, NamesByTime: true}
+	// The same by a client that is a FUSE daemon, and has its own ways with names.
+	fuseStorage = Storage{StableInodes: true, ClientCache: true, Remote: true}
 	// Servers that do not tell changes, and number files as they like.
 	cachingStorage = Storage{ClientCache: true, Remote: true, ListingAge: time.Minute}
 )
@@ -70,8 +75,8 @@ var storageTypes = map[string]Storage{
 	"nfs": nfsStorage, "nfs4": nfsStorage,
 
 	// Clients that number files alike, and look again when a file is opened.
-	"fuse.ceph": nfsStorage, "fuse.ceph-fuse": nfsStorage,
-	"fuse.juicefs": nfsStorage, "fuse.mfs": nfsStorage, "fuse.moosefs": nfsStorage,
+	"fuse.ceph": fuseStorage, "fuse.ceph-fuse": fuseStorage,
+	"fuse.juicefs": fuseStorage, "fuse.mfs": fuseStorage, "fuse.moosefs": fuseStorage,
 
 	"fuse.glusterfs": {StableInodes: true, ClientCache: true, Lingers: true, Remote: true},
 

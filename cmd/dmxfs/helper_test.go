@@ -54,6 +54,8 @@ func helperMain(name string, args []string) {
 		err = timeOp(args)
 	case "keep-open":
 		err = keepOpen(args)
+	case "names":
+		err = nameRounds(args)
 	case "open-alone":
 		err = openAlone(args)
 	case "try-open":

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,16 +25,21 @@ var nfsKinds = []clientKind{
 	{name: "nfs4", serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=4.2") }},
 }
 
+// nfsSeconds has times in whole seconds, as old file systems do: what a client
+// knows by the time of a directory is wrong for as long.
+var nfsSeconds = clientKind{name: "nfs3 in seconds", serve: func(t testing.TB, dir string) func(string) {
+	return serveNFS(t, dir, "vers=3,nolock", "-I", "128")
+}}
+
 // TestNFS runs the tests below.
 func TestNFS(t *testing.T) {
 	if *storageNFS == "" {
 		t.Skip("takes minutes: see make storage-nfs")
 	}
 	needUML(t)
-	for _, kind := range nfsKinds {
+	for _, kind := range append(nfsKinds, nfsSeconds) {
 		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
-			runUML(t, fmt.Sprintf("^(%s)$/^%s$", *storageNFS, kind.name))
+			runUML(t, fmt.Sprintf("^(%s)$/^%s$", *storageNFS, strings.ReplaceAll(kind.name, " ", "_")))
 		})
 	}
 }
@@ -43,6 +49,25 @@ func TestOverNFS(t *testing.T) {
 	patienceOfTests = 15 * time.Minute
 	for _, kind := range nfsKinds {
 		t.Run(kind.name, func(t *testing.T) { runOverStorage(t, kind) })
+	}
+}
+
+// Names that were changed under a lock are seen under the next one.
+func TestNamesOverNFS(t *testing.T) {
+	inUML(t)
+	patienceOfTests = 15 * time.Minute
+	for _, kind := range append(nfsKinds, nfsSeconds) {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2, "--listing-age=0s")
+			n := size(2, 20) * len(nameSteps)
+			if kind.name == nfsSeconds.name {
+				n = size(1, 4) * len(nameSteps)
+			}
+			a, b := c.mounts[0], c.mounts[1]
+			if out, code := a.helper("names", strconv.Itoa(n), a.dir, b.dir).wait(); code != 0 {
+				t.Errorf("exit code %d: %s", code, out)
+			}
+		})
 	}
 }
 
@@ -59,7 +84,7 @@ func TestDoctorOverNFS(t *testing.T) {
 const nfsState = "/var/lib/nfs"
 
 // serveNFS serves a file system on a disk of its own; the result mounts it.
-func serveNFS(t testing.TB, dir, options string) (client func(mountpoint string)) {
+func serveNFS(t testing.TB, dir, options string, mkfs ...string) (client func(mountpoint string)) {
 	t.Helper()
 	const disk = "/dev/ram0"
 	export, pipes := filepath.Join(dir, "export"), nfsState+"/rpc_pipefs"
@@ -72,7 +97,7 @@ func serveNFS(t testing.TB, dir, options string) (client func(mountpoint string)
 		command(t, inside(append([]string{"mount"}, args...)...)...)
 		t.Cleanup(func() { unmountIdle(t, args[len(args)-1]) })
 	}
-	command(t, "mkfs.ext4", "-q", "-F", disk)
+	command(t, append([]string{"mkfs.ext4", "-q", "-F", disk}, mkfs...)...)
 	makeDirs(t, dir, "export")
 	mounted(disk, export)
 	mounted("-t", "tmpfs", "state", nfsState)

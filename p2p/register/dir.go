@@ -217,7 +217,12 @@ func ignoringEINTR(f func() error) error {
 }
 
 // names calls f with every name in dir, read to its end.
+//
+// What the client of the storage has read before is dropped: to an NFS client a
+// directory is unchanged as long as its time of change is, and two changes can
+// be of one tick of the server's clock.
 func (d *Dir) names(dir *os.File, f func(name string)) error {
+	_ = unix.Fadvise(int(dir.Fd()), 0, 0, unix.FADV_DONTNEED) // which not all know for directories
 	for {
 		list, err := dir.Readdirnames(256)
 		for _, name := range list {
