@@ -18,7 +18,7 @@ func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fu
 			return st
 		}
 	}
-	return f.answerAttr(n, out)
+	return f.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
 }
 
 // settle is for a GETATTR that read(2) or lseek(2) sends through a handle
@@ -37,10 +37,22 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		}
 		f.leave(&a)
 	}
-	return f.awaitDrops(cancel, h.n, &in.InHeader)
+	if st := f.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
+		return st
+	}
+	if h.n.blocked.Load() == 0 {
+		return fuse.OK
+	}
+	st := f.awaitUnblocked(cancel, h.n, &in.InHeader, func() bool { return f.hasNewSize(h.n) })
+	if st.Ok() && h.n.blocked.Load() > 0 {
+		st = status(f.dropPages(h.n)) // the kernel is not told that it should
+	}
+	return st
 }
 
-func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut) fuse.Status {
+// answerAttr answers with the attributes of n. toRead: the program goes on with
+// the size.
+func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.Status {
 	// Before the storage is asked: a notification that comes later makes the
 	// kernel ignore the answer.
 	ttl := f.attrTTLOf(n)
@@ -49,7 +61,8 @@ func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut) fuse.Status {
 		var st unix.Stat_t
 		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 		if err == nil {
-			f.tellAttr(n, &out.Attr, &st)
+			f.fillAttr(&out.Attr, &st)
+			f.tells(n, versionOf(&st), toRead)
 		}
 		return err
 	})
@@ -71,7 +84,7 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	err := f.untilNow(func() error {
 		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
 		if err == nil {
-			f.tells(n, versionOfX(&st))
+			f.tells(n, versionOfX(&st), false)
 		}
 		return err
 	})
@@ -102,7 +115,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		if n.isWritable() {
 			// The kernel asks for the same before a program writes. The bits
 			// are cleared by what follows, see dropSetID.
-			return f.answerAttr(n, out)
+			return f.answerAttr(n, out, false)
 		}
 		return fuse.EPERM
 	}
@@ -147,7 +160,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 			return status(err)
 		}
 	}
-	return f.answerAttr(n, out)
+	return f.answerAttr(n, out, true)
 }
 
 // mayNotChown is about chown(2) with neither owner nor group, for which the
@@ -190,22 +203,32 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 	fh, ok := in.GetFh()
 	h := f.handles.get(fh)
 	if !ok || h == nil {
+		again := f.retries.take(in.Pid)
+		f.abandonRetry(again)
 		h = f.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
 		f.attach(h, h.open.state)
 		defer f.abandon(h)
 		if h.open.state == openWaiting {
 			// The kernel holds back what it would write to the file now, so
 			// that nobody must wait for it to drop pages.
-			unpark := f.parkRequest(n, &in.InHeader)
-			err := f.lockOpened(cancel, h, false, &in.InHeader)
-			unpark()
+			letsGo, unpark := f.parkRequest(n, &in.InHeader)
+			over, stop := either(cancel, letsGo, unpark)
+			err := f.lockOpened(over, h, false, &in.InHeader)
+			stop()
+			if err != nil && closed(letsGo) && !closed(cancel) {
+				return f.truncateLater(&in.InHeader, again)
+			}
 			if err != nil {
 				return lockErrno(err, cancel)
 			}
 		}
-		if _, _, err := f.verifyName(&in.InHeader, n); err != nil {
-			return status(err) // truncate(2), too, looks again after ESTALE
+		// truncate(2), too, looks again after ESTALE; but not twice.
+		if _, _, err := f.verifyName(&in.InHeader, n); err != nil && (err != unix.ESTALE || !again.isTruncate()) {
+			return status(err)
 		}
+	}
+	if st := f.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
+		return st
 	}
 	path := fdPath(n.fd)
 	c := &change{in: &in.InHeader, op: "truncate", h: h, off: int64(size)}

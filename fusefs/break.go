@@ -51,6 +51,7 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 	}
 	named := f.underway.ended()
 	done := make(chan struct{})
+	var failed error
 	f.background(func() {
 		defer close(done)
 		for h := range wait {
@@ -62,12 +63,14 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 		// were changed and not written yet fail to be.
 		for n := range nodes {
 			n.forgetVersion()
-			f.drop(n)
+			if err := f.drop(n); err != nil {
+				failed = err
+			}
 		}
 	})
 	select {
 	case <-done:
-		return nil
+		return failed
 	case <-ctx.Done():
 		return fmt.Errorf("I/O under the lock is still under way, the storage does not answer: %w", context.Cause(ctx))
 	}

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,6 +28,11 @@ type nodeCache struct {
 	filled, empty atomic.Uint64
 	looking       atomic.Bool
 
+	// blocked is the number of parked that are in the way of pages, holders of
+	// those that hold the node. They change under cacheMu.
+	blocked, holders atomic.Int32
+	lastLook         atomic.Uint32 // the thread that was told a name last
+
 	seen seenAt // by the client of the storage
 
 	cacheMu sync.Mutex
@@ -36,7 +40,10 @@ type nodeCache struct {
 	told    version   // what the kernel was told last
 	sizes   toldSizes // what else it may be about to believe
 	parked  map[*parkedRequest]struct{}
-	park    chan struct{} // closed when a request parks; nil if nobody wants to know
+	// park and unpark are closed when one comes, or goes, that is in the way; nil if nobody wants to know.
+	park, unpark chan struct{}
+	onlookers    map[uint32]*stand // see stuck.go
+	watched      bool              // watchHolders looks
 	// drop is the notification under way, and nextDrop the one that follows; or
 	// nil. dropped is closed when there is none any more.
 	drop, nextDrop *pageDrop
@@ -157,26 +164,6 @@ func (f *fileSystem) opensAs(n *node, st *unix.Stat_t) {
 		f.forgetAttr(n)
 	case differs:
 		f.dropAttr(n)
-	}
-}
-
-// awaitDrops waits until no notification is under way for n. It must not be
-// called by a request for which the kernel keeps pages locked.
-func (f *fileSystem) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
-	n.cacheMu.Lock()
-	dropped, drop := n.dropped, n.drop
-	n.cacheMu.Unlock()
-	if drop == nil {
-		return fuse.OK
-	}
-	f.conn.handOver(in.Unique)
-	killed, stop := f.killed(cancel, in.Pid)
-	defer stop()
-	select {
-	case <-dropped:
-		return fuse.OK
-	case <-killed:
-		return fuse.EINTR
 	}
 }
 

@@ -73,6 +73,7 @@ type childConfig struct {
 	HoldAttr     bool // of the loopback: see heldAttr
 	NoExpire     bool // as on a kernel before 6.2
 	RemovedRound time.Duration
+	Hold         time.Duration
 	PanicAt      string // the rule of this path cannot be told
 }
 
@@ -118,7 +119,7 @@ func runChild(conf string) {
 	}
 	ctl := &control{locker: newFakeLocker(), ended: make(chan error, 1)}
 	o := Options{
-		Root: root, MountPoint: c.Mount, Mount: mo, FileIDs: c.FileIDs, TTL: c.TTL, WriteThrough: c.WriteThrough,
+		Root: root, MountPoint: c.Mount, Mount: mo, FileIDs: c.FileIDs, TTL: c.TTL, Hold: c.Hold, WriteThrough: c.WriteThrough,
 		LateWrite: ctl.lateWrite,
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
@@ -258,6 +259,7 @@ type Counts struct {
 	Nodes, Handles, Dirs, Threads, Descriptors int
 	Unprotected, Kept                          int
 	Dropping                                   int // nodes whose pages are being dropped
+	Looks                                      int64
 	Storage                                    Storage
 }
 
@@ -280,6 +282,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
+	n.Looks = f.looks.Load()
 	return err
 }
 

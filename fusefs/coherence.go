@@ -206,7 +206,7 @@ func (f *fileSystem) flushNode(n *node) error {
 	var failed error
 	if mapped(hs) && (n.cached.Load() || n.dropping()) {
 		before := n.unwritten.pages.Load()
-		f.writeOut(n)
+		failed = f.drop(n)
 		if n.unwritten.pages.Load() != before {
 			failed = unix.EIO
 		}
@@ -276,12 +276,8 @@ func (f *fileSystem) refresh(k locks.Key) error {
 	f.refreshGen.Add(1)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
-			// Pages of a file that nobody has open are dropped by the next
-			// open, because its version is not known.
-			if n.cached.Load() && len(n.openHandles()) > 0 {
-				f.drop(n)
-			} else {
-				f.dropOld(n)
+			if err := f.refreshPages(n); err != nil && failed == nil {
+				failed = err
 			}
 		}
 	}
@@ -289,6 +285,18 @@ func (f *fileSystem) refresh(k locks.Key) error {
 	f.forgot(others)
 	f.expireEntries()
 	return failed
+}
+
+// refreshPages makes the kernel forget what it has of n. Pages of a file that
+// nobody has open are dropped by the next open, because its version is not known.
+func (f *fileSystem) refreshPages(n *node) error {
+	if len(n.openHandles()) > 0 {
+		if err := f.dropPages(n); err != nil {
+			return err
+		}
+	}
+	f.dropOld(n)
+	return nil
 }
 
 // expelled does not wait for I/O that is under way: the storage may hang.
@@ -303,7 +311,7 @@ func (f *fileSystem) expelled() {
 	// What the kernel has cached must not be served to them any more.
 	for n := range nodes {
 		n.forgetVersion()
-		f.background(func() { f.drop(n) })
+		f.background(func() { f.dropLogged(n) })
 	}
 }
 

@@ -2,92 +2,13 @@ package fusefs
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
-	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
-
-// parkedRequest is one that waits, for a lock or the end of a suspension, while
-// the kernel keeps pages of a file locked for it. The kernel does not get past
-// these when it is to drop the pages of the file.
-type parkedRequest struct {
-	kind     parkedKind
-	off, end int64 // the bytes of its pages, if that is known
-}
-
-type parkedKind int
-
-const (
-	// parkedFile: the kernel writes nothing of the file back meanwhile, or it
-	// is not known which pages they are.
-	parkedFile parkedKind = iota
-	// parkedPages are being filled, so nobody can have changed them.
-	parkedPages
-	// parkedAside is in nobody's way: it keeps no pages locked, or one that is
-	// being written back and waits for nothing but the end of a suspension.
-	parkedAside
-)
-
-// parks tells how a request parks.
-func parks(in *fuse.InHeader) *parkedRequest {
-	const page = pageSize - 1
-	pages := func(off, end uint64) *parkedRequest {
-		return &parkedRequest{kind: parkedPages, off: int64(off &^ page), end: int64((end + page) &^ page)}
-	}
-	switch in.Opcode {
-	case opRead:
-		r := (*fuse.ReadIn)(unsafe.Pointer(in))
-		return pages(r.Offset, r.Offset+uint64(r.Size))
-	case opWrite:
-		w := (*fuse.WriteIn)(unsafe.Pointer(in))
-		if w.WriteFlags&fuse.WRITE_CACHE != 0 {
-			return &parkedRequest{kind: parkedAside}
-		}
-		// Only the last page can be locked, if the kernel did not have it.
-		end := w.Offset + uint64(max(w.Size, 1))
-		return pages(end-1, end)
-	case opGetAttr, opOpen, opFsync, opFallocate, opLseek, opCopy:
-		return &parkedRequest{kind: parkedAside}
-	}
-	return new(parkedRequest)
-}
-
-// parkRequest announces that a request on n begins to wait while the kernel
-// keeps pages of n locked for it; the result ends that.
-func (f *fileSystem) parkRequest(n *node, in *fuse.InHeader) (unpark func()) {
-	p := parks(in)
-	n.cacheMu.Lock()
-	if n.parked == nil {
-		n.parked = make(map[*parkedRequest]struct{})
-	}
-	n.parked[p] = struct{}{}
-	if n.park != nil {
-		close(n.park)
-		n.park = nil
-	}
-	n.cacheMu.Unlock()
-	return func() {
-		n.cacheMu.Lock()
-		delete(n.parked, p)
-		n.cacheMu.Unlock()
-	}
-}
-
-// parking are the requests that are parked, and a channel that is closed when
-// there is one more.
-func (n *node) parking() (parked []parkedRequest, more <-chan struct{}) {
-	n.cacheMu.Lock()
-	defer n.cacheMu.Unlock()
-	for p := range n.parked {
-		parked = append(parked, *p)
-	}
-	if n.park == nil {
-		n.park = make(chan struct{})
-	}
-	return parked, n.park
-}
 
 // dropping reports whether the kernel is dropping the pages of n.
 func (n *node) dropping() bool {
@@ -150,58 +71,99 @@ func (f *fileSystem) runDrops(n *node, d *pageDrop) {
 }
 
 // drop makes the kernel write out and drop the pages of n, and forget its
-// attributes, and waits until that is done.
+// attributes, and waits until that is done. What programs have changed is on the
+// storage then, and nothing is left that was read before.
 //
-// If a request is parked, the lock that it waits for may be one that is not
-// granted before drop returns. Then drop returns early; what is left is dropped
-// when the request has been answered, the attributes are gone already, and so
-// read(2) comes back to ask for them and waits for the rest (see awaitDrops).
-func (f *fileSystem) drop(n *node) {
-	done := f.startDrop(n)
-	parked, more := n.parking()
-	if len(parked) > 0 {
-		return
+// A request that is parked does not hold it up, since the lock that it waits for
+// may be one that is not granted before drop returns. Its pages are gone round:
+// nobody can have changed them, and they are filled from what is on the storage
+// when it goes on. The kernel may lock more together than those pages; then drop
+// ends with an error after roundTime.
+func (f *fileSystem) drop(n *node) error {
+	err := f.awaitDrop(n, f.startDrop(n), nil)
+	if err != nil {
+		n.cached.Store(true) // to who comes next
+		f.keeps(n)
 	}
-	select {
-	case <-done:
-	case <-more:
+	return err
+}
+
+// dropPages is drop if there may be pages, or somebody else is dropping them.
+func (f *fileSystem) dropPages(n *node) error {
+	if n.cached.Load() {
+		return f.drop(n)
+	}
+	return f.awaitDropping(n, nil)
+}
+
+// dropLogged is drop for who cannot wait until it has succeeded.
+func (f *fileSystem) dropLogged(n *node) {
+	if err := f.drop(n); err != nil {
+		f.log.Error("what the kernel has of a file was not dropped", "err", err)
 	}
 }
 
-// writeOut is drop for pages that programs have changed. They are on the
-// storage when it returns: it does not get by a request that is parked, but
-// goes round the pages of it, which cannot have been changed. (While a
-// truncate(2) waits, the kernel writes nothing out, and nothing can be done.)
-//
-// The kernel may lock more together than a page. Then the way round does not
-// end before the request does, and writeOut gives it up.
-func (f *fileSystem) writeOut(n *node) {
-	done := f.startDrop(n)
-	late := time.After(roundTime)
-	for again := true; again; {
-		parked, more := n.parking()
+const (
+	// roundTime is much longer than to write the pages of a file out takes.
+	roundTime = 10 * time.Second
+	// truncateTime is how long a truncate(2) that waits may keep changed pages
+	// from being written out.
+	truncateTime = time.Second
+)
+
+// awaitDrop waits until done is closed, or what is not of parked requests has
+// been dropped in another way; or until giveUp is closed, with EINTR.
+func (f *fileSystem) awaitDrop(n *node, done, giveUp <-chan struct{}) error {
+	late := time.NewTimer(roundTime)
+	defer late.Stop()
+	var truncates <-chan time.Time
+	for {
+		parked, more, less := n.parking()
 		if slices.ContainsFunc(parked, func(p parkedRequest) bool { return p.kind == parkedFile }) {
-			return
-		}
-		parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return p.kind == parkedAside })
-		if len(parked) > 0 {
-			again = f.writeOutAround(n, parked, done, more, late)
+			// The kernel drops pages, but writes none out.
+			if truncates == nil {
+				truncates = time.After(truncateTime)
+			}
+			select {
+			case <-done:
+				return nil
+			case <-giveUp:
+				return unix.EINTR
+			case <-more:
+			case <-less:
+			case <-truncates:
+				n.letGoParked(func(p *parkedRequest) bool { return p.kind == parkedFile })
+				truncates = nil
+			case <-late.C:
+				return f.notDropped(n)
+			}
 			continue
 		}
-		select {
-		case <-done:
-			return
-		case <-more:
+		truncates = nil
+		parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return p.kind == parkedAside })
+		if len(parked) == 0 {
+			select {
+			case <-done:
+				return nil
+			case <-giveUp:
+				return unix.EINTR
+			case <-more:
+			}
+			continue
+		}
+		if over, err := f.dropAround(n, parked, done, giveUp, more, late.C); over {
+			return err
 		}
 	}
 }
 
-// roundTime is much longer than to write the pages of a file out takes.
-const roundTime = 10 * time.Second
+func (f *fileSystem) notDropped(n *node) error {
+	return fmt.Errorf("the kernel does not let go of pages of %q while a program waits for another host: %w", f.tree.pathTo(n), unix.EIO)
+}
 
-// writeOutAround drops what is not of parked requests. It reports whether it
-// has to be begun again, because there is one more.
-func (f *fileSystem) writeOutAround(n *node, parked []parkedRequest, done, more <-chan struct{}, late <-chan time.Time) (again bool) {
+// dropAround drops what is not of parked requests. It is not over if it has to
+// be begun again, because there are others now.
+func (f *fileSystem) dropAround(n *node, parked []parkedRequest, done, giveUp, more <-chan struct{}, late <-chan time.Time) (over bool, err error) {
 	slices.SortFunc(parked, func(a, b parkedRequest) int { return cmp.Compare(a.off, b.off) })
 	parked = append(parked, parkedRequest{}) // behind the last one
 	off := int64(0)
@@ -219,16 +181,43 @@ func (f *fileSystem) writeOutAround(n *node, parked []parkedRequest, done, more 
 			select {
 			case <-part:
 			case <-done:
-				return false
+				return true, nil
+			case <-giveUp:
+				return true, unix.EINTR
 			case <-more:
-				return true
+				return false, nil
 			case <-late:
-				f.log.Error("changed pages of a file could not be written out beside a request that waits: other hosts may read old data",
-					"path", f.tree.pathTo(n))
-				return false
+				return true, f.notDropped(n)
 			}
 		}
 		off = max(off, p.end)
 	}
-	return false
+	return true, nil
+}
+
+// awaitDrops is for read(2) and the like, and waits until what is just being
+// dropped of n is gone.
+func (f *fileSystem) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
+	if !n.dropping() {
+		return fuse.OK
+	}
+	f.conn.handOver(in.Unique)
+	killed, stop := f.killed(cancel, in.Pid)
+	defer stop()
+	err := f.awaitDropping(n, killed)
+	if err == unix.EINTR {
+		return fuse.EINTR
+	}
+	return status(err)
+}
+
+// awaitDropping is awaitDrop for what others are dropping.
+func (f *fileSystem) awaitDropping(n *node, giveUp <-chan struct{}) error {
+	n.cacheMu.Lock()
+	dropped, drop := n.dropped, n.drop
+	n.cacheMu.Unlock()
+	if drop == nil {
+		return nil
+	}
+	return f.awaitDrop(n, dropped, giveUp)
 }

@@ -136,7 +136,8 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	f.setState(h, openHeld)
 	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096} // another handle's, that waits for its open lock
 	read.Opcode = opRead
-	defer f.parkRequest(h.n, &read.InHeader)()
+	_, unpark := f.parkRequest(h.n, &read.InHeader)
+	defer unpark()
 	returned := make(chan bool)
 	go func() { <-f.letGo(h.n, []*handle{h}, openIdle, "idle"); f.flush(k); close(returned) }()
 	select {
@@ -158,19 +159,19 @@ func TestParkedRequests(t *testing.T) {
 	get := fuse.GetAttrIn{}
 	get.Opcode = opGetAttr
 	set := fuse.SetAttrIn{}
-	set.Opcode = opSetAttr
+	set.Opcode, set.Valid = opSetAttr, fuse.FATTR_SIZE
 	for _, x := range []struct {
 		what string
 		in   *fuse.InHeader
 		want parkedRequest
 	}{
-		{"a READ", &read.InHeader, parkedRequest{parkedPages, 4096, 12288}},
-		{"a WRITE", &write.InHeader, parkedRequest{parkedPages, 8192, 12288}},
+		{"a READ", &read.InHeader, parkedRequest{kind: parkedPages, off: 4096, end: 12288}},
+		{"a WRITE", &write.InHeader, parkedRequest{kind: parkedPages, off: 8192, end: 12288, holds: true}},
 		{"written back", &back.InHeader, parkedRequest{kind: parkedAside}},
-		{"a GETATTR", &get.InHeader, parkedRequest{kind: parkedAside}},
-		{"a SETATTR", &set.InHeader, parkedRequest{kind: parkedFile}},
+		{"a GETATTR", &get.InHeader, parkedRequest{kind: parkedAside, holds: true}},
+		{"a truncate", &set.InHeader, parkedRequest{kind: parkedFile, holds: true}},
 	} {
-		if got := *parks(x.in); got != x.want {
+		if got := parks(x.in); got != x.want {
 			t.Errorf("%s: %+v, want %+v", x.what, got, x.want)
 		}
 	}

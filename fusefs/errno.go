@@ -47,6 +47,10 @@ func lockErrno(err error, cancel <-chan struct{}) fuse.Status {
 	return fuse.EIO
 }
 
+// errLetGo is the error of a wait that had to end: the program is about to die,
+// or stands in the way of others, see stuck.go. The program sees EINTR.
+var errLetGo = errors.New("the wait is given up")
+
 // maxErrno is the greatest error number that the kernel accepts in a reply
 // plus one. A reply with more is refused, and the caller hangs for ever.
 const maxErrno = 512
@@ -59,6 +63,9 @@ const maxErrno = 512
 func status(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
+	}
+	if err == errLetGo {
+		return fuse.EINTR
 	}
 	var errno unix.Errno
 	if !errors.As(err, &errno) {

@@ -62,6 +62,9 @@ type change struct {
 // REQUIRES: the caller is not admitted to a file.
 func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error) error {
 	a, st := f.enterChange(cancel, c)
+	if st == fuse.EINTR {
+		return errLetGo
+	}
 	if !st.Ok() {
 		return unix.Errno(st)
 	}
@@ -180,7 +183,7 @@ func (f *fileSystem) inTime(a *admission, c *change) bool {
 	// Not live now, perhaps not live during the change. If the tenure goes on
 	// nobody else was let in meanwhile.
 	f.conn.handOver(c.in.Unique)
-	unpark := f.parkAdmission(a, c.in)
+	_, unpark := f.parkAdmission(a, c.in)
 	err := f.locker.Admit(nil, a.tenure)
 	unpark()
 	if err == nil {

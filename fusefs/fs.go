@@ -63,6 +63,7 @@ type fileSystem struct {
 	// never.
 	refreshedAt atomic.Pointer[time.Time]
 
+	looks   atomic.Int64 // of watchHolders
 	private private
 	stats   counters
 

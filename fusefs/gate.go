@@ -34,7 +34,8 @@ func (f *fileSystem) leave(a *admission) {
 type use uint8
 
 const (
-	looks   use = iota // at attributes; or it syncs: which is no use of the open lock
+	syncs   use = iota // what was written: under the open lock, which may have gone since
+	looks              // at attributes, which is no use of the open lock
 	reads              // what is in the file
 	changes            // it passes the fence, see change
 )
@@ -141,13 +142,16 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	f.leave(a)
 	f.conn.handOver(in.Unique)
 	if !errors.Is(err, locks.ErrLost) {
-		unpark := f.parkAdmission(a, in)
-		killed, stop := f.killed(cancel, in.Pid)
-		err = f.locker.Admit(killed, a.tenure)
+		letsGo, unpark := f.parkAdmission(a, in)
+		over, stop := f.waitOver(cancel, in, letsGo)
+		err = f.locker.Admit(over, a.tenure)
 		stop()
 		unpark()
 		if err == nil {
 			return fuse.OK, true
+		}
+		if closed(letsGo) && errors.Is(err, locks.ErrInterrupted) {
+			return fuse.EINTR, false
 		}
 	}
 	if errors.Is(err, locks.ErrLost) {
@@ -166,18 +170,18 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 func (h *handle) needsLock(what use) bool {
 	switch h.open.state {
 	case openWaiting, openIdle:
-		return true
+		return what != syncs
 	case openShared:
-		return what != looks
+		return what > looks
 	}
 	return false
 }
 
 // parkAdmission is parkRequest for what waits to be admitted. By name nothing
 // is changed for which the kernel keeps pages.
-func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (unpark func()) {
+func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	if a.h == nil {
-		return func() {}
+		return nil, func() {}
 	}
 	return f.parkRequest(a.h.n, in)
 }
@@ -186,7 +190,7 @@ func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (unpark func
 func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) fuse.Status {
 	h.mu.Lock()
 	a := h.open.wait
-	if s := h.open.state; s == openIdle || s == openShared && what != looks {
+	if s := h.open.state; s == openIdle || s == openShared && what > looks {
 		a = f.lockLater(h, true)
 	}
 	h.mu.Unlock()
@@ -194,16 +198,41 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 		return fuse.OK
 	}
 	f.conn.handOver(in.Unique)
-	unpark := f.parkRequest(h.n, in)
+	letsGo, unpark := f.parkRequest(h.n, in)
 	defer unpark()
-	killed, stop := f.killed(cancel, in.Pid)
+	over, stop := f.waitOver(cancel, in, letsGo)
 	defer stop()
 	select {
 	case <-a.done:
 		return lockErrno(a.err, cancel)
-	case <-killed:
+	case <-over:
 		return fuse.EINTR
 	}
+}
+
+// waitOver is closed when a request has to end its wait: its program is about to
+// die, or it stands in the way of others. stop must be called.
+func (f *fileSystem) waitOver(cancel <-chan struct{}, in *fuse.InHeader, letsGo <-chan struct{}) (over <-chan struct{}, stop func()) {
+	killed, stop := f.killed(cancel, in.Pid)
+	if letsGo == nil {
+		return killed, stop
+	}
+	return either(killed, letsGo, stop)
+}
+
+// either is closed when a or b is. stop ends the watch and calls also.
+func either(a, b <-chan struct{}, also func()) (c <-chan struct{}, stop func()) {
+	some, stopped := make(chan struct{}), make(chan struct{})
+	go func() { // until stop
+		select {
+		case <-a:
+		case <-b:
+		case <-stopped:
+			return
+		}
+		close(some)
+	}()
+	return some, func() { close(stopped); also() }
 }
 
 // protection finds the locks under which a program does I/O through h: the

@@ -56,7 +56,7 @@ func (h *handle) neverYields() bool {
 
 // uses notes that I/O through h begins. REQUIRES: h.mu held for reading.
 func (f *fileSystem) uses(h *handle, what use) {
-	if what == looks {
+	if what <= looks {
 		return
 	}
 	h.touched.Store(true)
@@ -302,7 +302,7 @@ func (f *fileSystem) dropToSee(n *node, hs []*handle) {
 	}
 	f.tree.pin(n)
 	f.background(func() {
-		f.drop(n)
+		f.dropLogged(n)
 		for _, h := range hs {
 			h.dropped.Store(f.now())
 		}
@@ -332,7 +332,7 @@ func (f *fileSystem) letGo(n *node, hs []*handle, to openState, why string) (don
 		// What is mapped is not I/O that could be seen. Without pages the next
 		// access has to ask for one, and waits as every read does.
 		if n.cached.Load() {
-			f.drop(n)
+			f.dropLogged(n) // before the lock leaves it is tried again, see flushNode
 		} else {
 			f.dropAttr(n)
 		}

@@ -143,7 +143,7 @@ func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader, looks)
+	a, st := f.enter(cancel, h, &in.InHeader, syncs)
 	if !st.Ok() {
 		return st
 	}

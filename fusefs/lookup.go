@@ -16,6 +16,7 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 	if f.hidden(dir, name) {
 		return fuse.ENOENT
 	}
+	f.letPass(in)
 	gen := f.refreshGen.Load()
 	n, st, err := f.find(in, dir, name)
 	if err != nil {
@@ -26,6 +27,7 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 		// make the file at any moment.
 		return status(err)
 	}
+	f.looksUp(n, in.Pid)
 	f.fillEntry(out, dir, name, n, &st, gen)
 	return fuse.OK
 }
@@ -152,7 +154,7 @@ func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, err
 // not keep what it is told.
 func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
 	out.NodeId, out.Generation = n.id, 1
-	if ttl := f.entryTTL; ttl > 0 {
+	if ttl := f.entryTTL; ttl > 0 && n.holders.Load() == 0 {
 		now := f.now()
 		f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
 		if f.refreshGen.Load() == gen {

@@ -32,6 +32,9 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	joins := n.holds()
 	filled := n.filled.Load()
 	again := f.retries.take(in.Pid)
+	if again.isTruncate() {
+		again = nil // of another call
+	}
 	h := again.lockedFor(n, in.Flags)
 	if h == nil {
 		f.abandonRetry(again)
@@ -84,6 +87,10 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	}
 	h.filled = filled
 	if truncate {
+		if st := f.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
+			f.abandon(h)
+			return st
+		}
 		if st := f.truncateOpened(cancel, h, in); !st.Ok() {
 			f.abandon(h)
 			return st
@@ -97,6 +104,14 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		}
 	} else {
 		f.opensAs(n, &st)
+		if n.mayBlock() {
+			// The kernel would wait for pages that are locked.
+			if err := f.dropPages(n); err != nil {
+				f.abandon(h)
+				return status(err)
+			}
+			out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+		}
 	}
 	f.serve(h)
 	out.Fh = h.id

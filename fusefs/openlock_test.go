@@ -418,7 +418,7 @@ func TestSignalsDoNotInterruptIO(t *testing.T) {
 	t.Setenv("DMXFS_TEST_CATCH", "1")
 	m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true, Yield: time.Millisecond} })
 	writeFile(t, m.backing("f"), "content")
-	for _, call := range []string{"read %d 0 100", "write %d 0 CONTENT", "fsync %d"} {
+	for _, call := range []string{"read %d 0 100", "write %d 0 CONTENT", "fallocate %d 100"} {
 		p := startProgram(t, m.dir, nil)
 		fd := p.open("f", "rw")
 		drop := m.remote("f", locks.Open, locks.Write)

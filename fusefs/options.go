@@ -53,6 +53,10 @@ type Options struct {
 	// asking: the bound of what is seen late without a lock. 0 is
 	// DefaultTTL; negative: not at all.
 	TTL time.Duration
+	// Hold bounds for how long a call that waits for another host makes others
+	// wait that nothing can interrupt: whoever removes or renames its file, and
+	// so on. See stuck.go. 0 is DefaultHold; negative: without limit.
+	Hold time.Duration
 	// Log takes what an operator should know. Nil is slog.Default().
 	Log *slog.Logger
 }
@@ -85,6 +89,9 @@ func (o Options) withDefaults() (Options, error) {
 		o.TTL = DefaultTTL
 	}
 	o.TTL = max(o.TTL, 0)
+	if o.Hold == 0 {
+		o.Hold = DefaultHold
+	}
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"dmxfs/locks"
 
@@ -25,6 +26,40 @@ type retry struct {
 	// may open the file for something else.
 	flags uint32
 	at    int64 // on the server's clock
+	// truncate: it is of truncate(2), see truncateLater.
+	truncate bool
+}
+
+func (x *retry) isTruncate() bool { return x != nil && x.truncate }
+
+// passTime is enough for a thread that stood behind a request to go on, when the
+// kernel could let it.
+const passTime = 20 * time.Millisecond
+
+// letPass holds up the look-up with which a truncate(2) begins anew: else it may
+// be faster than those for whose sake it does.
+func (f *fileSystem) letPass(in *fuse.InHeader) {
+	if f.retries.some.Load() > 0 && f.retries.truncates(in.Pid) {
+		f.conn.handOver(in.Unique)
+		time.Sleep(passTime)
+	}
+}
+
+func (r *retries) truncates(tid uint32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byID[tid].isTruncate()
+}
+
+// truncateLater ends the wait of a truncate(2) that stands in the way of others.
+// The kernel looks its path up again after the first one, and meanwhile they go
+// on. again is what is remembered of that.
+func (f *fileSystem) truncateLater(in *fuse.InHeader, again *retry) fuse.Status {
+	if again.isTruncate() {
+		return fuse.EINTR
+	}
+	f.abandonRetry(f.retries.put(in.Pid, &retry{truncate: true, at: f.now()}))
+	return errStale
 }
 
 // retryAge is after how many milliseconds a second attempt does not come any

@@ -17,6 +17,60 @@ import (
 // that got its lock a moment ago. So it is sent only where an old size may be
 // on its way, and never because of answers that said what is still true.
 
+// Where the size or the time of the last write is another one, the kernel drops
+// the pages of the file when it takes over the answer. It waits for those that
+// are locked for requests that are parked, and nothing ends that: neither stat(2)
+// nor rm(1), which holds the directory. So while such requests are parked it has
+// to ignore what is news; stat(2) shows it all the same. A read(2) for which the
+// size is news waits before it is told, where a signal ends it.
+
+// mayBlock reports whether a request is parked that keeps pages of n locked, or
+// one that begins now may be.
+func (n *node) mayBlock() bool { return n.blocked.Load() > 0 || n.unsettled.Load() > 0 }
+
+// samePages reports whether the kernel keeps its pages when it is told w after v.
+func (v version) samePages(w version) bool { return v.size == w.size && v.mtime == w.mtime }
+
+// hasNewSize reports whether the kernel was not told how long the file is.
+func (f *fileSystem) hasNewSize(n *node) bool {
+	var st unix.Stat_t
+	if unix.Fstat(f.tree.anchorOf(n), &st) != nil {
+		return false
+	}
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	return n.told.known && n.told.size != st.Size
+}
+
+// awaitUnblocked waits until no request is parked that keeps pages of n locked,
+// or what it waits for is not so any more; nil: in any case.
+func (f *fileSystem) awaitUnblocked(cancel <-chan struct{}, n *node, in *fuse.InHeader, still func() bool) fuse.Status {
+	for n.blocked.Load() > 0 && (still == nil || still()) {
+		f.conn.handOver(in.Unique)
+		if st := f.awaitUnparking(cancel, n, in); !st.Ok() {
+			return st
+		}
+	}
+	return fuse.OK
+}
+
+// awaitUnparking waits until one request less is parked.
+func (f *fileSystem) awaitUnparking(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
+	letsGo, unpark := f.park(n, &parkedRequest{kind: parkedAside, holds: in.Opcode != opOpen})
+	over, stop := f.waitOver(cancel, in, letsGo)
+	defer func() { stop(); unpark() }()
+	_, _, less := n.parking()
+	if n.blocked.Load() == 0 {
+		return fuse.OK
+	}
+	select {
+	case <-less:
+		return fuse.OK
+	case <-over:
+		return fuse.EINTR
+	}
+}
+
 // toldSizes are the sizes of a file in the answers since the last notification.
 // Guarded by nodeCache.cacheMu.
 type toldSizes struct {
@@ -48,15 +102,23 @@ func (x *toldSizes) differ(size, now int64) bool {
 // tellAttr fills in what the kernel is told of a node.
 func (f *fileSystem) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
 	f.fillAttr(a, st)
-	f.tells(n, versionOf(st))
+	f.tells(n, versionOf(st), false)
 }
 
 // tells notes what the kernel is told of a node. Afterwards refreshGen is
 // compared with what it was before the storage was asked: a refresh changes it
 // first, and then looks at what is noted here, so that one of the two finds out.
-func (f *fileSystem) tells(n *node, v version) {
+//
+// What is news while pages are locked the kernel is made to ignore, but for the
+// size if a program is going to read by it.
+func (f *fileSystem) tells(n *node, v version, toRead bool) {
 	n.toldAt.Store(f.now())
 	n.cacheMu.Lock()
+	if n.blocked.Load() > 0 && n.told.known && !n.told.samePages(v) && !(toRead && v.size != n.told.size) {
+		n.cacheMu.Unlock()
+		f.dev.forgetAttr(n.id)
+		return
+	}
 	n.told = v
 	if n.isRegular() {
 		n.sizes.add(v.size, f.now())

@@ -133,6 +133,7 @@ type fileConfig struct {
 	Stream     *string `toml:"yield-stream"`
 	Wait       *string `toml:"wait"`
 	LogWaits   *string `toml:"log-waits"`
+	Hold       *string `toml:"hold"`
 }
 
 // readFile sets what the TOML file at path says and no flag has set.
@@ -194,7 +195,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		one("secret", fc.Secret), one("file-id", fc.FileID), one("journal", fc.Journal), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),
-		one("wait", fc.Wait), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+		one("wait", fc.Wait), one("hold", fc.Hold), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // setOptions takes the options behind -o: those of this program by the names

@@ -602,6 +602,7 @@ func (d *daemon) mount() error {
 		Movable:      d.movable,
 		LateWrite:    d.lateWrite,
 		LockedBelow:  d.lockedBelow,
+		Hold:         d.cfg.hold(),
 		WriteThrough: true,
 		Log:          d.log,
 	})

@@ -31,6 +31,8 @@ func helperMain(name string, args []string) {
 		// The first thread ends, and the others do not.
 		runtime.LockOSThread()
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	case "change-later":
+		err = changeLater(args)
 	case "counter":
 		err = counter(args)
 	case "actor":

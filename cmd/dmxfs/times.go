@@ -24,6 +24,9 @@ type Times struct {
 	YieldShared, YieldStream time.Duration
 	// Wait bounds the wait for a lock; 0: nothing does.
 	Wait time.Duration
+	// Hold bounds for how long a call that waits makes others wait that nothing
+	// can interrupt; 0: nothing does.
+	Hold time.Duration
 	// Heartbeat, Tenure and TenureMargin are tau, L and delta of the
 	// membership; 0: the default. Fast is a choice of them.
 	Heartbeat, Tenure, TenureMargin time.Duration
@@ -34,11 +37,12 @@ type Times struct {
 
 func (t *Times) flags(f *pflag.FlagSet) {
 	*t = Times{ListingAge: -1, Yield: fusefs.DefaultRule.Yield, YieldShared: fusefs.DefaultRule.YieldShared,
-		YieldStream: fusefs.DefaultRule.YieldStream, LogWaits: 10 * time.Second}
+		YieldStream: fusefs.DefaultRule.YieldStream, LogWaits: 10 * time.Second, Hold: fusefs.DefaultHold}
 	f.Var(&limit{&t.Yield, "never"}, "yield", "how long a file that is kept open may be idle before it lets another host have it, such as 30s, or never; the next read or write takes it again")
 	f.Var(&limit{&t.YieldShared, "never"}, "yield-shared", "the same where one of the two hosts only reads, at most --yield; a file of which nothing was read or written yet gives way at once. With never --yield holds in all cases")
 	f.Var(&limit{&t.YieldStream, "never"}, "yield-stream", "the same for a file that has given way before, at most --yield-shared; with never it is as if it had not")
 	f.Var(&limit{&t.Wait, "none"}, "wait", "how long an open, a lock call, or a read or write that takes the file again, may wait for another host, or none for no limit; then it fails with ETIMEDOUT")
+	f.Var(&limit{&t.Hold, "none"}, "hold", "how long a write or truncate that waits for another host may keep rm, mv and the like of the same file waiting, or none for no limit; then truncate begins anew, and the others fail with EINTR")
 	f.Var(&limit{&t.LogWaits, "never"}, "log-waits", "log a wait for a lock that takes longer than this, and who holds it; or never")
 	f.Var(&limit{&t.ListingAge, ""}, "listing-age", "how old a listing of the shared directory may be, such as 20s: nodes wait so long before they join, or go on without another one (default by the type of the storage)")
 	f.Var(&limit{&t.Tenure, byDefault}, "tenure", "how long a node may go without a sign of life of another one before it grants no locks, and hardly longer before the others go on without it: the same on all nodes of a cluster (default 5s)")
@@ -48,6 +52,14 @@ func (t *Times) flags(f *pflag.FlagSet) {
 		f.Lookup(name).DefValue = "" // the text says it better
 	}
 	f.BoolVar(&t.Fast, "fast", false, "--heartbeat 200ms and --tenure 2s: a host that hangs is replaced after 2 to 3 s, but a stall of 2 s costs one its locks; for quiet local networks of up to 40 nodes")
+}
+
+// hold is Hold as fusefs.Options have it.
+func (t *Times) hold() time.Duration {
+	if t.Hold == 0 {
+		return -1
+	}
+	return t.Hold
 }
 
 // byDefault is the word for what the membership chooses itself.

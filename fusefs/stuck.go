@@ -1,0 +1,238 @@
+package fusefs
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// While a write(2) or truncate(2) waits for a lock, the kernel holds the lock of
+// the inode for it. Whoever removes the file, renames it, or changes its mode
+// meanwhile waits for that, and nothing ends this wait, not even SIGKILL; and
+// rm(1) holds the directory, so that ls(1) waits, too. That must not last as long
+// as another host works with the file.
+//
+// No request tells of it. But who comes by the name of the file has looked it up
+// before, and who has it open is known; so these threads are looked at while the
+// lock of the inode is held for one that is parked. When one of them has stood
+// still for nearly Options.Hold, the one that is parked gives up: truncate(2)
+// begins anew, by ESTALE, when the others have had their turn, and the other calls
+// fail with EINTR, which most programs take for a reason to make them once more.
+//
+// Those who want to write the file as well are left waiting: for the same as the
+// one that is parked.
+
+// DefaultHold is for how long, about, a call that waits for another host may make
+// others wait that nothing can interrupt.
+const DefaultHold = 2 * time.Second
+
+// stand is what is known of a thread that may stand behind a request that is
+// parked.
+type stand struct {
+	looks    int    // so often, one after the other, it was at the same place
+	switches string // how often it has slept and was woken up, as the kernel says it
+}
+
+const (
+	// holdLooks is how often threads are looked at in Options.Hold, and
+	// holdStands how many times one has to stand still.
+	holdLooks  = 8
+	holdStands = 6
+	// mostOnlookers is how many threads of programs that have the file open are
+	// looked at.
+	mostOnlookers = 256
+)
+
+// looksUp notes that a thread is told the name of n.
+func (f *fileSystem) looksUp(n *node, tid uint32) {
+	if !n.isRegular() {
+		return
+	}
+	n.lastLook.Store(tid)
+	if n.holders.Load() == 0 {
+		return
+	}
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	n.noteOnlooker(tid)
+}
+
+// REQUIRES: n.cacheMu held.
+func (n *node) noteOnlooker(tid uint32) {
+	if n.onlookers == nil {
+		n.onlookers = make(map[uint32]*stand)
+	}
+	if n.onlookers[tid] == nil && len(n.onlookers) < mostOnlookers {
+		n.onlookers[tid] = new(stand)
+	}
+}
+
+// beginsToHold counts a request that is parked and holds n. It reports whether
+// watch has to be called. REQUIRES: n.cacheMu held.
+func (f *fileSystem) beginsToHold(n *node) bool {
+	if n.holders.Add(1) > 1 || n.watched || f.opts.Hold < 0 {
+		return false
+	}
+	n.watched = true
+	if tid := n.lastLook.Load(); tid != 0 { // perhaps a moment ago, and now it stands
+		n.noteOnlooker(tid)
+	}
+	return true
+}
+
+// watch looks after those who stand behind the requests that are parked and hold
+// n, which is pinned.
+func (f *fileSystem) watch(n *node) {
+	f.tree.pin(n)
+	f.background(func() { f.watchHolders(n) })
+	if f.entryTTL > 0 {
+		// Who comes from now on has to look the name up. That waits for the
+		// directories.
+		f.tree.pin(n)
+		f.background(func() {
+			for _, l := range f.tree.namesOf(n) {
+				_ = f.dev.expireEntry(l.dir.id, l.name)
+				f.tree.unpin(l.dir)
+			}
+			f.tree.unpin(n)
+		})
+	}
+}
+
+// watchHolders is watch, until there is no such request.
+func (f *fileSystem) watchHolders(n *node) {
+	defer f.tree.unpin(n)
+	t := time.NewTicker(max(f.opts.Hold/holdLooks, time.Millisecond))
+	defer t.Stop()
+	for range t.C {
+		for _, tid := range f.procs.usersOf(n) {
+			n.cacheMu.Lock()
+			n.noteOnlooker(tid)
+			n.cacheMu.Unlock()
+		}
+		n.cacheMu.Lock()
+		if n.holders.Load() == 0 {
+			n.onlookers, n.watched = nil, false
+			n.cacheMu.Unlock()
+			return
+		}
+		onlookers := maps.Clone(n.onlookers)
+		n.cacheMu.Unlock()
+		f.looks.Add(1)
+		stands := false
+		for tid, s := range onlookers {
+			if !f.procs.look(tid, s) {
+				n.cacheMu.Lock()
+				delete(n.onlookers, tid)
+				n.cacheMu.Unlock()
+			}
+			stands = stands || s.looks >= holdStands
+		}
+		if stands {
+			n.letGoParked(func(p *parkedRequest) bool { return p.holds })
+		}
+	}
+}
+
+// usersOf are the threads of programs that have n open, and of what those have
+// started.
+func (ps *processes) usersOf(n *node) (tids []uint32) {
+	var pids []uint32
+	for _, h := range n.openHandles() {
+		if h.proc != nil && !slices.Contains(pids, uint32(h.proc.pid)) {
+			pids = append(pids, uint32(h.proc.pid))
+		}
+	}
+	for i := 0; i < len(pids) && len(tids) < mostOnlookers; i++ {
+		tasks, _ := os.ReadDir(ps.path(pids[i], "task"))
+		for _, e := range tasks {
+			tid, err := strconv.ParseUint(e.Name(), 10, 32)
+			if err != nil {
+				continue
+			}
+			tids = append(tids, uint32(tid))
+			children, _ := os.ReadFile(ps.path(pids[i], "task/"+e.Name()+"/children"))
+			for _, c := range strings.Fields(string(children)) {
+				if pid, err := strconv.ParseUint(c, 10, 32); err == nil && !slices.Contains(pids, uint32(pid)) {
+					pids = append(pids, uint32(pid))
+				}
+			}
+		}
+	}
+	return tids
+}
+
+// path is that of a file in /proc about a thread.
+func (ps *processes) path(tid uint32, name string) string {
+	return fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(tid), 10) + "/" + name
+}
+
+// look looks whether a thread still stands where it did. It reports false when
+// there is no such thread any more. One that cannot be seen is taken to stand.
+func (ps *processes) look(tid uint32, s *stand) (lives bool) {
+	if tid == 0 {
+		s.looks++
+		return true
+	}
+	status, err := os.ReadFile(ps.path(tid, "status"))
+	if err != nil {
+		return false
+	}
+	at := statusWord(status, "voluntary_ctxt_switches:")
+	if statusWord(status, "State:") != "D" || !ps.waitsForInode(tid, status) {
+		s.looks, s.switches = 0, ""
+		return true
+	}
+	if s.looks > 0 && at != s.switches {
+		s.looks = 0
+	}
+	s.looks, s.switches = s.looks+1, at
+	return true
+}
+
+// statusWord is the first word of a line of /proc/PID/status.
+func statusWord(status []byte, name string) string {
+	for line := range bytes.Lines(status) {
+		if v, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			if w := bytes.Fields(v); len(w) > 0 {
+				return string(w[0])
+			}
+		}
+	}
+	return ""
+}
+
+// writing are the system calls that wait for the same as the request that is
+// parked: whoever makes them on the file would only take its place.
+var writing = []int{
+	unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_WRITEV, unix.SYS_PWRITEV, unix.SYS_PWRITEV2, unix.SYS_SENDFILE,
+	unix.SYS_SPLICE, unix.SYS_COPY_FILE_RANGE, unix.SYS_FALLOCATE, unix.SYS_FTRUNCATE, unix.SYS_TRUNCATE,
+}
+
+// waitsForInode reports whether a thread that cannot be interrupted may wait for
+// the lock of an inode, and should not.
+func (ps *processes) waitsForInode(tid uint32, status []byte) bool {
+	wchan, _ := os.ReadFile(ps.path(tid, "wchan"))
+	if bytes.Contains(wchan, []byte("request_wait")) {
+		return false // it waits for an answer, and can be killed
+	}
+	text, err := os.ReadFile(ps.path(tid, "syscall"))
+	words := strings.Fields(string(text))
+	if err != nil || len(words) == 0 {
+		return true
+	}
+	call, err := strconv.Atoi(words[0])
+	if err != nil {
+		return false // it runs
+	}
+	if call < 0 && bytes.Contains(wchan, []byte("folio")) {
+		return false // it waits for a page
+	}
+	return !slices.Contains(writing, call) || fatalPending(status)
+}

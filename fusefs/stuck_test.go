@@ -1,0 +1,198 @@
+package fusefs
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// stuckAtMost is much longer than it takes until who stands behind a request
+// that waits goes on, and much shorter than for ever.
+const stuckAtMost = 30 * time.Second
+
+// soon waits for the answer of a call that another host must not keep from ending.
+func (p *testProgram) soon(call string) string {
+	p.t.Helper()
+	done := make(chan string, 1)
+	go func() { done <- p.answer() }()
+	select {
+	case got := <-done:
+		return got
+	case <-time.After(stuckAtMost):
+		pid := p.cmd.Process.Pid
+		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
+		p.t.Fatalf("%s hangs:\n%s", call, stack)
+		return ""
+	}
+}
+
+// waitingCalls make a call on f that waits for another host's open lock, with
+// the lock of the inode.
+var waitingCalls = []struct {
+	call  string
+	again bool // the kernel makes it once more
+}{
+	{"truncate f 5", true},
+	{"ftruncate %d 5", false},
+	{"write %d 0 b", false},
+	{"fallocate %d 10000", false},
+}
+
+// Whoever removes a file, and so on, does not stand for long behind a program of
+// this host that waits for another host.
+func TestNobodyStandsBehindAWait(t *testing.T) {
+	for _, w := range waitingCalls {
+		for _, call := range []string{"unlink f", "rename g f", "rename f h", "chmod f 0600", "link f h", "close 3"} {
+			t.Run(w.call+"/"+call, func(t *testing.T) {
+				t.Parallel()
+				m, p, other, drop := waitsForOther(t, w.call)
+				defer drop()
+				if call == "close 3" {
+					call = fmt.Sprintf("close %d", other.fd)
+				}
+				other.tell("%s", call)
+				if got := other.soon(call); got != "ok" {
+					t.Errorf("%s: %s", call, got)
+				}
+				third := startProgram(t, m.dir, nil)
+				third.tell("ls .")
+				if got := third.soon("ls"); !strings.HasPrefix(got, "ok") {
+					t.Errorf("ls: %s", got)
+				}
+				if !w.again && !strings.HasPrefix(call, "close") { // for which not all kernels need the lock
+					if got := p.soon(w.call); got != "EINTR" {
+						t.Errorf("%s after %s: %s", w.call, call, got)
+					}
+					return
+				}
+				drop()
+				if got := p.soon(w.call); got != "ok" && got != "ENOENT" && w.again {
+					t.Errorf("%s after %s: %s", w.call, call, got)
+				}
+			})
+		}
+	}
+}
+
+// Where nobody stands behind it, a call waits as long as it has to. Who wants to
+// write the file as well is no reason to give up.
+func TestAWaitGoesOnWhileNobodyStandsBehindIt(t *testing.T) {
+	m, p, other, drop := waitsForOther(t, "write %d 0 b")
+	other.tell("write %d 1 c", other.fd)
+	await(t, "the other one stands behind it", func() bool {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", other.cmd.Process.Pid))
+		return statusWord(status, "State:") == "D"
+	})
+	from := ask[Counts](m, "Counts", None{}).Looks
+	await(t, "it was looked at", func() bool { return ask[Counts](m, "Counts", None{}).Looks > from+5*holdLooks })
+	drop()
+	for _, p := range []*testProgram{p, other.testProgram} {
+		if got := p.answer(); got != "ok" {
+			t.Error(got)
+		}
+	}
+}
+
+// fileUser is a program that has the file open.
+type fileUser struct {
+	*testProgram
+	fd int
+}
+
+// waitsForOther has a program make a call that waits, because another host has
+// the open lock, which its handle has given way to. The other program has the
+// file open, too, and locks for itself.
+func waitsForOther(t *testing.T, call string) (m *testMount, p *testProgram, other fileUser, drop func()) {
+	m = mount(t, func(c *childConfig) {
+		c.Rule, c.Hold = &Rule{Open: true, Yield: time.Millisecond}, 200*time.Millisecond
+	})
+	must(t, os.WriteFile(m.backing("f"), []byte("content"), 0o644))
+	must(t, os.WriteFile(m.backing("g"), nil, 0o644))
+	other.testProgram = startProgram(t, m.dir, nil)
+	other.fd = other.open("f", "rw")
+	other.want("ok", "flock %d ex", other.fd)
+	other.want("ok", "flock %d un", other.fd)
+	p = startProgram(t, m.dir, nil)
+	fd := p.open("f", "rw")
+	p.want("ok", "write %d 0 a", fd)
+	drop = sync.OnceFunc(m.remote("f", locks.Open, locks.Write))
+	if strings.Contains(call, "%d") {
+		call = fmt.Sprintf(call, fd)
+	}
+	p.tell("%s", call)
+	p.sleeping()
+	return m, p, other, drop
+}
+
+// What other hosts have changed is seen by who only looks, or locks for itself,
+// while programs of this host wait with pages of the file locked. It keeps nobody
+// waiting who cannot be interrupted.
+func TestNobodyWaitsForLockedPages(t *testing.T) {
+	const size = 16 << 20
+	for _, call := range []string{"open f r", "open f rw", "stat f", "unlink f", "rename g f", "read %d 0 3", "read %d 8388608 1", "flock %d ex"} {
+		for _, waits := range []string{"peek 100000 1", "write"} {
+			for _, change := range []string{"mtime", "size"} {
+				if strings.HasPrefix(call, "read") && change == "size" {
+					continue // which waits, but can be interrupted
+				}
+				t.Run(waits+"/"+change+"/"+call, func(t *testing.T) {
+					t.Parallel()
+					m, p, other, drop := waitsWithPages(t, waits, size)
+					defer drop()
+					if change == "size" {
+						must(t, os.Truncate(m.backing("f"), size+10))
+					} else {
+						sameLook(t, m.backing("f"), "new")
+					}
+					if strings.Contains(call, "%d") {
+						call = fmt.Sprintf(call, other.fd)
+					}
+					if call == fmt.Sprintf("flock %d ex", other.fd) {
+						m.remote("f", locks.Flock, locks.Write)() // so that pages are dropped
+					}
+					other.tell("%s", call)
+					got := other.soon(call)
+					if !strings.HasPrefix(got, "ok") {
+						t.Errorf("%s: %s", call, got)
+					}
+					if call == "stat f" && change == "size" && !strings.HasSuffix(got, fmt.Sprint("size=", size+10)) {
+						t.Error(got)
+					}
+					if call == fmt.Sprintf("read %d 0 3", other.fd) && change == "mtime" && got != "ok new" {
+						t.Error(got)
+					}
+					_ = p
+				})
+			}
+		}
+	}
+}
+
+func waitsWithPages(t *testing.T, call string, size int) (m *testMount, p *testProgram, other fileUser, drop func()) {
+	m = mount(t, func(c *childConfig) {
+		c.Rule, c.Hold = &Rule{Open: true, Yield: time.Millisecond}, 200*time.Millisecond
+	})
+	must(t, os.WriteFile(m.backing("f"), []byte("old"), 0o644))
+	must(t, os.WriteFile(m.backing("g"), nil, 0o644))
+	must(t, os.Truncate(m.backing("f"), int64(size)))
+	other.testProgram = startProgram(t, m.dir, nil)
+	other.fd = other.open("f", "rw")
+	other.want("ok", "flock %d sh", other.fd)
+	other.want("ok", "flock %d un", other.fd)
+	p = startProgram(t, m.dir, nil)
+	fd := p.open("f", "rw")
+	p.want("ok", "map %d %d", fd, size)
+	drop = sync.OnceFunc(m.remote("f", locks.Open, locks.Write))
+	other.want("ok old", "read %d 0 3", other.fd)
+	if call == "write" {
+		call = fmt.Sprintf("write %d 100000 b", fd)
+	}
+	p.tell("%s", call)
+	p.sleeping()
+	return m, p, other, drop
+}
