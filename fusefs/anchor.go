@@ -21,13 +21,33 @@ type anchors struct {
 	nodes []*node // that have one
 	hand  int     // where to look for the next one to weigh
 	done  int64   // how many were weighed
+	// weighed are descriptors that nobody uses any more: closed by who lets go
+	// of tree.mu, see tree.unlock.
+	weighed []int
 }
 
-// weighBatch is how many anchors are dropped in one go, because all requests, and
-// the engine, wait meanwhile.
-const weighBatch = 64
+// weighBatch is how many anchors are dropped in one go, and weighSteps how many
+// are looked at for that, because all requests, and the engine, wait meanwhile.
+const (
+	weighBatch = 64
+	weighSteps = 1024
+)
 
-// REQUIRES: mu held; n has none.
+// unlock lets go of mu, and closes what was weighed under it: the last descriptor
+// of a file that was removed can take as long as a disk takes.
+func (t *tree) unlock() {
+	fds := t.anchors.weighed
+	t.anchors.weighed = nil
+	t.mu.Unlock()
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// REQUIRES: mu held, and given up by unlock.
+func (t *tree) closeLater(fd int) { t.anchors.weighed = append(t.anchors.weighed, fd) }
+
+// REQUIRES: mu held, and given up by unlock; n has none.
 func (t *tree) setAnchor(n *node, fd int) {
 	n.fd, n.slot, n.used = fd, len(t.anchors.nodes), true
 	t.anchors.nodes = append(t.anchors.nodes, n)
@@ -52,10 +72,11 @@ func (t *tree) dropAnchor(n *node, closeFD func(int)) {
 }
 
 // weigh drops up to n anchors that were not used since the hand came by last,
-// and returns how many. REQUIRES: mu held.
+// and returns how many. Where it looks at weighSteps it goes on the next time.
+// REQUIRES: mu held, and given up by unlock.
 func (t *tree) weigh(n int) (done int) {
 	a := &t.anchors
-	for steps := 2 * len(a.nodes); steps > 0 && done < n; steps-- {
+	for steps := min(2*len(a.nodes), weighSteps); steps > 0 && done < n; steps-- {
 		if a.hand >= len(a.nodes) {
 			a.hand = 0
 		}
@@ -65,7 +86,7 @@ func (t *tree) weigh(n int) (done int) {
 			a.hand++
 			continue
 		}
-		t.dropAnchor(x, closeFD) // which puts another one here
+		t.dropAnchor(x, t.closeLater) // which puts another one here
 		done++
 		a.done++
 	}
@@ -140,9 +161,9 @@ func (f *fileSystem) anchorBy(in *fuse.InHeader, n *node, l dirName) error {
 	}
 	t := f.tree
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	if n.fd >= 0 { // another request was faster
-		unix.Close(fd)
+		t.closeLater(fd)
 	} else {
 		t.setAnchor(n, fd)
 	}

@@ -34,9 +34,7 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 		}
 		h.lost.Store(true)
 		wait[h], nodes[h.n] = struct{}{}, struct{}{}
-		if h.open.alone && h.holds.Load() {
-			f.ownAlone(h.proc, h, brokenTenure)
-		} else if k.Class == locks.Open {
+		if !f.breakAlone(h) && k.Class == locks.Open {
 			continue
 		}
 		for _, p := range f.breakRecords(h, k.Class) {
@@ -74,6 +72,20 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 	case <-ctx.Done():
 		return fmt.Errorf("I/O under the lock is still under way, the storage does not answer: %w", context.Cause(ctx))
 	}
+}
+
+// breakAlone marks the open lock of h as broken if it is between processes. One
+// that was closed meanwhile must not get it back: its process would be refused all
+// that it changes until it ends.
+func (f *fileSystem) breakAlone(h *handle) bool {
+	n := h.n
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	if _, open := n.handles[h]; !open || !h.open.alone || !h.holds.Load() {
+		return false
+	}
+	f.ownAlone(h.proc, h, brokenTenure)
+	return true
 }
 
 // breakRecords marks the explicit locks of a class that came through h as

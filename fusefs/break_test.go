@@ -128,3 +128,28 @@ func TestBreakMeetsAGrant(t *testing.T) {
 		t.Errorf("the process holds a lock of tenure %d", got-1)
 	}
 }
+
+// A lock is broken while its file is being closed.
+func TestWhatIsClosedIsNotBroken(t *testing.T) {
+	f := handlersOnly(t, func(o *Options) {
+		o.Locker = newFakeLocker()
+		o.Rule = func(string) Rule { return Rule{Open: true, PerProcess: true} }
+	})
+	must(t, os.WriteFile(f.opts.Root.Name()+"/f", nil, 0o644))
+	h := f.openForTest(t, "f", os.O_RDWR)
+	if h.proc == nil {
+		t.Skip("the process is not known")
+	}
+	h.mu.Lock()
+	f.setState(h, openHeld)
+	h.mu.Unlock()
+	if h.proc.held.Load() == 0 || f.explicit.Load() == 0 {
+		t.Fatal("the open lock is not between processes")
+	}
+	f.handles.take(h.id)
+	f.release(h)
+	f.breakAlone(h) // which has found it before
+	if held, n := h.proc.held.Load(), f.explicit.Load(); held != 0 || n != 0 {
+		t.Errorf("held %d, %d explicit locks", held, n)
+	}
+}

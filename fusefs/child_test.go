@@ -259,7 +259,7 @@ type Counts struct {
 	Nodes, Handles, Dirs, Threads, Descriptors int
 	Unprotected, Kept                          int
 	Dropping                                   int // nodes whose pages are being dropped
-	Looks                                      int64
+	Looks, Parked                              int // of watchHolders; requests that wait, with something of a file locked
 	Storage                                    Storage
 }
 
@@ -271,6 +271,8 @@ func (c *control) Counts(_ None, n *Counts) error {
 		if x.dropping() {
 			n.Dropping++
 		}
+		parked, _, _ := x.parking()
+		n.Parked += len(parked)
 	}
 	f.tree.mu.Unlock()
 	f.procs.mu.RLock()
@@ -282,7 +284,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
-	n.Looks = f.looks.Load()
+	n.Looks = int(f.looks.Load())
 	return err
 }
 

@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,26 +15,39 @@ import (
 type closings struct {
 	mu   sync.Mutex
 	fds  []int
+	many atomic.Bool   // there are more than maxClosings; it changes under mu
 	done chan struct{} // closed when all are; nil while there are none
 }
 
-// maxClosings is how many descriptors wait to be closed. Those beyond are
-// closed at once: so programs that remove files faster than the storage frees
-// them are slowed down, and the limit of open files is not reached.
+// maxClosings is how many descriptors wait to be closed, see relieve.
 const maxClosings = 256
 
-// add takes fd.
+// add takes fd. It waits for nothing: it is called with tree.mu held, by who calls
+// relieve when that was given up.
 func (c *closings) add(fd int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.fds) >= maxClosings {
-		unix.Close(fd)
-		return
-	}
 	c.fds = append(c.fds, fd)
+	c.many.Store(len(c.fds) > maxClosings)
 	if c.done == nil {
 		c.done = make(chan struct{})
 		go c.run() // until there are none; see wait
+	}
+}
+
+// relieve closes descriptors itself while too many wait for that: so programs
+// that remove files faster than the storage frees them are slowed down, and the
+// limit of open files is not reached.
+func (c *closings) relieve() {
+	for c.many.Load() {
+		c.mu.Lock()
+		fd := -1
+		if last := len(c.fds) - 1; last >= maxClosings {
+			fd, c.fds = c.fds[last], c.fds[:last]
+		}
+		c.many.Store(len(c.fds) > maxClosings)
+		c.mu.Unlock()
+		closeFD(fd)
 	}
 }
 
@@ -42,6 +56,7 @@ func (c *closings) run() {
 		c.mu.Lock()
 		fds := c.fds
 		c.fds = nil
+		c.many.Store(false)
 		if len(fds) == 0 {
 			close(c.done)
 			c.done = nil

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,7 @@ func TestClosingsCloseAll(t *testing.T) {
 		fd, err := unix.FcntlInt(uintptr(p[1]), unix.F_DUPFD_CLOEXEC, 0)
 		must(t, err)
 		c.add(fd)
+		c.relieve()
 	}
 	unix.Close(p[1])
 	if n, err := unix.Read(p[0], make([]byte, 1)); n != 0 || err != nil { // when no writer is left
@@ -34,6 +36,52 @@ func TestClosingsCloseAll(t *testing.T) {
 	if c.pending() != nil || len(c.fds) > 0 {
 		t.Errorf("left: %v", c.fds)
 	}
+}
+
+// All requests, and the engine, wait for the mutex of the tree: nothing is closed
+// under it. The last descriptor of a pipe tells when it is closed.
+func TestNothingIsClosedUnderTheMutexOfTheTree(t *testing.T) {
+	tr := newTestTree(t, false)
+	c := &tr.closings
+	c.done = make(chan struct{}) // nobody closes in the background
+	var pipes [][2]int
+	isOpen := func(p [2]int) bool { return unix.Fstat(p[1], new(unix.Stat_t)) == nil }
+	tr.mu.Lock()
+	for range maxClosings + 10 {
+		var p [2]int
+		must(t, unix.Pipe2(p[:], unix.O_CLOEXEC))
+		pipes = append(pipes, p)
+		c.add(p[1])
+	}
+	tr.anchors.most = 1
+	var nodes []*node
+	for i, p := range pipes {
+		n := &node{names: []dirName{{}}, fd: p[0]}
+		n.slot = i
+		nodes = append(nodes, n)
+	}
+	tr.anchors.nodes = slices.Clone(nodes)
+	if done := tr.weigh(3); done != 3 {
+		t.Errorf("%d were weighed", done)
+	}
+	for i, p := range pipes {
+		if !isOpen(p) || unix.Fstat(p[0], new(unix.Stat_t)) != nil {
+			t.Fatalf("%d is closed", i)
+		}
+	}
+	tr.unlock()
+	c.relieve()
+	if len(c.fds) != maxClosings || len(tr.anchors.weighed) > 0 {
+		t.Errorf("%d wait, and %d that were weighed", len(c.fds), len(tr.anchors.weighed))
+	}
+	for i, p := range pipes {
+		if nodes[i].fd < 0 && unix.Fstat(p[0], new(unix.Stat_t)) == nil {
+			t.Errorf("%d is open, but nobody knows it", i)
+		}
+	}
+	done := c.pending()
+	go c.run()
+	<-done
 }
 
 // What needs space waits for a file that was removed and is being freed.

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"bytes"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -42,6 +43,16 @@ func (c *credentials) raise() {
 	if c.caps != nil {
 		hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 		unix.Capset(&hdr, &c.caps[0])
+	}
+}
+
+// returns makes this thread the daemon's own again, by call, after it has acted as
+// uid. A daemon that is another user than root, and has capabilities, loses those
+// for files with its return from root.
+func (c *credentials) returns(uid uint32, call func()) {
+	call()
+	if uid == 0 && c.uid != 0 {
+		c.raise()
 	}
 }
 
@@ -102,7 +113,7 @@ func (f *fileSystem) charged(in *fuse.InHeader, call func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(in.Uid), 0, 0)
-	defer syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(f.self.uid), 0, 0)
+	defer f.self.returns(in.Uid, func() { syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(f.self.uid), 0, 0) })
 	f.self.raise()
 	return retryEINTR(call)
 }
@@ -139,7 +150,7 @@ func (f *fileSystem) as(in *fuse.InHeader, who identity, call func() error) erro
 		}
 		defer setGroups(f.self.groups)
 	}
-	defer setFSIDs(f.self.uid, f.self.gid)
+	defer f.self.returns(in.Uid, func() { setFSIDs(f.self.uid, f.self.gid) })
 	if !setFSIDs(in.Uid, in.Gid) {
 		return unix.EOVERFLOW // an ID that does not exist for the daemon
 	}
@@ -177,18 +188,27 @@ func (f *fileSystem) groupsOf(tid uint32) []int {
 		return nil
 	}
 	defer unix.Close(fd)
-	// A process can have 65536 groups.
-	status := make([]byte, 1<<20)
-	n := 0
-	for n < len(status) {
-		m, err := unix.Read(fd, status[n:])
+	return groupsIn(func(b []byte) (int, error) { return unix.Read(fd, b) })
+}
+
+// groupsIn are the groups that /proc/TID/status tells, which read reads. Most
+// fit into a page; but a process can have 65536 groups.
+func groupsIn(read func([]byte) (int, error)) (groups []int) {
+	status := make([]byte, 0, pageSize)
+	for {
+		m, err := read(status[len(status):cap(status)])
 		if err != nil || m <= 0 {
 			break
 		}
-		n += m
+		status = status[:len(status)+m]
+		if _, rest, ok := bytes.Cut(status, []byte("\nGroups:")); ok && bytes.IndexByte(rest, '\n') >= 0 {
+			break
+		}
+		if len(status) == cap(status) {
+			status = slices.Grow(status, len(status))
+		}
 	}
-	var groups []int
-	for line := range bytes.Lines(status[:n]) {
+	for line := range bytes.Lines(status) {
 		if v, ok := bytes.CutPrefix(line, []byte("Groups:")); ok {
 			for _, w := range bytes.Fields(v) {
 				if g, err := strconv.ParseUint(string(w), 10, 32); err == nil {

@@ -152,7 +152,7 @@ func (f *fileSystem) setState(h *handle, s openState) {
 		h.since.Store(uint64(h.open.tenure) + 1)
 	}
 	f.counted(n)
-	n.lockMu.Unlock()
+	defer n.lockMu.Unlock() // see breakAlone
 	switch {
 	case !h.open.alone:
 	case s == openHeld:

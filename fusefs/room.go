@@ -114,9 +114,15 @@ func (f *fileSystem) hasRoom() error {
 }
 
 func (f *fileSystem) makeRoom() bool {
-	f.tree.mu.Lock()
-	defer f.tree.mu.Unlock()
-	return f.tree.weigh(weighBatch) > 0
+	t := f.tree
+	for steps := 0; ; steps += weighSteps {
+		t.mu.Lock()
+		done, most := t.weigh(weighBatch), 2*len(t.anchors.nodes)
+		t.unlock()
+		if done > 0 || steps >= most {
+			return done > 0
+		}
+	}
 }
 
 // noRoom logs, once in a while, what only an admin can change.

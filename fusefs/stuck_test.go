@@ -47,7 +47,11 @@ var waitingCalls = []struct {
 // this host that waits for another host.
 func TestNobodyStandsBehindAWait(t *testing.T) {
 	for _, w := range waitingCalls {
-		for _, call := range []string{"unlink f", "rename g f", "rename f h", "chmod f 0600", "link f h", "close 3"} {
+		calls := []string{"unlink f", "rename g f", "rename f h", "chmod f 0600", "close 3"}
+		if strings.HasPrefix(w.call, "f") {
+			calls = calls[:1]
+		}
+		for _, call := range calls {
 			t.Run(w.call+"/"+call, func(t *testing.T) {
 				t.Parallel()
 				m, p, other, drop := waitsForOther(t, w.call)
@@ -125,7 +129,7 @@ func waitsForOther(t *testing.T, call string) (m *testMount, p *testProgram, oth
 		call = fmt.Sprintf(call, fd)
 	}
 	p.tell("%s", call)
-	p.sleeping()
+	await(t, "the program waits", func() bool { return ask[Counts](m, "Counts", None{}).Parked > 0 })
 	return m, p, other, drop
 }
 
@@ -134,7 +138,7 @@ func waitsForOther(t *testing.T, call string) (m *testMount, p *testProgram, oth
 // waiting who cannot be interrupted.
 func TestNobodyWaitsForLockedPages(t *testing.T) {
 	const size = 16 << 20
-	for _, call := range []string{"open f r", "open f rw", "stat f", "unlink f", "rename g f", "read %d 0 3", "read %d 8388608 1", "flock %d ex"} {
+	for _, call := range []string{"open f rw", "stat f", "unlink f", "read %d 0 3", "flock %d ex"} {
 		for _, waits := range []string{"peek 100000 1", "write"} {
 			for _, change := range []string{"mtime", "size"} {
 				if strings.HasPrefix(call, "read") && change == "size" {
@@ -193,6 +197,6 @@ func waitsWithPages(t *testing.T, call string, size int) (m *testMount, p *testP
 		call = fmt.Sprintf("write %d 100000 b", fd)
 	}
 	p.tell("%s", call)
-	p.sleeping()
+	await(t, "the program waits", func() bool { return ask[Counts](m, "Counts", None{}).Parked > 0 })
 	return m, p, other, drop
 }

@@ -125,7 +125,7 @@ func (t *tree) known(st *unix.Stat_t) *node {
 // number was used again.
 func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, replace bool) *node {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.unlock()
 	key := keyOf(st)
 	n := t.byKey[key]
 	if n != nil && (replace || n.kind != st.Mode&unix.S_IFMT) {
@@ -142,7 +142,7 @@ func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, replace bool
 	if n.fd < 0 {
 		t.setAnchor(n, fd)
 	} else {
-		unix.Close(fd)
+		t.closeLater(fd)
 	}
 	if dir != nil {
 		t.addName(n, dir, name)
@@ -258,6 +258,7 @@ func (t *tree) renamed(from *node, oldName string, to *node, newName string, exc
 
 // forget takes back what the kernel was told of a node.
 func (t *tree) forget(id, lookups uint64) {
+	defer t.closings.relieve()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.byID[id]
@@ -287,6 +288,7 @@ func (t *tree) unpin(n *node) {
 	n.pins--
 	t.dropUnused(n)
 	t.mu.Unlock()
+	t.closings.relieve()
 }
 
 // REQUIRES: mu held.
