@@ -96,7 +96,7 @@ type Engine struct {
 	parked  parked
 	places  places
 	damage  damage
-	usage   map[int]*usage // by process
+	usage   map[user]*usage
 	queries map[uint64]*query
 	// The chases for deadlocks: rounds begun here, places that chases of all
 	// nodes have come to, circles that are being confirmed here.
@@ -160,7 +160,7 @@ func New(o Options) *Engine {
 		idle:    list.New(),
 		waiters: map[*ticket]struct{}{},
 		parked:  newParked(),
-		usage:   map[int]*usage{},
+		usage:   map[user]*usage{},
 		queries: map[uint64]*query{},
 		seen:    map[seenProbe]bool{},
 		circles: map[uint64]*circle{},

@@ -35,7 +35,10 @@ func (e *Engine) record(s Step, en *entry, req *request, ev event) {
 }
 
 func describe(p locks.Program) string {
-	if p.Command == "" {
+	switch {
+	case p.PID == 0:
+		return "a program that this daemon cannot see"
+	case p.Command == "":
 		return fmt.Sprintf("process %d", p.PID)
 	}
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Command)

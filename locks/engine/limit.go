@@ -14,7 +14,25 @@ import (
 // DefaultMaxLocks is how many locks a process may have.
 const DefaultMaxLocks = 250_000
 
-// usage is what one process has.
+// user is who has locks: a process, or of programs that the daemon cannot see an
+// owner of locks of one class: a process by fcntl(2), else an open file.
+type user struct {
+	pid   int
+	class locks.Class
+	owner locks.OwnerID
+}
+
+func userOf(r *locks.Request) user {
+	if r.Program.PID != 0 {
+		return user{pid: r.Program.PID}
+	}
+	if r.Key.Class == locks.Open {
+		return user{class: locks.Open, owner: locks.OwnerID(r.Handle)} // all opens may have one owner
+	}
+	return user{class: r.Key.Class, owner: r.Owner}
+}
+
+// usage is what one user has.
 type usage struct {
 	tickets int
 	told    bool // the log knows that it is too much
@@ -23,11 +41,11 @@ type usage struct {
 // keep adds t to its entry.
 func (e *Engine) keep(t *ticket) {
 	t.entry.tickets[t.ID] = t
-	pid := t.req.Program.PID
-	u := e.usage[pid]
+	by := userOf(&t.req.Request)
+	u := e.usage[by]
 	if u == nil {
 		u = &usage{}
-		e.usage[pid] = u
+		e.usage[by] = u
 	}
 	u.tickets++
 }
@@ -36,17 +54,17 @@ func (e *Engine) keep(t *ticket) {
 func (e *Engine) lose(t *ticket) {
 	delete(t.entry.tickets, t.ID)
 	t.entry.gaveUp(t)
-	pid := t.req.Program.PID
-	u := e.usage[pid]
+	by := userOf(&t.req.Request)
+	u := e.usage[by]
 	if u.tickets--; u.tickets == 0 {
-		delete(e.usage, pid)
+		delete(e.usage, by)
 	}
 }
 
 // tooMany refuses a request of a process that has as many locks as it may.
-func (e *Engine) tooMany(p *locks.Program) error {
-	u := e.usage[p.PID]
-	if u == nil || u.tickets < e.o.MaxLocks || p.PID == 0 {
+func (e *Engine) tooMany(r *locks.Request) error {
+	p, u := &r.Program, e.usage[userOf(r)]
+	if u == nil || u.tickets < e.o.MaxLocks {
 		return nil
 	}
 	if !u.told {

@@ -62,3 +62,31 @@ func TestLimitOfLocks(t *testing.T) {
 		a.Engine.mu.Unlock()
 	})
 }
+
+// Programs that the daemon cannot see have a bound as well, each its own.
+func TestLimitOfLocksOfTheUnseen(t *testing.T) {
+	e := costly(t, 1)
+	const limit = 10
+	e.o.MaxLocks = limit
+	at := func(owner locks.OwnerID, i int) *locks.Request {
+		r := piece(0, i, locks.Write)
+		r.Owner, r.Program = owner, locks.Program{}
+		return r
+	}
+	for i := range limit {
+		if _, err := e.Lock(nil, at(1, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.Lock(nil, at(1, limit)); !errors.Is(err, locks.ErrUnavailable) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, err := e.Lock(nil, at(2, limit)); err != nil {
+		t.Errorf("another one: %v", err)
+	}
+	e.UnlockOwner(at(1, 0).Key, 1)
+	e.UnlockOwner(at(1, 0).Key, 2)
+	if len(e.usage) != 0 {
+		t.Errorf("%d are still counted", len(e.usage))
+	}
+}

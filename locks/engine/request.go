@@ -92,7 +92,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return g, nil
 	}
-	if err := e.tooMany(&req.Program); err != nil {
+	if err := e.tooMany(&req.Request); err != nil {
 		e.record(Denied, en, req, event{rng: r.Range, reason: err.Error(), final: true})
 		e.settle(en)
 		e.mu.Unlock()
