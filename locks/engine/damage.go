@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"dmxfs/locks"
 )
@@ -15,8 +16,16 @@ import (
 // of them the first program that is granted the lock gets ErrDamaged in place of
 // it, once. The programs that wrote are told by the mount.
 //
+// The word goes from the node that could not write to each member, before what
+// hands the lock over. By an exclusive algorithm the lock may go on by way of a
+// third one, and be there first. So each node passes the words of a key on, before
+// whatever its machine says to a member; they are known by who gave them and his
+// number of them, and count once.
+//
 // Between two epochs nobody can be told; then it is done at the begin of the
-// next one, before anything is granted. A node that joins later is not told.
+// next one, before anything is granted. What was said in the last minute is said
+// again then, as it may have been on its way when the epoch ended; so a node that
+// joins later than that is not told.
 
 // maxDamaged bounds what is remembered, of files that nobody uses here.
 const maxDamaged = 1 << 12
@@ -30,13 +39,42 @@ type Damage struct {
 	Err  error        // why, if it was this node
 }
 
+// sayAgain is for how long a word is given again in a new epoch.
+const sayAgain = locks.Moment(time.Minute)
+
 // damage holds what is to be told of damaged data. Guarded by Engine.mu.
 type damage struct {
-	owed *recent // to the members of the next epoch
-	told *recent // to this node, but not to a program
+	serial uint64    // of the last word of this node
+	own    []ownWord // of the last minute, or not given yet
+	told   *recent   // to this node, but not to a program
+	// heard are the words that have come, of each key by the member's index in the
+	// view, in this epoch; known are the last ones of each node, in all epochs.
+	heard map[locks.Key][]*word
+	known map[knownWord]uint64
 }
 
-func newDamage() damage { return damage{newRecent(maxDamaged), newRecent(maxDamaged)} }
+type ownWord struct {
+	key    locks.Key
+	serial uint64
+	at     locks.Moment
+	epoch  locks.Epoch // in which it was given last; 0 if it was not
+}
+
+// word is one of another node, which may have to be passed on.
+type word struct {
+	origin int // index in the view
+	serial uint64
+	passed map[locks.NodeID]bool
+}
+
+type knownWord struct {
+	key    locks.Key
+	origin locks.NodeID
+}
+
+func newDamage() damage {
+	return damage{told: newRecent(maxDamaged), heard: map[locks.Key][]*word{}, known: map[knownWord]uint64{}}
+}
 
 // damaged is called when what was written under k could not be written out, and
 // before k is handed over.
@@ -45,35 +83,86 @@ func (e *Engine) damaged(k locks.Key, err error) {
 	e.o.Log.Error("could not write out a file before its lock was handed over: what is on the storage is not complete",
 		"key", k.String(), "path", e.pathOf(k), "err", err)
 	e.tellDamage(Damage{Key: k, Path: e.pathOf(k), Err: err})
-	e.damage.owed.put(k)
-	if e.phase == active {
+	d := &e.damage
+	if slices.ContainsFunc(d.own, func(w ownWord) bool { return w.key == k && w.epoch == 0 }) {
+		return // it is going to be given
+	}
+	d.serial++
+	d.own = append(d.own, ownWord{key: k, serial: d.serial, at: e.Moment()})
+	if len(d.own) > maxDamaged {
+		d.own = d.own[1:]
+	}
+	if e.phase >= restoring {
 		e.sendDamage()
 	}
 }
 
-// sendDamage tells the members of the epoch what they were not told yet.
-// REQUIRES: e.mu held; the epoch is active.
+// sendDamage tells the members of the epoch what they may not know yet.
+// REQUIRES: e.mu held; the epoch is active, or being restored.
 func (e *Engine) sendDamage() {
-	if e.damage.owed.len() == 0 {
-		return
-	}
-	for _, k := range slices.SortedFunc(e.damage.owed.keys(), locks.Key.Compare) {
+	d := &e.damage
+	d.own = slices.DeleteFunc(d.own, func(w ownWord) bool { return w.epoch != 0 && e.Moment()-w.at > sayAgain })
+	self := e.view.Index(e.view.Self)
+	for i := range d.own {
+		w := &d.own[i]
+		if w.epoch == e.view.Epoch {
+			continue
+		}
+		w.epoch = e.view.Epoch
 		for _, m := range e.view.Members {
 			if m != e.view.Self {
-				e.o.Transport.Send(e.view.Epoch, m, appendKey([]byte{frameDamaged}, k))
+				e.o.Transport.Send(e.view.Epoch, m, damagedFrame(w.key, self, w.serial))
 			}
 		}
 	}
-	e.damage.owed.clear()
 }
 
-// receiveDamage: programs of from wrote under k, and it is not on the storage.
+// beginDamage is sendDamage at the begin of an epoch.
+func (e *Engine) beginDamage() {
+	clear(e.damage.heard) // who gave them gives them again
+	e.sendDamage()
+}
+
+// receiveDamage: programs of a member wrote under k, and it is not on the storage.
 // REQUIRES: e.mu held.
-func (e *Engine) receiveDamage(from locks.NodeID, k locks.Key) {
+func (e *Engine) receiveDamage(from locks.NodeID, k locks.Key, origin int, serial uint64) {
+	d, node := &e.damage, e.view.Members[origin]
+	id := knownWord{k, node}
+	if node == e.view.Self {
+		return
+	}
+	if !slices.ContainsFunc(d.heard[k], func(w *word) bool { return w.origin == origin && w.serial >= serial }) {
+		if len(d.heard) >= maxDamaged {
+			clear(d.heard)
+		}
+		d.heard[k] = append(slices.DeleteFunc(d.heard[k], func(w *word) bool { return w.origin == origin }),
+			&word{origin, serial, map[locks.NodeID]bool{from: true, node: true}})
+	}
+	if d.known[id] >= serial {
+		return
+	}
+	if len(d.known) >= maxDamaged {
+		clear(d.known)
+	}
+	d.known[id] = serial
 	e.o.Log.Error("another host could not write out a file before its lock was handed over: what is on the storage is not complete",
-		"key", k.String(), "path", e.pathOf(k), "peer", from)
-	e.damage.told.put(k)
-	e.tellDamage(Damage{Key: k, Path: e.pathOf(k), Node: from})
+		"key", k.String(), "path", e.pathOf(k), "peer", node)
+	d.told.put(k)
+	e.tellDamage(Damage{Key: k, Path: e.pathOf(k), Node: node})
+}
+
+// words are what a member has to know before it is told something of en.
+func (e *Engine) words(en *entry, to locks.NodeID) (frames []letter) {
+	if len(e.damage.heard) == 0 || en.alg.Shared {
+		return nil // by rw a lock comes from those who may have written
+	}
+	for _, w := range e.damage.heard[en.key] {
+		if !w.passed[to] {
+			w.passed[to] = true
+			frames = append(frames, letter{to, damagedFrame(en.key, w.origin, w.serial)})
+		}
+	}
+	return frames
 }
 
 func (e *Engine) tellDamage(d Damage) {

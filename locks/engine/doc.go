@@ -30,9 +30,8 @@
 //  2. Messages of one key leave in the order in which its machine made them.
 //  3. Before a message leaves that lets a peer see or change a file which may
 //     have been written here under the key, Files.Flush has returned; and if
-//     that has failed, all peers have been sent word of it (damage.go). With
-//     ring, rcv and maekawa a lock that goes on by way of another peer can
-//     overtake that word.
+//     that has failed, all peers have been sent word of it, which whoever the
+//     lock goes by way of passes on before it (damage.go).
 //  4. A caller returns with a grant only after Files.Refresh, if a peer may
 //     have written since the last one; but for a blind request, which leaves
 //     that to the next one.

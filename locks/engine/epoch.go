@@ -160,7 +160,7 @@ func (e *Engine) restore() error {
 	}
 	e.phase, e.sync, e.stated, e.newRules = restoring, nil, false, false
 	e.clean.clear()
-	e.sendDamage()
+	e.beginDamage()
 	// What is made from now on begins in the new epoch.
 	for _, en := range e.snapshot() {
 		if e.entries[en.key] != en {

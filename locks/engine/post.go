@@ -35,12 +35,16 @@ func (e *Engine) post(en *entry, t *locks.Turn) {
 	}
 	if !flush && len(en.outbox) == 0 {
 		for _, m := range t.Send {
+			for _, w := range e.words(en, m.To) {
+				e.o.Transport.Send(e.view.Epoch, w.to, w.frame)
+			}
 			e.o.Transport.Send(e.view.Epoch, m.To, machineFrame(en, m.Msg))
 		}
 		return
 	}
 	frames := make([]letter, 0, len(t.Send))
 	for _, m := range t.Send {
+		frames = append(frames, e.words(en, m.To)...)
 		frames = append(frames, letter{m.To, machineFrame(en, m.Msg)})
 	}
 	e.queue(en, flush, frames)

@@ -37,7 +37,7 @@ func TestManyFilesAreWrittenOutTogether(t *testing.T) {
 	if len(b.all) != 1 || len(b.all[0]) != 100 || b.one != 0 {
 		t.Errorf("%d at once, %d alone", len(b.all), b.one)
 	}
-	if n := e.damage.owed.len(); n != 1 {
+	if n := len(e.damage.own); n != 1 {
 		t.Errorf("%d files are known to be damaged, not the one", n)
 	}
 }

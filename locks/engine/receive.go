@@ -80,7 +80,7 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 	case frameLifted:
 		e.receiveLifted(from, f.key)
 	case frameDamaged:
-		e.receiveDamage(from, f.key)
+		e.receiveDamage(from, f.key, int(f.origin), f.id)
 	case frameOther:
 		e.receiveOther(from, f.key, f.algorithm)
 	case frameConfirmed:

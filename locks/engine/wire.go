@@ -24,7 +24,7 @@ const (
 	frameDelegate             // more, token, keys: the answer yes, in one or several frames
 	frameRecall               // it is wanted back
 	frameReturn               // more, token, keys: and is given back
-	frameDamaged              // key: what was written under it is not all on the storage
+	frameDamaged              // key, index of who says so, his number of it: what was written under it is not all on the storage
 	frameKinds     = iota
 )
 
@@ -64,6 +64,7 @@ type frame struct {
 	more      bool
 	keys      []locks.Key
 	token     locks.Token
+	origin    uint64
 }
 
 // maxConflicts bounds an answer to a query; the first ones are of interest.
@@ -105,8 +106,10 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame
 		f.path = readPath(r, members)
 	case frameConfirmed:
 		f.id, f.ok = r.Uint(), r.Bool()
-	case frameLifted, frameDamaged:
+	case frameLifted:
 		f.key = readKey(r)
+	case frameDamaged:
+		f.key, f.origin, f.id = readKey(r), r.Max(uint64(members-1)), r.Uint()
 	case frameOther:
 		f.key, f.algorithm = readKey(r), r.String()
 	case frameWant, frameRefuse, frameRecall:
@@ -177,6 +180,10 @@ func holdersFrame(id uint64, cs []locks.Conflict) []byte {
 }
 
 func liftedFrame(k locks.Key) []byte { return appendKey([]byte{frameLifted}, k) }
+
+func damagedFrame(k locks.Key, origin int, serial uint64) []byte {
+	return wire.Uint(wire.Uint(appendKey([]byte{frameDamaged}, k), uint(origin)), serial)
+}
 
 func otherFrame(k locks.Key, algorithm string) []byte {
 	return wire.String(appendKey([]byte{frameOther}, k), algorithm)
