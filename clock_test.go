@@ -27,6 +27,8 @@ var wallClockUses = map[string]string{
 	"cmd/dmxfs/departed.go":      "when a member went, for people",
 	"cmd/dmxfs/doctorchecks.go":  "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/doctorhands.go":   "how far apart the clocks of two hosts are, for people",
+	"cmd/dmxfs/restorecmd.go":    "when a view was made, for people",
+	"p2p/register/restore.go":    "when a cluster was made anew, for people",
 	"cmd/dmxfs/showjournal.go":   "the time of a record, and times that an admin asks for",
 	"fusefs/cache.go":            "whether a file is still as it was: its time is compared with itself",
 	"fusefs/lookup.go":           "times of files, which programs see",

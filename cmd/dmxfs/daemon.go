@@ -57,6 +57,8 @@ type daemon struct {
 	minder   *minder
 	secret   *clusterSecret
 	rotating sync.Mutex // held by who changes the secret
+	stored   bool       // the secret is on the storage
+	marks    rootMarks
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
@@ -144,6 +146,13 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 		return d, withCode(exitRefused, err)
 	}
 	d.secret = newClusterSecret(d.state.path, c, kept)
+	if err := d.secret.keep(kept); err != nil {
+		log.Warn("the secret is not kept: if .dmxfs is removed, this host cannot make it anew", "err", err)
+	}
+	d.stored = c.Stored
+	if d.marks, err = marksOf(d.root); err != nil {
+		return d, fmt.Errorf("the shared directory: %w", err)
+	}
 	d.journal, err = openHistory(d.state.file("journal"), journal.Options{
 		Cluster: c.ID, Mount: cfg.Mountpoint, Node: locks.NodeID(id), Logger: log,
 	}, cfg.Journal == journalRequired)

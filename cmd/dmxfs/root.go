@@ -63,7 +63,7 @@ is also a command is written with a slash: dmxfs ./status`
 	mount.Short = "Mount, the same as without a command"
 	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s),
 		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(s), newRunCommand(s),
-		newSecretCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s))
+		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -188,6 +188,7 @@ func (d *daemon) movable(from, to string, dir bool) bool {
 // begin makes the policy of a new view the one in force, between the end of
 // the old epoch and the beginning of the new one.
 func (d *daemon) begin(v *member.View) {
+	d.keepView(v)
 	old, first := d.rules.now.Load(), !d.rules.begun
 	d.rules.begun = true
 	if v.Policy.Hash == old.hash {

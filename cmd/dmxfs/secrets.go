@@ -18,7 +18,7 @@ import (
 // that may come to count. All that a crash must not lose is in a file of the state
 // directory; which of them counts is told by the storage.
 
-// secretsFile is in the state directory once the secret was changed.
+// secretsFile is in the state directory.
 const secretsFile = "secrets"
 
 // maxNext is how many changes of the secret may be begun and not ended.
@@ -88,6 +88,16 @@ func newClusterSecret(state string, c *register.Cluster, kept keptSecrets) *clus
 		}
 	}
 	return s
+}
+
+// keep writes the file, unless it is as it should be.
+func (s *clusterSecret) keep(kept keptSecrets) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kept.Current == (nextSecret{s.generation, string(s.current)}) && len(kept.Next) == len(s.next) {
+		return nil
+	}
+	return s.save()
 }
 
 // bind says where the secrets are used.

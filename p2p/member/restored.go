@@ -61,3 +61,35 @@ func (m *Machine) unsureCache() int64 {
 	}
 	return m.v.Timing.CacheMax
 }
+
+// Again is a view by which a cluster can go on all of whose views are lost, of
+// which v is one that self was in. It has self alone, which must be dead, and
+// stands above all that anybody is likely to have known. It must not be linked
+// before GivenUp.
+func (v *View) Again(self string, nonce Inc, made string) (*View, error) {
+	w := *v
+	w.Epoch, w.Nonce, w.Made = v.Epoch+jump, nonce, made
+	w.Reason, w.Unsure = ReasonRestored, false
+	w.Members, w.Dropped = nil, nil
+	for _, m := range v.Members {
+		if m.Peer == self {
+			w.Members = []Member{m}
+			w.By = m.Node
+		}
+	}
+	if len(w.Members) == 0 {
+		return nil, fmt.Errorf("view %d: %s is not in it", v.Epoch, self)
+	}
+	// The file whose inode number it names is gone.
+	if w.FileID != FileIDPath {
+		w.FileID = ""
+	}
+	return &w, w.validate()
+}
+
+// GivenUp is how long after the loss of all views, in milliseconds, no member is
+// alive, whichever views there were: the last look at them is too old, of whatever
+// age the listing was. Every daemon that runs has noticed, and ended.
+func (v *View) GivenUp() int64 {
+	return lostLimit + v.Timing.CacheMax + 2*v.Timing.LookTenure
+}

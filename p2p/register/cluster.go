@@ -20,6 +20,7 @@ type Cluster struct {
 	Fingerprint string // of Secret
 	Generation  uint64 // of Secret, see Generation
 	Founded     bool   // by this call
+	Stored      bool   // Secret is on the storage
 	// Inode is the number that this host sees on the file cluster: hosts that
 	// see the same inode numbers have the same.
 	Inode uint64
@@ -50,7 +51,7 @@ func (d *Dir) Init(e Expect) (*Cluster, error) {
 	switch {
 	case errors.Is(err, errNoCluster) && e.Cluster != "":
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
-			"%s: no cluster is here (there is no %s/%s), but this mount was in one, %s: is the shared directory mounted? Nothing was made", d.source, Name, ClusterFile, e.Cluster)}
+			"%s: no cluster is here (there is no %s/%s), but this mount was in one, %s: is the shared directory mounted? Nothing was made; if somebody has removed it, dmxfs cluster restore makes it anew", d.source, Name, ClusterFile, e.Cluster)}
 	case errors.Is(err, errNoCluster) && e.Join:
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
 			"%s: no cluster is here (there is no %s/%s), and none is to be founded (--join): is the shared directory mounted? Nothing was made", d.source, Name, ClusterFile)}
@@ -121,6 +122,12 @@ func (d *Dir) openCluster(given []byte, kept [][]byte) (*Cluster, error) {
 
 // chooseSecret finds the secret that counts among those that there are.
 func (d *Dir) chooseSecret(dir *os.File, c *Cluster, given []byte, kept [][]byte) error {
+	if st, err := statIn(dir, secretFile); err == nil && given == nil && c.Generation == 0 {
+		c.Stored = true
+		if st.Mode&0o077 != 0 {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("%s/%s can be read by others than its owner (mode %04o): whoever has it can join", Name, secretFile, st.Mode&0o777))
+		}
+	}
 	for _, k := range kept {
 		if Fingerprint(k) != c.Fingerprint {
 			continue
@@ -143,9 +150,6 @@ func (d *Dir) chooseSecret(dir *os.File, c *Cluster, given []byte, kept [][]byte
 		case err != nil:
 			return fmt.Errorf("%s: %w: the cluster needs the one with fingerprint %s, and %s/%s cannot be read (%w); copy it to this host and give it with --secret",
 				d.source, ErrSecret, c.Fingerprint, Name, secretFile, err)
-		}
-		if st, err := statIn(dir, secretFile); err == nil && st.Mode&0o077 != 0 {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("%s/%s can be read by others than its owner (mode %04o): whoever has it can join", Name, secretFile, st.Mode&0o777))
 		}
 	}
 	if got := Fingerprint(c.Secret); got != c.Fingerprint {
