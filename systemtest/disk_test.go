@@ -23,6 +23,8 @@ type client struct {
 	lateBy    time.Duration // at most
 	stopAt    point         // stop the process there, once
 	stopFor   time.Duration
+	bareUntil time.Duration // until then another directory, which is empty, is there
+	oldest    bool          // its listings are as old as they may be
 }
 
 // point is a place in a storage operation.
@@ -129,10 +131,18 @@ func (c *client) perform(op member.Op, reply func(outcome)) {
 		age := time.Duration(0)
 		if w.opt.cache > 0 {
 			age = between(c.rng, 0, time.Duration(w.opt.cache)*ms)
+			if c.oldest {
+				age = time.Duration(w.opt.cache) * ms
+			}
+		}
+		if c.bareUntil > w.now() {
+			break
 		}
 		look = w.store.Look(int64(w.now()-age), o)
 	default:
 		switch {
+		case c.bareUntil > w.now():
+			err = errIO // there is no directory for it
 		case !fails:
 			err = w.do(op)
 		case c.rng.Float64() < c.done:

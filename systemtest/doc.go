@@ -8,7 +8,8 @@
 // Nodes have clocks that drift and jump. Processes are stopped at any moment
 // and at chosen ones, and die. Links are cut, one way or both, lose, repeat and
 // delay. The storage is slow, hangs, fails, lies about failures, carries links
-// out long after, and shows old listings. On each node some programs take locks
+// out long after, shows old listings, another directory, or an older state. State
+// directories are copied and machines cloned. On each node some programs take locks
 // and read and write under them, as the mount does it: a write is admitted, and
 // reaches the storage some time later.
 //
@@ -22,6 +23,8 @@
 //   - Tokens rise from a grant to the next one that conflicts.
 //   - At most one epoch is live, and nobody who was dropped.
 //   - Whoever loses a lock is told, and the journal is.
+//   - Of two that have one identity one is refused, and no view has members that tell
+//     files apart by different things.
 //   - After the last fault all nodes are together within the bound of package
 //     member, and then every request for a lock ends.
 //

@@ -91,7 +91,7 @@ func (w *world) diskFor(p *proc, d time.Duration, change func(*client)) {
 	change(&p.disk)
 	w.after(d, func() {
 		c := &p.disk
-		c.slow, c.errs, c.done, c.late, c.lateBy = 0, 0, 0, 0, 0
+		c.slow, c.errs, c.done, c.late, c.lateBy, c.oldest = 0, 0, 0, 0, 0, false
 	})
 }
 

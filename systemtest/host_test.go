@@ -18,6 +18,10 @@ type host struct {
 	lives  []member.Inc // beside the lock; guarded by world.mu
 	dirty  *dirtyPages
 	copied bool // its state directory is a copy of another one's
+	addr   string
+	fileID string // what it tells files apart by; empty: as all others do
+	// restored: an admin says that the storage was.
+	restored bool
 }
 
 // newHost makes a host with a clock of its own.
@@ -30,6 +34,14 @@ func (w *world) newHost() *host {
 	}
 	w.hosts = append(w.hosts, h)
 	return h
+}
+
+// files is what the host tells files apart by.
+func (h *host) files() string {
+	if h.fileID != "" {
+		return h.fileID
+	}
+	return "inode 1"
 }
 
 // reboot makes the host another one, for what is proved of the dead.

@@ -127,13 +127,13 @@ func (p *proc) newDriver() *cluster.Node {
 	saved, lives := p.host.saved, slices.Clone(p.host.lives)
 	w.mu.Unlock()
 	random := rand.New(rand.NewPCG(w.opt.seed, uint64(p.serial)+1000))
-	self := member.Member{Node: member.Node{Peer: p.name}, Host: "host-" + p.name, Addrs: []string{"/addr/" + p.name}, Boot: p.host.boot, Lock: p.host.lock, Cache: w.opt.cache}
+	self := member.Member{Node: member.Node{Peer: p.name}, Host: "host-" + p.name, Addrs: []string{"/addr/" + p.name + p.host.addr}, Boot: p.host.boot, Lock: p.host.lock, Cache: w.opt.cache}
 	if w.opt.bug == "a former self is not replaced" {
 		self.Lock = member.LockFile{}
 	}
 	m, err := member.New(member.Config{
 		Params: w.opt.params, Cluster: strings.Repeat("c", 32), Self: self,
-		Former: lives,
+		Former: lives, FileID: p.host.files(), Restored: p.host.restored,
 		Random: random.Uint64, HasFence: w.opt.fence,
 		Made: func() string { return "2026-01-01T00:00:00Z" },
 	})

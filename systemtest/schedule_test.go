@@ -119,6 +119,9 @@ func (w *world) play() time.Duration {
 	if w.opt.wired {
 		faults = wiredFaults()
 	}
+	if w.opt.edges {
+		faults = slices.Concat(edges, edges, edges, faults)
+	}
 	for range 1 + rng.IntN(4) {
 		w.run(w.between(0, 5*time.Second))
 		alive := w.running()
@@ -167,9 +170,7 @@ func (w *world) converge(last time.Duration) time.Duration {
 	}
 	for _, p := range w.procs {
 		if p.ended != nil {
-			switch p.ended.Code {
-			case member.EndLeft, member.EndUnreachable, member.EndPartial:
-			default:
+			if !w.mayEnd(p) {
 				w.check.failf("%s ended: %v: %s", p.name, p.ended.Code, p.ended.Text)
 			}
 		}

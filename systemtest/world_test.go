@@ -31,6 +31,8 @@ type options struct {
 	rules     bool          // the algorithm changes with the policy
 	many      bool          // programs open many files, and nodes delegate soon
 	wired     bool          // over the transport of package p2p
+	edges     bool          // faults at the edges of a cluster, too
+	restored  bool          // the storage loses views: they are no chain
 	tracing   bool
 }
 

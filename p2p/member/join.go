@@ -39,6 +39,7 @@ type challenge struct {
 	from   int64 // when that was
 	cache  int64 // the largest S of those concerned
 	first  bool  // this node has not been a member before
+	others bool  // members have answered, but not the one of this peer
 	// answered is what a first start ends with if it still hears no member
 	// when its patience is over.
 	answered *End

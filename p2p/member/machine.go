@@ -240,7 +240,10 @@ func (m *Machine) Step(now int64, in Input, out *Output) {
 	if !m.end {
 		m.away = m.offline()
 	}
-	out.Offline = m.away
+	if out.Offline = m.away; m.away {
+		clear(out.Send)
+		out.Send, out.SendSync = out.Send[:0], out.SendSync[:0]
+	}
 	out.Granting = m.synced && m.now < out.LiveUntil
 	m.noteTenure(out)
 	m.out = nil

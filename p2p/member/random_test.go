@@ -80,7 +80,7 @@ func schedule(o options, tracing bool) outcome {
 // have. A newcomer that dies just before it is added makes the others settle
 // twice: so they may, within the bound, but not for ever.
 func (w *world) converge(last int64) int64 {
-	w.runUntil(60_000, func() bool { return w.now >= last && w.pending == 0 })
+	w.runUntil(120_000, func() bool { return w.now >= last && w.pending == 0 })
 	w.logf("--- the last fault is over")
 	well, settling := w.now, int64(0)
 	bound := settleBound(w.opt)

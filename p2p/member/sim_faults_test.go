@@ -204,7 +204,7 @@ var faults = []fault{
 			}
 		}
 		w.after(2*d*ms, func() { n.disk.stopAt = noPoint })
-		return 2 * d
+		return 3 * d
 	}},
 	{"stop after link", func(w *world, n *node, d int64) int64 {
 		n.disk.stopAt, n.disk.stopFor = afterLink, d
@@ -213,7 +213,8 @@ var faults = []fault{
 	}},
 	{"stop after listing", func(w *world, n *node, d int64) int64 {
 		n.disk.stopAt, n.disk.stopFor = afterListing, d
-		return d + 2000
+		w.after(2*d*ms, func() { n.disk.stopAt = noPoint })
+		return 3 * d
 	}},
 	{"crash, proof", func(w *world, n *node, d int64) int64 {
 		w.restart(n, w.rng.Int64N(d)+1, true)

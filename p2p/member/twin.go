@@ -64,6 +64,11 @@ func (m *Machine) awaitTwin() bool {
 		if m.now >= j.askAt {
 			j.ask = m.newAsk(true)
 		}
+	case j.ask.others:
+		// They may all have died since: then it has to be asked again.
+		if m.unanswered(m.p.Polite + 2*j.ask.cache + m.p.Tenure) {
+			m.leaveToOthers()
+		}
 	case m.unanswered(m.p.Polite + 2*j.ask.cache):
 		j.online = true
 		return false
@@ -87,20 +92,20 @@ func (m *Machine) twinIsHeeded(answers []Answer) bool {
 		m.dropAsk()
 		m.beginLeave()
 	case i >= 0: // what is under way comes first
-	case j.ask.c.Own && m.st == StateOut && m.prop == nil:
-		m.leaveToOthers()
 	case j.ask.c.Own:
+		// The ask stays: the twin may be slower than they are.
+		j.ask.others, j.online = true, false
 	default:
 		return false
 	}
 	return true
 }
 
-// leaveToOthers: members are alive. They drop the twin, if it is dead.
+// leaveToOthers: members are alive. They drop the twin, if it is dead. If it is
+// not it is asked once more.
 func (m *Machine) leaveToOthers() {
 	m.dropAsk()
 	m.join.online = false
-	m.join.askAt = m.now + m.p.Tenure
 }
 
 func twinEnd(a Answer) *End {
