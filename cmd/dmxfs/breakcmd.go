@@ -30,6 +30,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 	class := c.Flags().String("class", "", "only locks of this class: open, flock or posix")
 	host := c.Flags().String("host", "", "only locks that programs on this host hold")
 	pid := c.Flags().Int("pid", 0, "only locks of this process")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch *class {
 		case "", "open", "flock", "posix":
@@ -68,7 +69,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err := printTable(s.err, lockHeads, lockRows(held, false, time.Now())); err != nil {
 			return err
 		}
-		if err := confirm(s, *yes, "Break them?"); err != nil {
+		if err := confirm(c.Context(), s, *yes, "Break them?"); err != nil {
 			return err
 		}
 		body, err := json.Marshal(breakRequest{held, *reason})

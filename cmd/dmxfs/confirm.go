@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,14 +12,25 @@ import (
 
 // confirm asks a question on standard error, and reads the answer from
 // standard input. An error says that it was not yes.
-func confirm(s streams, yes bool, question string) error {
+func confirm(ctx context.Context, s streams, yes bool, question string) error {
 	if yes {
 		return nil
 	}
 	fmt.Fprintf(s.err, "%s [y/N] ", question)
-	line, err := bufio.NewReader(s.in).ReadString('\n')
-	if err != nil {
+	said := make(chan string, 1)
+	go func() {
+		line, err := bufio.NewReader(s.in).ReadString('\n')
+		if err != nil {
+			fmt.Fprintln(s.err)
+		}
+		said <- line
+	}()
+	var line string
+	select {
+	case line = <-said:
+	case <-ctx.Done():
 		fmt.Fprintln(s.err)
+		return fmt.Errorf("nothing was done: %w", context.Cause(ctx))
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
@@ -116,10 +117,12 @@ type client struct {
 	// messages is told when there is no answer for as long as patience.
 	messages io.Writer
 	patience time.Duration
+	// timeout is how long an exchange may take until the answer begins.
+	timeout time.Duration
 }
 
 func newClient(state string) *client {
-	c := &client{state: state, messages: os.Stderr, patience: 5 * time.Second}
+	c := &client{state: state, messages: os.Stderr, patience: 5 * time.Second, timeout: orderTime}
 	c.http.Transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			path, done, err := socketPath(state, socketName)
@@ -144,6 +147,11 @@ func (c *client) do(ctx context.Context, method, path string) (*http.Response, e
 
 // send is do with a body.
 func (c *client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.timeout, func() {
+		cancel(fmt.Errorf("no answer for %v (--timeout): is the daemon stopped, or does the storage hang?", c.timeout))
+	})
+	defer late.Stop()
 	req, err := http.NewRequestWithContext(ctx, method, "http://dmxfs"+path, body)
 	if err != nil {
 		return nil, err
@@ -174,13 +182,9 @@ func (c *client) send(ctx context.Context, method, path string, body io.Reader) 
 	return nil, withCode(p.Code, errors.New(p.Error))
 }
 
-// answerTime is how long a daemon may take to tell how it is doing: it asks the
-// others for some seconds.
-const answerTime = 30 * time.Second
-
 // get asks for path and decodes the answer.
 func (c *client) get(ctx context.Context, path string, v any) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer for %v: is the daemon stopped?", answerTime))
+	ctx, cancel := context.WithTimeout(ctx, 2*c.timeout) // an answer that stops in its middle
 	defer cancel()
 	resp, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
@@ -204,4 +208,17 @@ func clientFor(args []string) (*client, registration, error) {
 		return nil, r, err
 	}
 	return newClient(r.State), r, nil
+}
+
+// askTimeoutFlag gives a command, a time after which each of
+// its questions and orders is given up.
+func askTimeoutFlag(c *cobra.Command, byDefault time.Duration) (clientWithin func(args []string) (*client, registration, error)) {
+	d := c.Flags().Duration("timeout", byDefault, "how long to wait for the daemon; what it has not begun with by then it does not do")
+	return func(args []string) (*client, registration, error) {
+		cl, r, err := clientFor(args)
+		if err == nil {
+			cl.timeout = *d
+		}
+		return cl, r, err
+	}
 }

@@ -2,14 +2,32 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+	"time"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	if len(os.Args) > 1 && slices.Contains(asking, os.Args[1]) {
+		go endAnyway(ctx)
+	}
 	code := run(ctx, os.Args[0], os.Args[1:], stdStreams())
 	stop()
 	os.Exit(code)
+}
+
+// asking are the commands that have nothing to bring in order when they are
+// interrupted.
+var asking = []string{"status", "peers", "locks", "journal", "policy", "secret", "cluster", "unmount", "umount"}
+
+// endAnyway ends the process a while after a signal, whatever it hangs in.
+func endAnyway(ctx context.Context) {
+	<-ctx.Done()
+	time.Sleep(endPatience)
+	fmt.Fprintln(os.Stderr, "dmxfs: interrupted; what it waits for does not end: a path on storage that hangs?")
+	os.Exit(exitFailure)
 }

@@ -3,14 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,11 +56,3 @@ func askerGone(ctx context.Context) (gone bool) {
 
 // orderTime is how long a command waits for a daemon to carry out an order.
 const orderTime = 30 * time.Second
-
-// timeoutFlag gives a command a time after which it gives up.
-func timeoutFlag(c *cobra.Command) func(context.Context) (context.Context, context.CancelFunc) {
-	d := c.Flags().Duration("timeout", orderTime, "how long to wait for the daemon; what it has not begun with by then it does not do")
-	return func(ctx context.Context) (context.Context, context.CancelFunc) {
-		return context.WithTimeoutCause(ctx, *d, fmt.Errorf("no answer for %v (--timeout): is the daemon stopped, or does the storage hang?", *d))
-	}
-}

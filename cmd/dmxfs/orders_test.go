@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -43,6 +45,68 @@ func TestOrdersThatNobodyWaitsForAnyMore(t *testing.T) {
 	if out, code := m.sh("flock -n f true"); code != 0 {
 		t.Errorf("the mount: %d %s", code, out)
 	}
+}
+
+// Every command ends when its time is over, and says what it has waited for, if the
+// daemon is stopped; and at Ctrl-C, also while it asks a person.
+func TestAllCommandsEnd(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	id := m.peers().Self
+	hold := m.helper("hold", "flock", "f")
+	m.held("f", 1)
+	for _, args := range [][]string{{"locks", "break", "f", m.dir, "--reason", "x"}} {
+		cmd := c.cmd(args...)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		stderr, err := cmd.StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		asked := bufio.NewReader(stderr)
+		for said := ""; !strings.HasSuffix(said, "[y/N]"); {
+			b, err := asked.ReadByte()
+			if err != nil {
+				t.Fatalf("%v: %q %v", args, said, err)
+			}
+			said += string(b)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		rest, _ := io.ReadAll(asked)
+		if err := cmd.Wait(); err == nil || !strings.Contains(string(rest), "nothing was done") {
+			t.Errorf("%v, interrupted: %v %s", args, err, rest)
+		}
+	}
+	m.signal(unix.SIGSTOP)
+	rules := c.dir + "/rules.toml"
+	write(t, rules, "")
+	for _, args := range [][]string{
+		{"status"}, {"peers"}, {"locks"}, {"journal"}, {"journal", "--follow"}, {"policy", "show"}, {"policy", "check", "f"}, {"policy", "set", rules},
+		{"peers", "remove", id, "--yes", "--reason", "x"}, {"peers", "revoke", id, "--yes", "--reason", "x"},
+		{"locks", "break", "f", "--yes", "--reason", "x"}, {"secret", "rotate"}, {"secret", "show"}, {"unmount"},
+	} {
+		_, err := c.try(append(args, m.dir, "--timeout=300ms")...)
+		if err == nil || !strings.Contains(err.Error(), "no answer for 300ms (--timeout): is the daemon stopped") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+	m.signal(unix.SIGCONT)
+	if s, err := m.status(); err != nil || !s.Healthy || s.Held != 1 {
+		t.Errorf("%+v %v", s, err)
+	}
+	if got := m.secret(); got != strings.TrimSpace(read(t, c.src+"/.dmxfs/secret")) {
+		t.Error("the secret was changed for nobody")
+	}
+	hold.signal(unix.SIGKILL)
 }
 
 // waitsForAnswer reports whether a process has a socket open, beside the

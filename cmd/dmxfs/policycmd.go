@@ -51,6 +51,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	asTOML := c.Flags().Bool("toml", false, "print a policy file, to edit it and give it to policy set")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *asJSON && *asTOML {
 			return withCode(exitUsage, errors.New("--json and --toml: give one of them"))
@@ -103,6 +104,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	file := c.Flags().String("file", "", "policy `file` to ask instead of the cluster")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var v checkJSON
 		if *file != "" {
@@ -196,7 +198,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print the new rules as JSON for programs")
-	limited := timeoutFlag(c)
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var p *policy.Policy
 		var err error
@@ -215,9 +217,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		if err != nil {
 			return err
 		}
-		ctx, cancel := limited(c.Context())
-		defer cancel()
-		resp, err := cl.send(ctx, http.MethodPost, "/policy", strings.NewReader(p.TOML()))
+		resp, err := cl.send(c.Context(), http.MethodPost, "/policy", strings.NewReader(p.TOML()))
 		if err != nil {
 			return noDaemon(err, r)
 		}

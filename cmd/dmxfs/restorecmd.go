@@ -64,7 +64,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 		defer cancel()
 		x := &restoration{r: r, moved: *moved, messages: s.err}
 		v, err := x.run(ctx, func() error {
-			return confirm(s, *yes, fmt.Sprintf("Make .dmxfs in %s anew? Is this the shared directory, with the storage mounted?", r.Source))
+			return confirm(c.Context(), s, *yes, fmt.Sprintf("Make .dmxfs in %s anew? Is this the shared directory, with the storage mounted?", r.Source))
 		})
 		if err != nil {
 			return err

@@ -60,16 +60,14 @@ whatever identity. A host that is not mounted now needs the new one by hand
 	}
 	reason := c.Flags().String("reason", "", "why, for the journal")
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	limited := timeoutFlag(c)
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
 			return err
 		}
-		ctx, cancel := limited(c.Context())
-		defer cancel()
 		fmt.Fprintln(s.err, "all members get a new secret")
-		resp, err := cl.do(ctx, http.MethodPost, "/secret/rotate?"+url.Values{"reason": {*reason}}.Encode())
+		resp, err := cl.do(c.Context(), http.MethodPost, "/secret/rotate?"+url.Values{"reason": {*reason}}.Encode())
 		if err != nil {
 			return noDaemon(err, r)
 		}
@@ -101,6 +99,7 @@ Who has it can join the cluster, unless it is changed.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 func show[T any](s streams, use, short, long, path string, table func(T) ([]string, [][]string)) *cobra.Command {
 	c := &cobra.Command{Use: use + " [MOUNTPOINT]", Short: short, Long: long, Args: usageArgs(cobra.MaximumNArgs(1))}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -100,6 +101,7 @@ standard error.`,
 	c.Flags().BoolVar(&local, "local", false, "only this node, not the whole cluster")
 	c.AddCommand(newLocksBreakCommand(s))
 	all := c.Flags().Bool("all", false, "in the table, also what nodes keep without a program that holds it")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {

@@ -40,6 +40,7 @@ as a duration that has passed since, like 2h30m.`,
 	last := fl.Int("last", 0, "only the last ones, this many")
 	follow := fl.BoolP("follow", "f", false, "go on with new records as they come")
 	asJSON := fl.Bool("json", false, "print JSON for programs, one object a line")
+	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		f := journal.Filter{Path: strings.TrimPrefix(*path, "/"), PID: *pid, Node: locks.NodeID(*node), Last: *last, Follow: *follow}
 		var err error

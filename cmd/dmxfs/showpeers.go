@@ -89,8 +89,9 @@ locks, and it joins again by itself: to keep it out, revoke it.`,
 	}
 	reason := c.Flags().String("reason", "", "why, for the journals of all members (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
+	clientFor := askTimeoutFlag(c, wishTime+fenceTime+orderTime) // the fence command takes its time
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, m, err := chosenPeer(c, args, *reason)
+		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		if err != nil {
 			return err
 		}
@@ -123,8 +124,9 @@ the secret is changed ("dmxfs secret rotate").`,
 	reason := c.Flags().String("reason", "", "why, for the journal (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	undo := c.Flags().Bool("undo", false, "let the peer in again")
+	clientFor := askTimeoutFlag(c, wishTime+fenceTime+orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cl, m, err := chosenPeer(c, args, *reason)
+		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		known := err == nil
 		if err != nil && cl == nil || exitCode(err) == exitUsage {
 			return err
@@ -155,7 +157,7 @@ the secret is changed ("dmxfs secret rotate").`,
 
 // chosenPeer finds the member that args name. The client is nil if there is no
 // daemon to ask.
-func chosenPeer(c *cobra.Command, args []string, reason string) (*client, peerJSON, error) {
+func chosenPeer(c *cobra.Command, clientFor func([]string) (*client, registration, error), args []string, reason string) (*client, peerJSON, error) {
 	if strings.TrimSpace(reason) == "" {
 		return nil, peerJSON{}, withCode(exitUsage, errors.New("give the --reason: it goes to the journal"))
 	}
@@ -203,7 +205,7 @@ func askRemoval(c *cobra.Command, s streams, cl *client, m peerJSON, yes bool, w
 		}
 	}
 	fmt.Fprintln(s.err, warn)
-	return confirm(s, yes, question)
+	return confirm(c.Context(), s, yes, question)
 }
 
 // post asks the daemon to do something.

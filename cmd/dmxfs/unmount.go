@@ -26,7 +26,7 @@ copies, and with them the daemon.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
-	limited := timeoutFlag(c)
+	timeout := c.Flags().Duration("timeout", orderTime, "how long to wait for the daemon; what it has not begun with by then it does not do")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		point, err := whichMount(args)
 		if err != nil {
@@ -54,9 +54,8 @@ copies, and with them the daemon.`,
 		if *lazy {
 			path += "?lazy=1"
 		}
-		ctx, cancel := limited(c.Context())
-		defer cancel()
-		resp, err := cl.do(ctx, http.MethodPost, path)
+		cl.timeout = *timeout
+		resp, err := cl.do(c.Context(), http.MethodPost, path)
 		if errors.Is(err, errNoDaemon) { // a dead mount: its daemon was killed
 			if err := endWatcher(c.Context(), r.State); err != nil {
 				return err
