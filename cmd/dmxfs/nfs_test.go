@@ -11,6 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"dmxfs/locks"
+	"dmxfs/p2p/member"
+	"dmxfs/p2p/register"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -66,6 +70,41 @@ func TestNamesOverNFS(t *testing.T) {
 			a, b := c.mounts[0], c.mounts[1]
 			if out, code := a.helper("names", strconv.Itoa(n), a.dir, b.dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
+			}
+		})
+	}
+}
+
+// A view that has just been linked is listed, although the directory was listed
+// in the same tick of the server's clock: membership rests on it.
+func TestViewsOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range append(nfsKinds, nfsSeconds) {
+		t.Run(kind.name, func(t *testing.T) {
+			clients := newCluster(t, 0).clientsOf(kind, 2)
+			views := filepath.Join(clients[0], ".dmxfs/views")
+			if err := os.MkdirAll(views, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			root, err := os.Open(clients[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			r := register.NewDir(root, clients[1], "peer")
+			late := 0
+			for e := range locks.Epoch(50) {
+				writeFile(t, views, member.ViewName(e+1), "")
+				l, err := r.Look(member.LookOp{Known: 1000}) // who knows of later ones reads none
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.Newest != e+1 {
+					late++
+				}
+			}
+			if late > 0 {
+				t.Errorf("%d of 50 views were not listed", late)
 			}
 		})
 	}
