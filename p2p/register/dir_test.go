@@ -323,6 +323,46 @@ func TestPrune(t *testing.T) {
 	}
 }
 
+// In a sticky directory everybody removes what is his own, and what is not his is
+// no fault.
+func TestPruneAmongUsers(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, os.ModeSticky|0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := founded(t, dir, "a")
+	mustLink(t, d, 1)
+	b := newDir(t, dir, "b")
+	b.cluster = d.clusterID()
+	asUser(t, 65534, func() {
+		mustLink(t, b, 2)
+		mustLink(t, b, 3)
+		if err := b.Prune(3); err != nil {
+			t.Errorf("prune by another user: %v", err)
+		}
+	})
+	left, err := filepath.Glob(filepath.Join(dir, viewsDir, "0*"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("%q are left, %v: want the view of the other user, and the last", left, err)
+	}
+	if err := d.Prune(3); err != nil {
+		t.Fatal(err)
+	}
+	// Where no other user is the reason it is one.
+	if err := os.Chmod(filepath.Join(dir, viewsDir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mustLink(t, d, 4)
+	asUser(t, 65534, func() {
+		if err := b.Prune(4); !errors.Is(err, ErrPermission) {
+			t.Errorf("prune of a directory that cannot be written: %v", err)
+		}
+	})
+}
+
 func TestRecords(t *testing.T) {
 	dir := t.TempDir()
 	a, b := founded(t, dir, "a"), founded(t, dir, "b")

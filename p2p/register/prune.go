@@ -50,7 +50,7 @@ func (d *Dir) Prune(below locks.Epoch) error {
 	})
 	for _, e := range views {
 		if e != newest {
-			err = errors.Join(err, d.remove(dir, member.ViewName(e)))
+			err = errors.Join(err, d.removeOwn(dir, member.ViewName(e)))
 		}
 	}
 	now, nerr := d.storageTime(dir)
@@ -105,7 +105,21 @@ func (d *Dir) removeOld(dir *os.File, name string, now time.Time, age time.Durat
 	if now.Sub(time.Unix(st.Mtim.Unix())) <= age {
 		return nil
 	}
-	return d.remove(dir, name)
+	return d.removeOwn(dir, name)
+}
+
+// removeOwn removes a file, or leaves it there if the directory is sticky, as the
+// shared one may be, and another user has made it: that one removes it.
+func (d *Dir) removeOwn(dir *os.File, name string) error {
+	err := d.remove(dir, name)
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	var in unix.Stat_t
+	if serr := ignoringEINTR(func() error { return unix.Fstat(int(dir.Fd()), &in) }); serr != nil || in.Mode&unix.S_ISVTX == 0 {
+		return err
+	}
+	return nil
 }
 
 func (d *Dir) pruneRecords(now time.Time) error {
