@@ -187,6 +187,32 @@ type entry struct {
 	until int64 // on the server's clock; 0: none
 }
 
+// handoverTime is after how long without a lock from another host a further one
+// is not expected soon.
+const handoverTime = time.Second
+
+// fewNames is how many names the kernel may keep while locks go to and fro: to
+// have them looked up again is what each of those waits for.
+const fewNames = 32
+
+// mayKeep reports whether the kernel may keep a name that it is told now. While
+// locks come from other hosts these are few, of directories, which are in the path
+// to many files; what is told by the thousand, as to find(1), would keep the next
+// lock waiting, and is hardly asked for again.
+func (f *fileSystem) mayKeep(isDir bool, now int64) bool {
+	if t := f.refreshedAt.Load(); t == nil || time.Since(*t) > handoverTime {
+		return true
+	}
+	return isDir && f.entries.few(now)
+}
+
+// few reports whether less than fewNames may be valid.
+func (e *entries) few(now int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ring[(e.next-fewNames+len(e.ring))%len(e.ring)].until <= now
+}
+
 // told remembers an entry that is valid until a time.
 func (e *entries) told(dir uint64, name string, now, until int64) {
 	e.mu.Lock()

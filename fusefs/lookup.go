@@ -155,10 +155,11 @@ func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, err
 func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
 	out.NodeId, out.Generation = n.id, 1
 	if ttl := f.entryTTL; ttl > 0 && n.holders.Load() == 0 {
-		now := f.now()
-		f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
-		if f.refreshGen.Load() == gen {
-			out.SetEntryTimeout(ttl)
+		if now := f.now(); f.mayKeep(n.isDir(), now) {
+			f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
+			if f.refreshGen.Load() == gen {
+				out.SetEntryTimeout(ttl)
+			}
 		}
 	}
 	// attrTold is set before gen is looked at, and refresh does it the other

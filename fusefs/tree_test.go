@@ -315,6 +315,15 @@ func TestEntriesThatTheKernelWasTold(t *testing.T) {
 	if _, more := e.take(1003); more != 0 {
 		t.Errorf("more until %d", more)
 	}
+	for i := range fewNames {
+		if !e.few(2000) {
+			t.Errorf("%d are not few", i)
+		}
+		e.told(1, "n", 2000, 2100)
+	}
+	if e.few(2099) || !e.few(2100) {
+		t.Error("there are as many as may be, until they expire")
+	}
 }
 
 // All requests wait while anchors are dropped.
