@@ -61,6 +61,7 @@ func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.St
 		var st unix.Stat_t
 		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 		if err == nil {
+			f.stay(n, &st)
 			f.fillAttr(&out.Attr, &st)
 			f.tells(n, versionOf(&st), toRead)
 		}
@@ -84,6 +85,7 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	err := f.untilNow(func() error {
 		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
 		if err == nil {
+			f.stayX(n, &st)
 			f.tells(n, versionOfX(&st), false)
 		}
 		return err
@@ -119,6 +121,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		}
 		return fuse.EPERM
 	}
+	n.changesHere()
 	set := func(op string, call func() error) error {
 		c := &change{in: &in.InHeader, op: op, files: [2]*node{n}}
 		if fh, ok := in.GetFh(); ok {

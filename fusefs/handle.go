@@ -33,6 +33,9 @@ type handle struct {
 	holds atomic.Bool
 	since atomic.Uint64
 
+	// failed: the open has failed, and is tried again with another handle.
+	failed atomic.Bool
+
 	// lost: it was under a lock when this node was expelled. It answers EIO
 	// until it is closed.
 	lost atomic.Bool
@@ -62,6 +65,7 @@ type nodeLocks struct {
 	lockMu  sync.Mutex
 	handles map[*handle]struct{}
 	states  [openStates]int // handles by the state of their open lock
+	sole    soleVersion
 	// unprotected: states[openNone] > 0. It changes under lockMu.
 	unprotected atomic.Bool
 	kept        atomic.Bool // see keeps; it changes under fileSystem.unprotectedMu
@@ -106,6 +110,9 @@ func (f *fileSystem) attach(h *handle, s openState) {
 	n.handles[h] = struct{}{}
 	n.states[s]++
 	f.counted(n)
+	if h.write || s == openNone {
+		n.spoil()
+	}
 	n.lockMu.Unlock()
 	if p := h.proc; p != nil {
 		p.mu.Lock()
@@ -125,6 +132,9 @@ func (f *fileSystem) detach(h *handle) {
 	n.states[h.open.state]--
 	f.counted(n)
 	last := len(n.handles) == 0
+	if last {
+		n.sole = soleVersion{}
+	}
 	n.lockMu.Unlock()
 	if p := h.proc; p != nil {
 		p.mu.Lock()
@@ -146,7 +156,9 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	n.states[s]++
 	h.open.state = s
 	held := s == openHeld || s == openShared
-	h.holds.Store(held)
+	if h.holds.Swap(held) && !held && !h.failed.Load() {
+		n.spoil()
+	}
 	h.since.Store(0)
 	if held {
 		h.since.Store(uint64(h.open.tenure) + 1)

@@ -77,7 +77,12 @@ func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, 
 	n := f.tree.seen(dir, name, &st)
 	used := n != nil && f.storage.Remote && f.staleAnchor(n)
 	if n != nil && !used {
-		return n, st, f.lookFound(n, &st)
+		if err := f.lookFound(n, &st); err != nil {
+			return n, st, err
+		}
+		if used = f.isReplaced(n, &st); !used {
+			return n, st, nil
+		}
 	}
 	if used {
 		f.tree.forget(n.id, 1)

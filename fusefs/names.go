@@ -43,8 +43,9 @@ func (f *fileSystem) isOld(n *node) bool {
 	case n.isDir():
 		return n != f.tree.root
 	}
-	// What this host holds an open lock of nobody else changes.
-	return n.isRegular() && !n.holds()
+	// What this host holds an open lock of nobody else changes; but another
+	// file may take its place.
+	return n.isRegular() && (n.isSole() || !n.holds())
 }
 
 // looked notes that n was looked at just now.

@@ -65,21 +65,14 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		}
 	}
 	if err == nil {
-		err = f.openBacking(h, &in.InHeader)
-	}
-	if err == nil {
-		err = f.lookOpened(h, &st)
-	}
-	if isGone(err) && f.storage.Lingers && again == nil {
-		// The client knows a name of which another host has made another
-		// file's, and did not ask.
-		n.distrust()
-		st := f.lookAhead(cancel, h, f.tree.unnamed(n), in)
-		f.abandon(h)
-		if !st.Ok() {
-			return st
+		err = f.openThere(h, &st, again == nil, &in.InHeader)
+		if err == unix.ESTALE && again == nil && (f.storage.Lingers || f.storage.KeepsNames) {
+			n.distrust()
+			if st := f.lookAhead(cancel, h, f.tree.unnamed(n), in); !st.Ok() {
+				f.abandon(h)
+				return st
+			}
 		}
-		return errStale
 	}
 	if err != nil {
 		f.abandon(h)
@@ -118,6 +111,25 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	return fuse.OK
 }
 
+// openThere opens the file of h, whose name leads to it as far as the client of
+// the storage knows, and describes it in st. The error is ESTALE if this is the
+// first attempt and another host has put another file there.
+func (f *fileSystem) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.InHeader) error {
+	err := f.openBacking(h, in)
+	if err == nil {
+		err = f.lookOpened(h, st)
+	}
+	switch {
+	case err == unix.ENOENT && first && (f.storage.Lingers || f.storage.KeepsNames):
+		return unix.ESTALE
+	case err != nil:
+		return err
+	case first && !h.write && f.isReplaced(h.n, st):
+		return unix.ESTALE
+	}
+	return f.openedSole(h, st)
+}
+
 // newHandle describes a handle that is to be opened; it is not known to
 // anybody yet. Its open.state tells whether it needs an open lock: openWaiting
 // or openNone.
@@ -129,6 +141,9 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 		write: access != unix.O_RDONLY, appends: flags&unix.O_APPEND != 0,
 		mixed: access == unix.O_RDWR,
 		proc:  f.procs.find(in.Pid),
+	}
+	if f.storage.KeepsNames && !h.write {
+		h.flags |= unix.O_DIRECT
 	}
 	h.open.state = openNone
 	file, path := f.tree.identify(n)

@@ -135,6 +135,7 @@ func (f *fileSystem) abandonRetry(x *retry) {
 // has moved on. h is the handle of the first one, which is still attached.
 func (f *fileSystem) lookAhead(cancel <-chan struct{}, h *handle, moved []dirName, in *fuse.OpenIn) fuse.Status {
 	x := &retry{flags: in.Flags}
+	h.failed.Store(true)
 	if h.holds.Load() && len(moved) == 1 && in.Flags&unix.O_NONBLOCK == 0 {
 		// Nothing is locked twice: what h holds is a file that is gone.
 		f.giveUp(h)

@@ -74,6 +74,8 @@ func helperMain(name string, args []string) {
 		err = readers(args)
 	case "replace":
 		err = replaceRounds(args)
+	case "replaced":
+		err = replacedOpen(args)
 	case "rounds":
 		err = rounds(args)
 	case "take":

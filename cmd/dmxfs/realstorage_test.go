@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -57,9 +58,16 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	t.Run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
 	t.Run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
 	t.Run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
-	t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 20)) })
+	t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
 	if kind.namesAnew {
 		t.Run("passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
+	}
+	if kind.git {
+		t.Run("replaced", func(t *testing.T) {
+			if out, code := c.mounts[0].helper("replaced", strconv.Itoa(size(5, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
+				t.Errorf("exit code %d: %s", code, out)
+			}
+		})
 	}
 	if kind.git && *storageFull {
 		t.Run("git", func(t *testing.T) { runGit(t, c, 20) })
@@ -152,6 +160,59 @@ func passOn(args []string) error {
 		}
 		if err := unlockByName(args[0], other); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// replacedOpen lets one host put another file in the place of one that the other
+// host has open: who has it open goes on with the old one, who opens it then has
+// the new one, size and all: replaced N DIR1 DIR2.
+func replacedOpen(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	name, temp := filepath.Join(args[1], "stays"), filepath.Join(args[1], "stays-new")
+	put := func(text string) error {
+		if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
+			return err
+		}
+		return os.Rename(temp, name)
+	}
+	text := func(i int) string { return strings.Repeat(fmt.Sprintf("%06d", i), 40+i*37%100) }
+	if err := put(text(0)); err != nil {
+		return err
+	}
+	for i := range n {
+		var fds [2]*os.File
+		for k := range fds {
+			if fds[k], err = os.Open(filepath.Join(args[2], "stays")); err != nil {
+				return fmt.Errorf("round %d: %w", i, err)
+			}
+			defer fds[k].Close()
+			if k == 0 {
+				if _, err := fds[0].ReadAt(make([]byte, 6), 0); err != nil {
+					return err
+				}
+				if err := put(text(i + 1)); err != nil {
+					return fmt.Errorf("round %d: %w", i, err)
+				}
+			}
+		}
+		for k, what := range []string{"new", "old"} {
+			f, want := fds[1-k], text(i+1-k)
+			st, err := f.Stat()
+			if err != nil {
+				return err
+			}
+			b, err := io.ReadAll(f)
+			if err != nil || string(b) != want || st.Size() != int64(len(want)) {
+				return fmt.Errorf("round %d: the %s file has %d bytes, and %d as its size, want %d: %v", i, what, len(b), st.Size(), len(want), err)
+			}
+		}
+		for _, f := range fds {
+			f.Close()
 		}
 	}
 	return nil
