@@ -48,6 +48,7 @@ var beforeTheFence = map[string]string{
 	"makeDir":     "called in make",
 	"listAnew":    "the times of a directory that a program lists, which say nothing of what is in it",
 	"keepSetGID":  "of a file that was just made, and is not known to anybody",
+	"stirOne":     "the time of access of a directory, which says nothing of what is in it",
 	"punchBehind": "far behind the end of the file, where there is nothing to change",
 	"forceLookup": "a link from another file system, which always fails",
 }
