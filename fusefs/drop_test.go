@@ -149,6 +149,59 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	<-returned
 }
 
+// While a truncate(2) waits the kernel writes nothing of the file out: Flush waits
+// for it, and makes it give up.
+func TestFlushDoesNotReturnBesideATruncate(t *testing.T) {
+	f, h, _ := mappedHandle(t, newFakeLocker())
+	proceed := slowKernel(t, f)
+	in := fuse.SetAttrIn{}
+	in.InHeader = header(h.n.id)
+	in.Opcode, in.Valid = opSetAttr, fuse.FATTR_SIZE
+	letsGo, unpark := f.parkRequest(h.n, &in.InHeader)
+	file, _ := f.tree.identify(h.n)
+	flushed := make(chan error, 1)
+	go func() { flushed <- f.flush(locks.Key{Class: locks.Posix, File: file}) }()
+	select {
+	case err := <-flushed:
+		t.Fatalf("Flush has returned (%v), and the kernel has written nothing out", err)
+	case <-letsGo:
+	}
+	unpark()
+	select {
+	case err := <-flushed:
+		t.Fatalf("Flush has returned (%v) before the kernel has written the pages out", err)
+	default:
+	}
+	proceed()
+	if err := <-flushed; err != nil {
+		t.Error(err)
+	}
+}
+
+// A lock comes while a READ waits: it is not granted before the pages around those
+// of the READ are dropped.
+func TestRefreshGoesRoundPagesThatAreRead(t *testing.T) {
+	f, h, _ := mappedHandle(t, newFakeLocker())
+	proceed := slowKernel(t, f)
+	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096}
+	read.Opcode = opRead
+	_, unpark := f.parkRequest(h.n, &read.InHeader)
+	defer unpark()
+	file, _ := f.tree.identify(h.n)
+	refreshed := make(chan error, 1)
+	go func() { refreshed <- f.refresh(locks.Key{Class: locks.Posix, File: file}) }()
+	await(t, "the kernel is told", h.n.dropping)
+	select {
+	case err := <-refreshed:
+		t.Errorf("Refresh has returned (%v), and the kernel has dropped nothing", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	proceed()
+	if err := <-refreshed; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestParkedRequests(t *testing.T) {
 	read := fuse.ReadIn{Offset: 5000, Size: 4000}
 	read.Opcode = opRead
