@@ -111,3 +111,22 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// What another host has written gets into errors and logs: nothing that a terminal
+// obeys comes from there.
+func TestTextsOfOthersArePlain(t *testing.T) {
+	for _, text := range []string{"\x1b[2J", "a\nb", "\x07", "\u009b31m", "\xff", strings.Repeat("x", maxText+1)} {
+		if err := checkTexts(nil, text); err == nil {
+			t.Errorf("%q is taken as a name", text)
+		}
+		if err := checkTexts([]string{text}); err == nil {
+			t.Errorf("%q is taken as an address", text)
+		}
+		if got := clip(text); checkTexts(nil, got) != nil && strings.ToValidUTF8(got, "") == got {
+			t.Errorf("%q becomes %q, which is not taken", text, got)
+		}
+	}
+	if err := checkTexts([]string{"/ip4/192.0.2.1/tcp/1"}, "größe 東"); err != nil {
+		t.Error(err)
+	}
+}
