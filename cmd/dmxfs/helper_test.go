@@ -27,6 +27,10 @@ func helperMain(name string, args []string) {
 		err = serveCache(args)
 	case "chaos":
 		err = chaosWorker(args)
+	case "beside":
+		err = beside(args)
+	case "hoard":
+		err = hoard()
 	case "headless":
 		// The first thread ends, and the others do not.
 		runtime.LockOSThread()

@@ -64,7 +64,10 @@ type keeper struct {
 	out *bufio.Reader
 }
 
-func (m *testMount) keep(file string) *keeper {
+func (m *testMount) keep(file string) *keeper { return m.converse("keep-open", file) }
+
+// converse starts a helper that is told what to do, and answers, line by line.
+func (m *testMount) converse(helper string, args ...string) *keeper {
 	t := m.c.t
 	t.Helper()
 	inR, inW, err := os.Pipe()
@@ -75,8 +78,8 @@ func (m *testMount) keep(file string) *keeper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proc{t: t, cmd: exec.Command("/proc/self/exe", file), done: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), helperEnv+"=keep-open")
+	p := &proc{t: t, cmd: exec.Command("/proc/self/exe", args...), done: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), helperEnv+"="+helper)
 	p.cmd.Stdin, p.cmd.Stdout = inR, outW
 	p.run(m)
 	inR.Close()
