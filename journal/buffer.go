@@ -96,6 +96,9 @@ func (b *buffer) append(r *Record) {
 // those who can't.
 func (b *buffer) isCrowded() bool { return b.n+b.nWriting >= max(b.limit-b.limit/4, 1) }
 
+// isBusy is isCrowded for who has much to append.
+func (b *buffer) isBusy() bool { return b.n+b.nWriting >= max(b.limit/2, 1) }
+
 func (b *buffer) put(r *Record) {
 	var c *chunk
 	if k := len(b.chunks); k > 0 && b.chunks[k-1].n < chunkRecords {
@@ -139,18 +142,22 @@ func (b *buffer) signal() {
 	}
 }
 
-// pace waits until the buffer is not crowded: for roomWait without progress of the
+// pace waits until the buffer is not crowded, or not busy if the caller has much to
+// append: for roomWait without progress of the
 // writer, and roomWaits times that in all. It does not wait when the writer
 // fails.
-func (b *buffer) pace() {
-	if !b.crowded.Load() {
+func (b *buffer) pace(much bool) {
+	full := b.isCrowded
+	if much {
+		full = b.isBusy
+	} else if !b.crowded.Load() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := time.NewTimer(roomWait)
 	defer t.Stop()
-	for waits := 0; b.isCrowded() && !b.closed && !b.lossy && waits < roomWaits; waits++ {
+	for waits := 0; full() && !b.closed && !b.lossy && waits < roomWaits; waits++ {
 		if b.spare == nil {
 			b.spare = make(chan struct{})
 		}

@@ -39,7 +39,7 @@ func childFull(args []string) error {
 		for ; !stop.Load(); i++ {
 			r := sample(i, 100)
 			r.Request += 100
-			j.Pace() // as the engine
+			j.Pace(false) // as the engine
 			j.Append(r)
 			if j.Healthy() != nil { // as the engine: no new locks
 				time.Sleep(time.Millisecond)

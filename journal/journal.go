@@ -61,10 +61,10 @@ func (j *Journal) Append(r Record) {
 // Pace returns when there is room for some records, so that none is dropped only
 // since a disk is slower than those who append: at once, mostly. As long as the
 // disk goes on it waits, for a quarter of a second without progress, and a second
-// in all.
-func (j *Journal) Pace() {
+// in all. Who has much to append leaves room for others: it waits sooner.
+func (j *Journal) Pace(much bool) {
 	if !j.readOnly {
-		j.buf.pace()
+		j.buf.pace(much)
 	}
 }
 

@@ -142,7 +142,7 @@ func TestADiskThatHangs(t *testing.T) {
 			if d := time.Since(before); d != 0 {
 				t.Errorf("an append took %v", d)
 			}
-			j.Pace()
+			j.Pace(false)
 			took = append(took, time.Since(before))
 		}
 		if took[0] != roomWait || time.Since(start) != roomWait {
@@ -184,7 +184,7 @@ func TestASlowDiskSlowsTheCallers(t *testing.T) {
 		j := openMem(t, m, Options{limit: 2 * chunkRecords})
 		start := time.Now()
 		for i := range 20 * chunkRecords {
-			j.Pace()
+			j.Pace(false)
 			j.Append(sample(i, 10))
 		}
 		if err := j.Sync(context.Background()); err != nil {
@@ -206,7 +206,7 @@ func TestAPaceDoesNotWaitForEver(t *testing.T) {
 			return time.Since(start)
 		}
 		note := func() { b.append(&Record{Event: Note}) }
-		if d := took(b.pace); d != 0 {
+		if d := took(func() { b.pace(false) }); d != 0 {
 			t.Errorf("waited %v for an empty buffer", d)
 		}
 		note()
@@ -223,7 +223,7 @@ func TestAPaceDoesNotWaitForEver(t *testing.T) {
 				}
 			}
 		}()
-		if d := took(b.pace); d != roomWaits*roomWait/2 {
+		if d := took(func() { b.pace(false) }); d != roomWaits*roomWait/2 {
 			t.Errorf("waited %v", d)
 		}
 		close(stop)
@@ -232,7 +232,7 @@ func TestAPaceDoesNotWaitForEver(t *testing.T) {
 		}
 
 		// After a stall, others wait again when something was stored since.
-		if d := took(func() { b.pace(); b.pace() }); d != roomWait { // in vain, and not at all
+		if d := took(func() { b.pace(false); b.pace(false) }); d != roomWait { // in vain, and not at all
 			t.Errorf("waited %v", d)
 		}
 		b.take(1)
@@ -243,8 +243,28 @@ func TestAPaceDoesNotWaitForEver(t *testing.T) {
 			b.take(1)
 			b.done()
 		}()
-		if d := took(b.pace); d != roomWait/2 {
+		if d := took(func() { b.pace(false) }); d != roomWait/2 {
 			t.Errorf("waited %v", d)
+		}
+	})
+}
+
+// Who has much to append leaves room for those who have little.
+func TestWhoAppendsMuchWaitsSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := buffer{next: 1, limit: 100, wake: make(chan struct{}, 1), due: stopped()}
+		for i := range 60 {
+			start := time.Now()
+			b.pace(false)
+			if d := time.Since(start); d != 0 {
+				t.Fatalf("with %d records, who has little waited %v", i, d)
+			}
+			b.append(&Record{Event: Note})
+		}
+		start := time.Now()
+		b.pace(true)
+		if time.Since(start) == 0 {
+			t.Error("who has much did not wait")
 		}
 	})
 }

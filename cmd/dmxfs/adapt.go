@@ -96,7 +96,7 @@ func (r *recorder) Healthy() error {
 	return r.journal.Healthy()
 }
 
-func (r *recorder) Pace() { r.journal.Pace() }
+func (r *recorder) Pace(much bool) { r.journal.Pace(much) }
 
 var events = map[engine.Step]journal.Event{
 	engine.Requested: journal.Requested, engine.Waiting: journal.Waiting, engine.Granted: journal.Granted,

@@ -114,7 +114,7 @@ func (h *history) tryDisk(ctx context.Context) error {
 					"%d records are missing here: the journal's disk did not take them when the daemon started, and memory is limited", gap)})
 			}
 			if wait {
-				disk.Pace()
+				disk.Pace(true)
 			}
 			last = r.Seq
 			disk.Append(r)
@@ -164,7 +164,7 @@ func (h *history) Healthy() error {
 	return h.j.Healthy()
 }
 
-func (h *history) Pace()                          { h.now().Pace() }
+func (h *history) Pace(much bool)                 { h.now().Pace(much) }
 func (h *history) Sync(ctx context.Context) error { return h.now().Sync(ctx) }
 func (h *history) Recovery() journal.Recovery     { return h.now().Recovery() }
 func (h *history) Query(ctx context.Context, f journal.Filter, then func(journal.Record) error) error {

@@ -61,9 +61,9 @@ type Recorder interface {
 
 // Pacer may be implemented by a Recorder as well.
 type Pacer interface {
-	// Pace waits, not for long, while there is much to be stored. It is
-	// called where nobody else waits for the caller.
-	Pace()
+	// Pace waits, not for long, while there is much to be stored; sooner if the
+	// caller has much to add. It is called where nobody else waits for the caller.
+	Pace(much bool)
 }
 
 // Step is a step in the life of a request.

@@ -85,15 +85,16 @@ func (e *Engine) giveUpAside(en *entry) {
 		e.settle(en)
 		if len(en.aside) > 0 {
 			e.mu.Unlock()
-			e.pace()
+			e.pace(true)
 			e.mu.Lock()
 		}
 	}
 }
 
-// pace waits for the journal, if that has much to write.
-func (e *Engine) pace() {
+// pace waits for the journal, if that has much to write; the sooner, if the caller
+// has much to add.
+func (e *Engine) pace(much bool) {
 	if p, ok := e.o.Recorder.(Pacer); ok {
-		p.Pace()
+		p.Pace(much)
 	}
 }

@@ -62,9 +62,10 @@ func (e *Engine) lose(t *ticket) {
 }
 
 // tooMany refuses a request of a process that has as many locks as it may.
-func (e *Engine) tooMany(r *locks.Request) error {
+// One that takes the place of what its owner has makes them fewer.
+func (e *Engine) tooMany(en *entry, r *locks.Request) error {
 	p, u := &r.Program, e.usage[userOf(r)]
-	if u == nil || u.tickets < e.o.MaxLocks {
+	if u == nil || u.tickets < e.o.MaxLocks || en.replaces(r) {
 		return nil
 	}
 	if !u.told {
@@ -73,4 +74,14 @@ func (e *Engine) tooMany(r *locks.Request) error {
 			"locks", u.tickets)
 	}
 	return fmt.Errorf("%w: %s has %d locks, as many as a process may have", locks.ErrUnavailable, describe(*p), u.tickets)
+}
+
+// replaces reports whether the owner of r has a piece that r covers.
+func (en *entry) replaces(r *locks.Request) bool {
+	o := en.owners[r.Owner]
+	if o == nil {
+		return false
+	}
+	i := o.search(func(t *ticket) bool { return t.Range.Start >= r.Range.Start })
+	return i < o.len() && r.Range.Contains(o.at(i).Range)
 }

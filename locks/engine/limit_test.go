@@ -30,6 +30,11 @@ func TestLimitOfLocks(t *testing.T) {
 			}
 		}
 		mustGrant(t, a.start(at(1, 3))) // it has that one
+		wider := at(1, 3)
+		wider.Range.End++ // it replaces that one
+		mustGrant(t, a.start(wider))
+		mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, wider.Range)))
+		a.Unlock(wider.Key, 1, locks.Range{Start: 7, End: 8})
 		mustGrant(t, a.start(at(2, 100)))
 		k := at(1, 0).Key
 		a.Unlock(k, 1, at(1, 0).Range)

@@ -43,7 +43,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	if err := e.o.Recorder.Healthy(); err != nil {
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
-	e.pace()
+	e.pace(false)
 	var limit <-chan time.Time
 	if r.Patience > 0 {
 		timer := time.NewTimer(time.Duration(r.Patience) * time.Millisecond)
@@ -92,7 +92,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.mu.Unlock()
 		return g, nil
 	}
-	if err := e.tooMany(&req.Request); err != nil {
+	if err := e.tooMany(en, &req.Request); err != nil {
 		e.record(Denied, en, req, event{rng: r.Range, reason: err.Error(), final: true})
 		e.settle(en)
 		e.mu.Unlock()
