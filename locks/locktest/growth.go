@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// times is how many times as much the larger of two is.
+const times = 8
+
 // Growth fails if something takes more than three times as long for each element
 // when there are eight times as many. What make returns for a number is what is
 // measured.
@@ -19,7 +22,7 @@ import (
 func Growth(t *testing.T, n int, make func(n int) func()) {
 	t.Helper()
 	const tries = 8
-	const times, limit = 8, 3 * 8
+	const limit = 3 * times
 	var few, many time.Duration
 	for try := range tries {
 		if took := onThread(make(n)); try == 0 || took < few {
