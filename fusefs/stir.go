@@ -29,6 +29,7 @@ type stirring struct {
 	one sync.Mutex // held by who stirs: the others wait until it is done
 
 	seconds sync.Once // that times are in seconds was logged
+	refused time.Time // when it was logged last that a touch is refused; guarded by one
 }
 
 // stirred is one of them.
@@ -96,9 +97,7 @@ func (f *fileSystem) stir() {
 		for n, x := range dirs {
 			switch moved, err := f.stirOne(n, x); {
 			case err != nil && err != unix.ENOENT && err != unix.ESTALE || !moved && late:
-				// It is seen by others when their clients look again by themselves.
-				f.log.Warn("a directory in which names have changed could not be touched: other hosts may see the old names for as long as their clients keep them",
-					"path", f.tree.pathTo(n), "err", err)
+				f.stirRefused(n, err)
 			case err == nil && !moved:
 				continue
 			}
@@ -109,6 +108,19 @@ func (f *fileSystem) stir() {
 			return
 		}
 		time.Sleep(pause)
+	}
+}
+
+// refusedPause is how often it is logged, at most, that a touch is refused.
+const refusedPause = time.Minute
+
+// stirRefused: others see the new names when their clients look again by
+// themselves. REQUIRES: stirring.one held.
+func (f *fileSystem) stirRefused(n *node, err error) {
+	if s := &f.stirring; s.refused.IsZero() || time.Since(s.refused) > refusedPause {
+		s.refused = time.Now()
+		f.log.Warn("a directory in which names have changed could not be touched: other hosts may see the old names for as long as their clients keep them",
+			"path", f.tree.pathTo(n), "err", err)
 	}
 }
 
