@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,6 +100,9 @@ func newDoctorMountCommand(s streams) *cobra.Command {
 // consult examines the storage.
 func consult(ctx context.Context, s streams, sources []string, listen string, patience time.Duration) (j doctorJSON, err error) {
 	j = doctorJSON{Source: sources[0], Options: []string{}, Findings: []findingJSON{}}
+	if err := tryAll(ctx, sources, patience); err != nil {
+		return j, err
+	}
 	d := &doctor{patience: patience}
 	if d.here, err = startHands("here", sources[0]); err != nil {
 		return j, err
@@ -139,6 +143,35 @@ func consult(ctx context.Context, s streams, sources []string, listen string, pa
 	j.Findings, j.Options = append(j.Findings, d.findings...), append(j.Options, d.options...)
 	j.Fit, j.Verdict = d.verdict()
 	return j, nil
+}
+
+// tryAll tries the storage as a first mount does: where that is refused nobody
+// needs to wait for another host, or for its client's caches, to be told why.
+func tryAll(ctx context.Context, sources []string, patience time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
+	defer cancel()
+	// No daemon has had this state directory, so that nothing is left out.
+	none, err := os.MkdirTemp("", "dmxfs-doctor-")
+	if err != nil {
+		return fmt.Errorf("make a directory for the examination: %w", err)
+	}
+	defer os.Remove(none)
+	for _, source := range sources {
+		path, err := filepath.Abs(source)
+		if err == nil {
+			err = tryStorage(ctx, Config{Source: path, Mountpoint: path, State: none})
+		}
+		switch {
+		case err == nil:
+		case exitCode(err) == exitRefused:
+			return withCode(exitFailure, fmt.Errorf("not fit for dmxfs: %w", err))
+		case errors.Is(err, errTooLong):
+			return fmt.Errorf("%s does not answer: %w", source, err)
+		case exitCode(err) == exitFailure || ctx.Err() != nil:
+			return err
+		} // what is wrong with the directory is told by who opens it
+	}
+	return nil
 }
 
 func printDoctor(s streams, j doctorJSON) error {

@@ -58,6 +58,35 @@ func serveLame(args []string) error {
 	return nil
 }
 
+// lame makes a client of the shared directory that cannot do one thing.
+func (c *testCluster) lame(cannot string) string {
+	c.t.Helper()
+	dir := filepath.Join(c.dir, "lame")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", c.src, dir, cannot)
+	cmd.Env = append(os.Environ(), helperEnv+"=lame")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		_ = unix.Unmount(dir, unix.MNT_DETACH)
+		_ = cmd.Process.Kill() // with what it does not answer
+		_ = cmd.Wait()
+	})
+	await(c.t, "the storage is mounted", func() bool {
+		all, err := mounts()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		_, ok := mountedAt(all, dir)
+		return ok
+	})
+	return dir
+}
+
 // Storage that cannot be used is refused with the reason, whatever its client
 // says, or if it does not answer at all. Nothing runs on or is left behind.
 func TestStorageThatCannotBeUsed(t *testing.T) {
@@ -74,29 +103,7 @@ func TestStorageThatCannotBeUsed(t *testing.T) {
 		t.Run(x.cannot, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, 0)
-			dir := filepath.Join(c.dir, "lame")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.Command("/proc/self/exe", c.src, dir, x.cannot)
-			cmd.Env = append(os.Environ(), helperEnv+"=lame")
-			cmd.Stderr = os.Stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				_ = unix.Unmount(dir, unix.MNT_DETACH)
-				_ = cmd.Process.Kill() // with what it does not answer
-				_ = cmd.Wait()
-			})
-			await(t, "the storage is mounted", func() bool {
-				all, err := mounts()
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, ok := mountedAt(all, dir)
-				return ok
-			})
+			dir := c.lame(x.cannot)
 			m := c.add()
 			m.src = dir
 			err := m.tryMount()
