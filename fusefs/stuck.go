@@ -136,6 +136,9 @@ func (f *fileSystem) watchHolders(n *node) {
 		}
 		if stands {
 			n.letGoParked(func(p *parkedRequest) bool { return p.holds })
+			n.cacheMu.Lock()
+			delete(n.onlookers, 0) // it had its turn, as far as is known
+			n.cacheMu.Unlock()
 		}
 	}
 }

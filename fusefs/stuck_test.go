@@ -200,3 +200,25 @@ func waitsWithPages(t *testing.T, call string, size int) (m *testMount, p *testP
 	await(t, "the program waits", func() bool { return ask[Counts](m, "Counts", None{}).Parked > 0 })
 	return m, p, other, drop
 }
+
+// A thread that the daemon cannot see, since it runs in a container, counts as one
+// that stands behind a request; once.
+func TestWhoCannotBeSeenStandsBehindAWait(t *testing.T) {
+	f := handlersOnly(t, func(o *Options) { o.Locker, o.Hold = newFakeLocker(), 80*time.Millisecond })
+	must(t, os.WriteFile(f.opts.Root.Name()+"/f", nil, 0o644))
+	h := f.openForTest(t, "f", os.O_RDWR)
+	parks := func() (letsGo <-chan struct{}, unpark func()) {
+		return f.park(h.n, &parkedRequest{kind: parkedPages, holds: true})
+	}
+	letsGo, unpark := parks()
+	f.looksUp(h.n, 0)
+	<-letsGo
+	again, unparkAgain := parks()
+	unpark()
+	from := f.looks.Load()
+	await(t, "it is looked again", func() bool { return f.looks.Load() > from+2*holdLooks })
+	if closed(again) {
+		t.Error("it gives up once more")
+	}
+	unparkAgain()
+}
