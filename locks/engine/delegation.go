@@ -333,15 +333,19 @@ func (e *Engine) answerWish(n locks.NodeID) {
 		return
 	}
 	d.to, d.recalled, d.returned = n, false, nil
-	d.excepted = map[locks.Key]struct{}{}
+	d.excepted = make(map[locks.Key]struct{}, len(e.entries)+e.clean.len())
+	list := make([]locks.Key, 0, len(e.entries)+e.clean.len())
 	for _, keys := range []iter.Seq[locks.Key]{maps.Keys(e.entries), e.clean.keys()} {
 		for k := range keys {
 			if k.Class == locks.Open {
-				d.excepted[k] = struct{}{}
+				d.excepted[k] = struct{}{} // no key is in both
+				list = append(list, k)
 			}
 		}
 	}
-	list := slices.SortedFunc(maps.Keys(d.excepted), locks.Key.Compare)
+	if len(list) <= maxAtOnce { // so that a run can be repeated; nobody needs it
+		slices.SortFunc(list, locks.Key.Compare)
+	}
 	e.tellMember(n, keysFrames(frameDelegate, e.top(), list)...)
 	e.o.Log.Debug("delegated the files that this node does not use", "to", n)
 }

@@ -208,7 +208,12 @@ func keysFrames(kind byte, token locks.Token, keys []locks.Key) [][]byte {
 }
 
 func keysFrame(kind byte, more bool, token locks.Token, keys []locks.Key) []byte {
-	b := wire.Uint(wire.Bool([]byte{kind}, more), uint64(token))
+	size := 32
+	for _, k := range keys {
+		size += len(k.File) + 4
+	}
+	b := append(make([]byte, 0, size), kind)
+	b = wire.Uint(wire.Bool(b, more), uint64(token))
 	b = wire.Uint(b, uint(len(keys)))
 	for _, k := range keys {
 		b = appendKey(b, k)

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"dmxfs/locks"
+	"dmxfs/locks/locktest"
+)
+
+// BenchmarkAnswerWish is what it takes to delegate with as many exceptions as
+// there may be.
+func BenchmarkAnswerWish(b *testing.B) {
+	e := costly(b, 3)
+	e.o.Uniform = func() string { return "rw" }
+	for i := range maxClean {
+		e.clean.put(locks.Key{File: fmt.Sprintf("directory/file%d", i), Class: locks.Open})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.delegTimes.opened = -1 << 60
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	began := locktest.ThreadTime()
+	for b.Loop() {
+		e.deleg = delegations{}
+		e.answerWish("n1")
+		if e.deleg.to != "n1" {
+			b.Fatal("it refuses")
+		}
+	}
+	b.ReportMetric((locktest.ThreadTime()-began).Seconds()*1000/float64(b.N), "cpu-ms/op")
+}
