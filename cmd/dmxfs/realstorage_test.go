@@ -57,6 +57,11 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	c := newClientCluster(t, kind, 2, "--listing-age=0s")
 	t.Run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
 	t.Run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
+	if *storageFull {
+		for _, mode := range []string{"truncate", "persist"} {
+			t.Run("SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
+		}
+	}
 	t.Run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
 	t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
 	if kind.namesAnew {
@@ -71,6 +76,30 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	}
 	if kind.git && *storageFull {
 		t.Run("git", func(t *testing.T) { runGit(t, c, 20) })
+	}
+}
+
+// runSQLiteMode is runSQLite for a journal mode that is not the default.
+func runSQLiteMode(t *testing.T, c *testCluster, n int, mode string) {
+	pragma := "pragma journal_mode=" + mode
+	if out, code := c.mounts[0].sh(fmt.Sprintf("sqlite3 %s.db '%s; create table t(x)'", mode, pragma)); code != 0 || out != mode+"\n" {
+		t.Fatalf("%d %q", code, out)
+	}
+	insert := fmt.Sprintf(`for i in $(seq %d); do sqlite3 -cmd '.timeout 60000' %s.db "%s; insert into t values($i)" >/dev/null || exit 1; done`, n, mode, pragma)
+	var ps []*proc
+	for _, m := range c.mounts {
+		ps = append(ps, m.start(insert), m.start(insert))
+	}
+	for _, p := range ps {
+		if out, code := p.wait(); code != 0 || out != "" {
+			t.Errorf("%d %s", code, out)
+		}
+	}
+	for _, m := range c.mounts {
+		out, code := m.sh(fmt.Sprintf("sqlite3 %s.db 'select count(*) from t; pragma integrity_check'", mode))
+		if code != 0 || out != fmt.Sprintf("%d\nok\n", 4*n) {
+			t.Errorf("on %s: %d %q", m.dir, code, out)
+		}
 	}
 }
 
