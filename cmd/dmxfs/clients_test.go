@@ -23,8 +23,10 @@ type clientKind struct {
 	// losesNames: see runLockFiles.
 	losesNames bool
 	// namesAnew: which names there are, and what files they lead to, is seen soon
-	// without a lock, too. git: git is run on it.
-	namesAnew, git bool
+	// without a lock, too.
+	namesAnew bool
+	// git is how often things are done with git on it; see runGit.
+	git int
 	// args are the options of dmxfs that the storage needs.
 	args []string
 }

@@ -133,7 +133,7 @@ func gitOn(t *testing.T, dir string, hosts []*testMount, n int) (took time.Durat
 			echo "gitdir: ../repo/.git/worktrees/tree-$i" >../tree-$i/.git
 		done
 		cd ..
-		git clone -q --bare repo bare.git
+		git clone -q --no-hardlinks --bare repo bare.git # two names are two files to some storage
 		git -C bare.git config gc.autoDetach false
 		for i in 0 1; do git clone -q repo ` + dir + `/clone-$i; done`); code != 0 {
 		t.Fatalf("%d %s", code, out)

@@ -21,13 +21,13 @@ import (
 var storageFull = flag.Bool("storage.full", false, "the tests over real storage count as far as docs/storage.md says")
 
 var realKinds = []clientKind{
-	{name: "GlusterFS", namesAnew: true, losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
-	{name: "GlusterFS without caches", namesAnew: true, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
+	{name: "GlusterFS", namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
+	{name: "GlusterFS without caches", namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
 		return serveGluster(t, dir, "quick-read", "md-cache")
 	}},
-	{name: "MooseFS", namesAnew: true, serve: serveMoose},
-	{name: "sshfs", namesAnew: true, git: true, start: startSSHFS},
-	{name: "sshfs with kernel_cache", namesAnew: true, git: true, start: func(t testing.TB, source, mountpoint string) {
+	{name: "MooseFS", namesAnew: true, git: 5, serve: serveMoose},
+	{name: "sshfs", namesAnew: true, git: 20, start: startSSHFS},
+	{name: "sshfs with kernel_cache", namesAnew: true, git: 20, start: func(t testing.TB, source, mountpoint string) {
 		startSSHFSWith(t, source, mountpoint, ",cache=yes,kernel_cache")
 	}},
 }
@@ -67,15 +67,15 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	if kind.namesAnew {
 		t.Run("passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
 	}
-	if kind.git {
+	if kind.namesAnew {
 		t.Run("replaced", func(t *testing.T) {
 			if out, code := c.mounts[0].helper("replaced", strconv.Itoa(size(5, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 		})
 	}
-	if kind.git && *storageFull {
-		t.Run("git", func(t *testing.T) { runGit(t, c, 20) })
+	if kind.git > 0 && *storageFull {
+		t.Run("git", func(t *testing.T) { runGit(t, c, kind.git) })
 	}
 }
 
