@@ -99,20 +99,26 @@ func (m *machine) waitsFor(u, c *claim) bool {
 // partSize is how much is looked at between two breaths.
 const partSize = 512
 
-// writers yields the held tickets that write, by offset, a part at a time. Those
-// that go meanwhile may be among them.
+// writers yields held tickets that write, a part at a time. The bytes of all that
+// are held when it ends are among theirs, if none is granted meanwhile: those that
+// go may be yielded, and what is joined meanwhile more than once.
 func (m *machine) writers(breathe func()) iter.Seq[[]*claim] {
 	return func(yield func([]*claim) bool) {
 		for x := uint64(0); ; breathe() {
 			var part []*claim
-			from(m.writes, byMode, x, func(t *claim) bool {
+			overlapping(m.writes, byMode, locks.Range{Start: x, End: locks.MaxOffset}, func(t *claim) bool {
 				part = append(part, t)
 				return len(part) < partSize
 			})
 			if len(part) == 0 || !yield(part) {
 				return
 			}
-			x = part[len(part)-1].rng.Start + 1 // no two that write begin at the same byte
+			// What begins behind these and ends before x is within one of them: an
+			// owner's own may overlap. What is joined with one of them reaches
+			// beyond x.
+			for _, t := range part {
+				x = max(x, t.rng.End)
+			}
 		}
 	}
 }
