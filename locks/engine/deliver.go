@@ -19,7 +19,8 @@ import (
 type pendingGrant struct {
 	req *request
 	// told is what the owner knows to have within req.Range; but where that is
-	// very much, and nothing has happened since, it is what it had before.
+	// very much, and nothing has happened since, most of it is in what it had
+	// before, which is not changed any more.
 	told   told
 	before [][]*ticket
 }
@@ -38,7 +39,7 @@ func (d *pendingGrant) knows() *told {
 // told are bytes that a program knows to have, by mode; none in both.
 type told struct{ read, write locks.Ranges }
 
-// add is has for what comes behind all the others.
+// add is has for what the others do not overlap.
 func (x *told) add(m locks.Mode, r locks.Range) {
 	if m == locks.Write {
 		x.write.Insert(r)
@@ -70,7 +71,11 @@ func (en *entry) delivers(t *ticket) {
 	d := &pendingGrant{req: t.req}
 	if o := en.owners[t.req.Owner]; o != nil {
 		if lo, hi := o.window(t.req.Range); hi-lo > 2*maxAtOnce+2 {
-			d.before = o.snapshot(lo, hi) // nearly all of it will be set aside
+			// All but the first and the last will be set aside; these may be cut.
+			for _, end := range []*ticket{o.at(lo), o.at(hi - 1)} {
+				d.told.add(end.Mode, end.Range.Intersect(t.req.Range))
+			}
+			d.before = o.snapshot(lo+1, hi-1)
 		} else {
 			d.told = o.told(t.req.Range)
 		}
