@@ -86,6 +86,7 @@ func (e *Engine) giveUpAside(en *entry) {
 		if len(en.aside) > 0 {
 			e.mu.Unlock()
 			e.pace(true)
+			e.mu.yield()
 			e.mu.Lock()
 		}
 	}
