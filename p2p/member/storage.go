@@ -272,7 +272,8 @@ func (m *Machine) countLook(op LookOp, l Look) {
 	if m.st == StateOut || m.next != nil || l.Newest > m.v.Epoch {
 		return
 	}
-	if l.Known && op.Known == m.v.Epoch || m.known < m.cfg.Self.Cache+m.p.LookTenure {
+	// A listing may be S old, so that it need not show a view that is younger.
+	if l.Known && op.Known == m.v.Epoch || l.Began < m.knownFrom+m.cfg.Self.Cache || m.bug.graceForLooks && m.known < m.cfg.Self.Cache+m.p.LookTenure {
 		m.disk.missing = 0
 		at := l.Began
 		if m.bug.lookAtReply {

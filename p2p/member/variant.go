@@ -29,5 +29,6 @@ type variant struct {
 	forgetEpoch           bool // the newest epoch is not kept
 	cloneProof            bool // a boot ID and an inode are proof enough of death
 	anyFileID             bool // members may tell files apart by different things
+	graceForLooks         bool // looks of a new view count that do not show it
 	noTwins               bool // a node with the identity of a live one takes its connections
 }
