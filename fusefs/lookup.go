@@ -57,11 +57,20 @@ func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, uni
 func (f *fileSystem) findAny(in *fuse.InHeader, dir *node, name string) (n *node, st unix.Stat_t, err error) {
 	for range passTries {
 		n, st, err = f.findNow(in, dir, name)
-		if err != unix.ENOENT || !f.storage.Lingers || unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		if err != unix.ENOENT {
 			break
 		}
-		// Another host has just put another file there.
-		f.forceLookup(dir, name)
+		// Another host, or program, may just have put another file there.
+		kept := f.storage.KeepsNames && n != nil
+		if kept {
+			f.forceLookup(dir, name)
+		}
+		if !kept && !f.storage.Lingers || unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+			break
+		}
+		if !kept {
+			f.forceLookup(dir, name)
+		}
 	}
 	return n, st, err
 }
