@@ -205,7 +205,8 @@ func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
 func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn, size uint64) fuse.Status {
 	fh, ok := in.GetFh()
 	h := f.handles.get(fh)
-	if !ok || h == nil {
+	byName := !ok || h == nil
+	if byName {
 		again := f.retries.take(in.Pid)
 		f.abandonRetry(again)
 		h = f.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
@@ -230,8 +231,10 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			return status(err)
 		}
 	}
-	if st := f.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
-		return st
+	if !byName || !h.open.alone { // else they wait for h, see awaitBeforeTruncation
+		if st := f.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
+			return st
+		}
 	}
 	path := fdPath(n.fd)
 	c := &change{in: &in.InHeader, op: "truncate", h: h, off: int64(size)}

@@ -80,7 +80,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	}
 	h.filled = filled
 	if truncate {
-		if st := f.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
+		if st := f.awaitBeforeTruncation(cancel, h, &in.InHeader); !st.Ok() {
 			f.abandon(h)
 			return st
 		}

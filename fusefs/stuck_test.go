@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // stuckAtMost is much longer than it takes until who stands behind a request
@@ -221,4 +224,49 @@ func TestWhoCannotBeSeenStandsBehindAWait(t *testing.T) {
 		t.Error("it gives up once more")
 	}
 	unparkAgain()
+}
+
+// Open locks are between processes, and another process of this host waits for that
+// of one that truncates, with pages of the file locked.
+func TestATruncationDoesNotWaitForThoseWhoWaitForIt(t *testing.T) {
+	f := handlersOnly(t, func(o *Options) {
+		o.Locker = newFakeLocker()
+		o.Rule = func(string) Rule { return Rule{Open: true, PerProcess: true, Yield: time.Second} }
+	})
+	name := f.opts.Root.Name() + "/f"
+	for how, truncate := range map[string]func() fuse.Status{
+		"truncate": func() fuse.Status {
+			in := fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{InHeader: header(f.lookupForTest(t, "f")), Valid: fuse.FATTR_SIZE}}
+			return f.SetAttr(nil, &in, new(fuse.AttrOut))
+		},
+		"open": func() fuse.Status {
+			in := fuse.OpenIn{InHeader: header(f.lookupForTest(t, "f")), Flags: unix.O_WRONLY | unix.O_TRUNC}
+			var out fuse.OpenOut
+			st := f.Open(nil, &in, &out)
+			if st.Ok() {
+				f.Release(nil, &fuse.ReleaseIn{Fh: out.Fh})
+			}
+			return st
+		},
+	} {
+		must(t, os.WriteFile(name, []byte("content"), 0o644))
+		n := f.tree.get(f.lookupForTest(t, "f"))
+		_, unpark := f.park(n, &parkedRequest{kind: parkedPages, end: pageSize})
+		done := make(chan fuse.Status, 1)
+		go func() { done <- truncate() }()
+		select {
+		case st := <-done:
+			if st != fuse.OK {
+				t.Errorf("%s: %v", how, st)
+			}
+			unpark()
+		case <-time.After(stuckAtMost):
+			t.Errorf("%s waits", how)
+			unpark()
+			<-done
+		}
+		if got := readFile(t, name); got != "" {
+			t.Errorf("%s: %q", how, got)
+		}
+	}
 }

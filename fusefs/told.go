@@ -54,6 +54,17 @@ func (f *fileSystem) awaitUnblocked(cancel <-chan struct{}, n *node, in *fuse.In
 	return fuse.OK
 }
 
+// awaitBeforeTruncation is awaitUnblocked for an open that truncates and has its
+// lock. Where that is between processes, the requests that are parked wait for it,
+// and it gives way only when the open has been answered: so they are not waited
+// for, and the kernel waits for their pages until then.
+func (f *fileSystem) awaitBeforeTruncation(cancel <-chan struct{}, h *handle, in *fuse.InHeader) fuse.Status {
+	if h.open.alone && !h.neverYields() {
+		return fuse.OK
+	}
+	return f.awaitUnblocked(cancel, h.n, in, nil)
+}
+
 // awaitUnparking waits until one request less is parked.
 func (f *fileSystem) awaitUnparking(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
 	letsGo, unpark := f.park(n, &parkedRequest{kind: parkedAside, holds: in.Opcode != opOpen})
