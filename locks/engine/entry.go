@@ -2,8 +2,6 @@ package engine
 
 import (
 	"container/list"
-	"maps"
-	"slices"
 	"time"
 
 	"dmxfs/locks"
@@ -276,6 +274,3 @@ func (en *entry) owner(id locks.OwnerID) *owner {
 	}
 	return o
 }
-
-// ownerIDs lists the owners, in an order that does not depend on the map.
-func (en *entry) ownerIDs() []locks.OwnerID { return slices.Sorted(maps.Keys(en.owners)) }
