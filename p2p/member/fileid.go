@@ -30,6 +30,16 @@ func (m *Machine) bringFileID(w *View) {
 // of this process.
 func (m *Machine) fixFileID(w *View) { m.cfg.FileID = m.fileID(w) }
 
+// fileIDCode is how a node ends whose cluster tells files apart by something else.
+// One that was a member did so as well: since then the directory of the cluster was
+// made anew, and what counts now is for a new process to see.
+func (m *Machine) fileIDCode() EndCode {
+	if m.joined {
+		return EndLost
+	}
+	return EndFileID
+}
+
 const allByPath = "to have all tell files apart by path, unmount the cluster on all hosts, and mount it with --file-id=path on the first one"
 
 // fileIDText says what makes a node agree with its cluster.

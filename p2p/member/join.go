@@ -87,8 +87,10 @@ func (m *Machine) checkWanted() {
 		m.finish(End{Code: EndTiming, Text: cacheText(v.Timing, m.cfg.Self.Cache)})
 	case !v.Policy.Serves(m.asksFor()) && !m.alone(v):
 		m.finish(End{Code: EndPolicy, Text: policyText})
+	case m.joined && v.Reason == ReasonRestored && v.FileID == "":
+		m.finish(End{Code: EndLost, Text: "the directory of the cluster was made anew: this process knows the one before"})
 	case !v.agrees(m.fileID(v)) && !m.alone(v) && !m.bug.anyFileID:
-		m.finish(End{Code: EndFileID, Text: fileIDText(v.FileID, m.fileID(v))})
+		m.finish(End{Code: m.fileIDCode(), Text: fileIDText(v.FileID, m.fileID(v))})
 	}
 }
 
@@ -250,10 +252,10 @@ func (m *Machine) onRefused(from Node, r Refused) {
 		case RefusedTiming:
 			code = EndTiming
 		case RefusedFileID:
-			code = EndFileID
+			code = m.fileIDCode()
 		}
 		why := r.Text
-		if code == EndFileID {
+		if r.Code == RefusedFileID {
 			why = fileIDText(m.v.FileID, m.fileID(m.v)) // whole
 		}
 		m.finish(End{Code: code, Text: fmt.Sprintf("refused by %s: %s", y.Name(), why), Nodes: []Member{*y}})

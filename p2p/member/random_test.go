@@ -110,7 +110,7 @@ func (w *world) converge(last int64) int64 {
 func (w *world) checkEnd(n *node) {
 	switch n.end.Code {
 	case member.EndLeft, member.EndUnreachable, member.EndPartial:
-	case member.EndFileID:
+	case member.EndFileID, member.EndLost: // no view is lost: it was a member, and is started anew
 		if top := w.check.top.FileID; n.fileID == top || n.takesPath && top == member.FileIDPath {
 			w.check.failf("%s ended, and tells files apart as the others do: %s", n.name, n.end.Text)
 		}

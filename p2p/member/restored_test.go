@@ -74,3 +74,41 @@ func TestEpochsGoBackIfNobodyKeepsThem(t *testing.T) {
 		t.Errorf("view %v; the planted bug is not found", w.check.top)
 	}
 }
+
+// The directory of the cluster was made anew while a member stood still: its number
+// of the file cluster is of before. It is started anew, whether it is the first one
+// to see that, or the others are members again.
+func TestMadeAnewWhileAMemberStoodStill(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		t.Run(fmt.Sprintf("first %v", first), func(t *testing.T) {
+			tell(t, 20, options{}, func(s *scene) {
+				n := s.cluster(2)
+				n[1].kill()
+				s.run(1)
+				made, err := n[1].m.View().Again("b", 77, "2026-01-01T00:00:00Z")
+				if err != nil {
+					t.Fatal(err)
+				}
+				n[0].stop(made.GivenUp() + 10_000)
+				for e := locks.Epoch(1); e <= s.store.Newest; e++ {
+					s.store.Remove(s.now, e)
+				}
+				s.run(made.GivenUp())
+				s.check.free = true
+				if err := s.store.Link(s.now, made); err != nil {
+					t.Fatal(err)
+				}
+				if first {
+					s.until(60_000, "the member to go on", func() bool { return n[0].end != nil })
+				}
+				anew := func(c *member.Config) { c.FileID, c.TakesPath = "inode 2", false }
+				again := s.startOn("b", n[1].host, anew)
+				s.until(20_000, "the other one to come back", again.granting)
+				s.until(60_000, "the member to end", func() bool { return n[0].end != nil })
+				s.expect(n[0].end != nil && n[0].end.Code == member.EndLost, "EndLost, not %v", n[0].end)
+				s.startOn("a", n[0].host, anew)
+				s.until(20_000, "both to be members", s.settled)
+			})
+		})
+	}
+}
