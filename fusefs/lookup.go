@@ -20,6 +20,7 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 	gen := f.refreshGen.Load()
 	n, st, err := f.find(in, dir, name)
 	if err != nil {
+		f.endsRetry(in)
 		if err == unix.ENOENT {
 			f.tree.gone(dir, name)
 		}

@@ -51,11 +51,19 @@ func (r *retries) truncates(tid uint32) bool {
 	return r.byID[tid].isTruncate()
 }
 
+// endsRetry is called when a look-up has failed: the truncate(2) that began anew
+// with it ends so, and what the thread truncates next is another file.
+func (f *fileSystem) endsRetry(in *fuse.InHeader) {
+	if f.retries.some.Load() > 0 && f.retries.truncates(in.Pid) {
+		f.retries.take(in.Pid)
+	}
+}
+
 // truncateLater ends the wait of a truncate(2) that stands in the way of others.
 // The kernel looks its path up again after the first one, and meanwhile they go
-// on. again is what is remembered of that.
+// on. again is what is remembered of that. A second time it fails.
 func (f *fileSystem) truncateLater(in *fuse.InHeader, again *retry) fuse.Status {
-	if again.isTruncate() {
+	if again.isTruncate() || in.Pid == 0 { // or it is not known which thread it is
 		return fuse.EINTR
 	}
 	f.abandonRetry(f.retries.put(in.Pid, &retry{truncate: true, at: f.now()}))
