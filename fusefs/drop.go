@@ -164,6 +164,7 @@ func (f *fileSystem) notDropped(n *node) error {
 // dropAround drops what is not of parked requests. It is not over if it has to
 // be begun again, because there are others now.
 func (f *fileSystem) dropAround(n *node, parked []parkedRequest, done, giveUp, more <-chan struct{}, late <-chan time.Time) (over bool, err error) {
+	parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return !f.isLocked(n, &p) })
 	slices.SortFunc(parked, func(a, b parkedRequest) int { return cmp.Compare(a.off, b.off) })
 	parked = append(parked, parkedRequest{}) // behind the last one
 	off := int64(0)

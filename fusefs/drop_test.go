@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -199,6 +200,35 @@ func TestRefreshGoesRoundPagesThatAreRead(t *testing.T) {
 	proceed()
 	if err := <-refreshed; err != nil {
 		t.Error(err)
+	}
+}
+
+// A WRITE that is parked keeps its page locked only if the kernel does not have it.
+// Where it is not locked what the kernel has of it is dropped, like all else.
+func TestDropsThePageOfAWriteThatIsNotLocked(t *testing.T) {
+	f, h, _ := mappedHandle(t, newFakeLocker())
+	f.opts.Hold = -1
+	var p [2]int
+	must(t, unix.Pipe2(p[:], unix.O_CLOEXEC))
+	f.dev.fd = p[1]
+	write := fuse.WriteIn{InHeader: header(h.n.id), Offset: 5, Size: 10}
+	write.Opcode = opWrite
+	_, unpark := f.parkRequest(h.n, &write.InHeader)
+	defer unpark()
+	for range 2 {
+		must(t, f.awaitDrop(h.n, nil, nil)) // the notification for all of it has not begun
+		b := make([]byte, 4096)
+		n, err := unix.Read(p[0], b)
+		must(t, err)
+		first := int64(-1)
+		for b = b[:n]; len(b) > 0; b = b[outHeaderSize+invalInodeSize:] {
+			if off := int64(binary.NativeEndian.Uint64(b[24:])); first < 0 || off < first {
+				first = off
+			}
+		}
+		if first != 0 {
+			t.Errorf("dropped from %d on", first)
+		}
 	}
 }
 

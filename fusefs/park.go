@@ -1,6 +1,9 @@
 package fusefs
 
 import (
+	"sync"
+	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -20,6 +23,46 @@ type parkedRequest struct {
 	// It changes under nodeCache.cacheMu.
 	letsGo chan struct{}
 	gone   bool // letsGo is closed
+	// probe finds out whether its page is locked. Nil: its pages are.
+	probe *probe
+}
+
+// probe is whether the kernel gets past the page of a WRITE that is parked: it
+// keeps that locked only if it does not have the content, which then comes from
+// the program and cannot be read. Otherwise what it has must be dropped, too.
+type probe struct {
+	once sync.Once
+	past chan struct{} // closed when the kernel has dropped the page
+	late atomic.Bool   // it did not for probeTime
+}
+
+// probeTime is much longer than it takes to drop a page.
+const probeTime = 200 * time.Millisecond
+
+// isLocked reports whether the kernel keeps the pages of p, a request on n that is
+// parked, locked. It waits, once for each request.
+func (f *fileSystem) isLocked(n *node, p *parkedRequest) bool {
+	x := p.probe
+	if x == nil {
+		return true
+	}
+	x.once.Do(func() {
+		off, length := p.off, p.end-p.off
+		f.background(func() {
+			defer close(x.past)
+			f.dev.forgetPages(n.id, off, length)
+		})
+	})
+	if closed(x.past) || x.late.Load() {
+		return !closed(x.past)
+	}
+	select {
+	case <-x.past:
+		return false
+	case <-time.After(probeTime):
+		x.late.Store(true)
+		return true
+	}
 }
 
 type parkedKind int
@@ -77,6 +120,9 @@ func (f *fileSystem) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan stru
 
 func (f *fileSystem) park(n *node, p *parkedRequest) (letsGo <-chan struct{}, unpark func()) {
 	p.letsGo = make(chan struct{})
+	if p.kind == parkedPages && p.holds {
+		p.probe = &probe{past: make(chan struct{})}
+	}
 	n.cacheMu.Lock()
 	if n.parked == nil {
 		n.parked = make(map[*parkedRequest]struct{})
