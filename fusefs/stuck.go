@@ -110,7 +110,12 @@ func (f *fileSystem) watchHolders(n *node) {
 	defer f.tree.unpin(n)
 	t := time.NewTicker(max(f.opts.Hold/holdLooks, time.Millisecond))
 	defer t.Stop()
-	for range t.C {
+	for {
+		select {
+		case <-t.C:
+		case <-f.conn.dead: // which ends all requests, and an unmount waits for this
+			return
+		}
 		for _, tid := range f.procs.usersOf(n) {
 			n.cacheMu.Lock()
 			n.noteOnlooker(tid)
