@@ -132,6 +132,9 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err != nil {
 		return d, withCode(storageCode(err), err)
 	}
+	if err := kept.refuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
+		return d, withCode(exitRefused, err)
+	}
 	if c.Founded {
 		log.Warn("no cluster was here: this is the first host of a new one", "source", cfg.Source, "cluster", c.ID)
 	}

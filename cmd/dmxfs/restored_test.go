@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -39,5 +40,30 @@ func TestRestoredStorage(t *testing.T) {
 	c.awaitMembers(2)
 	if now, err := a.status(); err != nil || now.Epoch <= s.Epoch {
 		t.Errorf("epoch %d after %d, %v", now.Epoch, s.Epoch, err)
+	}
+}
+
+// A secret that was given up does not count again because the storage is older
+// than what the host knows.
+func TestRestoredSecret(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	a := c.mounts[0]
+	file := filepath.Join(c.src, ".dmxfs/secret")
+	old := read(t, file)
+	a.rotate(1)
+	c.run("unmount", a.dir)
+	if err := os.RemoveAll(filepath.Join(c.src, ".dmxfs/secrets")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, old)
+	a.wantRefused("generation 0 of the cluster's secret counts, and this host has 1", "--restored", "secret rotate")
+	a.args = []string{"--restored"}
+	a.mount()
+	c.run("unmount", a.dir)
+	a.args = nil
+	a.mount()
+	if got := a.secret() + "\n"; got != old {
+		t.Errorf("the secret is %q, not %q", got, old)
 	}
 }

@@ -90,6 +90,17 @@ func newClusterSecret(state string, c *register.Cluster, kept keptSecrets) *clus
 	return s
 }
 
+// refuseFormer is the error of a storage on which a secret counts that was given
+// up before: it was restored, or made anew by a host that did not know better.
+func (k keptSecrets) refuseFormer(source string, c *register.Cluster) error {
+	if k.Current.Generation <= c.Generation {
+		return nil
+	}
+	return fmt.Errorf("%s: on the storage generation %d of the cluster's secret counts, and this host has %d: the storage was restored from a copy, or by a host that was away when the secret was changed; "+
+		"whoever has the former secret, and peers that were revoked since, could come back. To go on with it mount with --restored on this host, and then change it (dmxfs secret rotate) and revoke again whom you do not want",
+		source, c.Generation, k.Current.Generation)
+}
+
 // keep writes the file, unless it is as it should be.
 func (s *clusterSecret) keep(kept keptSecrets) error {
 	s.mu.Lock()
