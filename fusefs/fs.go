@@ -59,6 +59,8 @@ type fileSystem struct {
 	// explicitGen counts refreshes for explicit locks, which may be what
 	// protects any file.
 	explicitGen atomic.Uint64
+	// zaps counts the locks of zap.
+	zaps atomic.Uint64
 	// refreshedAt is when the last lock came here from another node; nil for
 	// never.
 	refreshedAt atomic.Pointer[time.Time]

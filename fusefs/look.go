@@ -18,7 +18,9 @@ import (
 //   - statx(2) with AT_STATX_FORCE_SYNC makes the clients in the kernel (NFS,
 //     CIFS) fetch them, and the kernel ask a client that is a FUSE daemon;
 //   - posix_fadvise(2) drops the pages of clients to which the file looks
-//     unchanged: sshfs has times in whole seconds.
+//     unchanged: sshfs has times in whole seconds;
+//   - a lock of its own makes Linux's NFS client forget even those pages that
+//     advice leaves alone.
 
 // seenAt is when a node was looked at last: the count of explicit refreshes
 // (fileSystem.explicitGen) at that time, plus one; 0: it has to be looked at.
@@ -94,13 +96,38 @@ func (f *fileSystem) reopen(h *handle) error {
 		old, h.fd, h.flags = h.fd, fd, flags
 	}
 	h.mu.Unlock()
-	dropBelow(old)
+	f.dropBelow(old)
 	closeFD(old)
 	return err
 }
 
 // dropBelow makes the client drop the pages of a file.
-func dropBelow(fd int) { _ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) }
+func (f *fileSystem) dropBelow(fd int) {
+	if f.storage.LocalLocks {
+		f.zap(fd)
+	}
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
+}
+
+// zap makes Linux's NFS client forget the pages and attributes of a file, by a
+// lock: it takes each lock, a local one as well, for a moment in which another
+// client may have been there (do_setlk in fs/nfs/file.c). Advice alone leaves
+// pages that are in use or have just been written, and a client of NFS 3 goes on
+// with those if the file was changed within one tick of the server's clock. Each
+// call locks another byte, far behind the end, so that none is in the way of another.
+func (f *fileSystem) zap(fd int) {
+	const first = 1 << 61
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: first + int64(f.zaps.Add(1)), Len: 1}
+	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
+	if err == unix.EBADF { // only open for writing
+		lock.Type = unix.F_WRLCK
+		err = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
+	}
+	if err == nil {
+		lock.Type = unix.F_UNLCK
+		_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
+	}
+}
 
 // fetchAttr makes the client fetch the attributes of a file or directory, and
 // sees to it that they are what this host goes on with.
@@ -174,7 +201,7 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 	// A FUSE daemon may let the kernel keep pages over an open(2), and programs
 	// of another host that lock for themselves have written without an open lock.
 	if f.storage.Userspace || n.seen.data.Load() != gen {
-		dropBelow(fd)
+		f.dropBelow(fd)
 	}
 	// open(2) has made the clients in the kernel fetch the attributes.
 	if f.storage.Userspace || n.seen.attr.Load() != gen {
@@ -206,7 +233,7 @@ func (f *fileSystem) lookAt(n *node) error {
 		fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
 		switch err {
 		case nil:
-			dropBelow(fd)
+			f.dropBelow(fd)
 			n.seen.data.Store(gen)
 			closeFD(fd)
 		case unix.ENOENT, unix.ESTALE:

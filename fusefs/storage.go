@@ -40,6 +40,8 @@ type Storage struct {
 	// NamesByTime: the client keeps names for as long as the directory has the
 	// same time of change; see stirring.
 	NamesByTime bool
+	// LocalLocks: the client keeps locks by fcntl(2) to itself; see zap.
+	LocalLocks bool
 	// Soft: the client gives up on a server that is slow, and with it what
 	// programs have written.
 	Soft bool
@@ -188,6 +190,7 @@ func storageOf(m mountInfo, magic int64) Storage {
 	}
 	if strings.HasPrefix(name, "nfs") {
 		s.Soft = m.has("soft") || m.has("softerr")
+		s.LocalLocks = m.has("nolock") || m.options["local_lock"] == "all" || m.options["local_lock"] == "posix"
 		if m.has("nocto") {
 			s.ListingAge = m.seconds(time.Minute, "acdirmax", "actimeo")
 		}
