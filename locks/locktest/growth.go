@@ -21,8 +21,14 @@ const times = 8
 // square takes eight times as long for each, every time.
 func Growth(t *testing.T, n int, make func(n int) func()) {
 	t.Helper()
+	growthWithin(t, 3, n, make)
+}
+
+// growthWithin is Growth with another limit than three times.
+func growthWithin(t *testing.T, most, n int, make func(n int) func()) {
+	t.Helper()
 	const tries = 8
-	const limit = 3 * times
+	limit := times * most
 	var few, many time.Duration
 	for try := range tries {
 		if took := onThread(make(n)); try == 0 || took < few {
@@ -31,7 +37,7 @@ func Growth(t *testing.T, n int, make func(n int) func()) {
 		if took := onThread(make(times * n)); try == 0 || took < many {
 			many = took
 		}
-		if many <= limit*few {
+		if many <= time.Duration(limit)*few {
 			return
 		}
 	}
