@@ -101,6 +101,24 @@ func (d *Dir) SetGeneration(g Generation) error {
 		return fmt.Errorf("register: generation %d of the secret, fingerprint %q", g.Number, g.Fingerprint)
 	}
 	g.Made = time.Now().UTC().Format(time.RFC3339)
+	linkErr := d.linkGeneration(g)
+	// Of a link whose answer got lost the second try fails: what is there counts.
+	now, err := d.Generation()
+	switch {
+	case err != nil:
+		return errors.Join(linkErr, err)
+	case now.Number == g.Number && now.Fingerprint == g.Fingerprint:
+		return nil
+	case now.Number >= g.Number:
+		return fmt.Errorf("%s: %w", d.source, ErrNotNext)
+	case linkErr != nil:
+		return linkErr
+	}
+	return fmt.Errorf("%s: %s/%s does not show what was made there", d.source, secretsDir, generationName(g.Number))
+}
+
+// linkGeneration makes the file of g; it is no error that there is one already.
+func (d *Dir) linkGeneration(g Generation) error {
 	data, err := json.Marshal(g)
 	if err != nil {
 		return err
@@ -117,20 +135,8 @@ func (d *Dir) SetGeneration(g Generation) error {
 	if err != nil {
 		return err
 	}
-	_, linkErr := d.linkNew(dir, generationName(g.Number), append(data, '\n'), uint32(mode))
-	// Of a link whose answer got lost the second try fails: what is there counts.
-	now, err := d.Generation()
-	switch {
-	case err != nil:
-		return errors.Join(linkErr, err)
-	case now.Number == g.Number && now.Fingerprint == g.Fingerprint:
-		return nil
-	case now.Number >= g.Number:
-		return fmt.Errorf("%s: %w", d.source, ErrNotNext)
-	case linkErr != nil:
-		return linkErr
-	}
-	return fmt.Errorf("%s: %s/%s does not show what was made there", d.source, secretsDir, generationName(g.Number))
+	_, err = d.linkNew(dir, generationName(g.Number), append(data, '\n'), uint32(mode))
+	return err
 }
 
 // RemoveSecret removes the first secret from the storage, where it does not

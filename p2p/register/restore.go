@@ -1,7 +1,6 @@
 package register
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -136,24 +135,7 @@ func (d *Dir) there() error {
 
 // restoreGeneration makes the file of the secret that counts.
 func (d *Dir) restoreGeneration(l Lost) error {
-	if _, err := d.makeDir(secretsDir); err != nil {
-		return err
-	}
-	dir, err := d.open(secretsDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	mode, err := d.fileMode()
-	if err != nil {
-		return err
-	}
-	data, err := json.Marshal(Generation{Fingerprint: Fingerprint(l.Secret), Made: time.Now().UTC().Format(time.RFC3339)})
-	if err != nil {
-		return err
-	}
-	_, err = d.linkNew(dir, generationName(l.Generation), append(data, '\n'), uint32(mode))
-	return err
+	return d.linkGeneration(Generation{Number: l.Generation, Fingerprint: Fingerprint(l.Secret), Made: time.Now().UTC().Format(time.RFC3339)})
 }
 
 // Gone reports whether no cluster is there, nor any view. What a storage that does
