@@ -143,6 +143,19 @@ func memberName(v *member.View, id string) (name string, ok bool) {
 	return v.Members[i].Name(), true
 }
 
+// hostName is the name of a member's host, empty if that is not known.
+func hostName(v *member.View, id string) string {
+	if v == nil {
+		return ""
+	}
+	for _, m := range v.Members {
+		if m.Peer == id {
+			return m.Host
+		}
+	}
+	return ""
+}
+
 // breakHere breaks locks that programs of this node hold: first their I/O is
 // kept from going on, then the locks are freed.
 func (d *daemon) breakHere(ctx context.Context, q breakRequest) breakAnswer {

@@ -293,17 +293,14 @@ func (r *rotation) settle() rotatedJSON {
 	r.each(end, now, secretOrder{Step: "finish", Generation: r.generation}, func(string, secretState, error) {})
 	r.d.secret.finish(r.generation)
 	v := rotatedJSON{Generation: r.generation, Fingerprint: r.fingerprint, Members: []rotatedMember{}}
-	host, self := "this node", r.d.identity.ID().String()
-	if name, ok := memberName(r.d.node.Load().Status().View, self); ok {
-		host = name
-	}
-	v.Members = append(v.Members, rotatedMember{self, host, "changed"})
+	self, view := r.d.identity.ID().String(), r.d.node.Load().Status().View
+	v.Members = append(v.Members, rotatedMember{self, hostName(view, self), "changed"})
 	for _, id := range sortedKeys(now) {
 		state := "changed"
 		if !use[id] {
 			state = "not yet" // it has it, and sees to it itself
 		}
-		v.Members = append(v.Members, rotatedMember{id, now[id], state})
+		v.Members = append(v.Members, rotatedMember{id, hostName(view, id), state})
 	}
 	return v
 }

@@ -29,7 +29,7 @@ func (m *testMount) rotate(n int) rotatedJSON {
 		m.c.t.Errorf("of %d members: %+v", n, v)
 	}
 	for _, x := range v.Members {
-		if x.State != "changed" {
+		if x.State != "changed" || x.Host == "" || strings.Contains(x.Host, x.ID) {
 			m.c.t.Errorf("%+v", v)
 		}
 	}
@@ -41,10 +41,9 @@ func (m *testMount) secret() string {
 	return strings.TrimSpace(m.c.run("secret", "show", m.dir))
 }
 
-// reaches reports whether a stranger who has a secret can connect to the daemon
-// of a mount.
-func (m *testMount) reaches(secret string) bool {
-	t := m.c.t
+// newStranger is a host that has a secret and is no member. It is there until
+// the end of the test.
+func newStranger(t testing.TB, secret string) (*p2p.Host, *p2p.Transport, context.Context) {
 	t.Helper()
 	s, err := p2p.ParseSecret([]byte(secret))
 	if err != nil {
@@ -62,8 +61,17 @@ func (m *testMount) reaches(secret string) bool {
 	done := make(chan error, 1)
 	ctx, stop := contextWithStop()
 	go func() { done <- network.Run(ctx) }()
-	defer func() { stop(); <-done }()
+	t.Cleanup(func() { stop(); <-done })
 	<-h.Ready()
+	return h, network, ctx
+}
+
+// reaches reports whether a stranger who has a secret can connect to the daemon
+// of a mount.
+func (m *testMount) reaches(secret string) bool {
+	t := m.c.t
+	t.Helper()
+	h, _, ctx := newStranger(t, secret)
 	v := m.peers()
 	to, err := peer.Decode(v.Self)
 	if err != nil {

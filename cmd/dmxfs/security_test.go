@@ -13,8 +13,6 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/sys/unix"
-
-	"dmxfs/p2p"
 )
 
 // Strangers keep as many connections open as they get, to all hosts: another host
@@ -59,24 +57,7 @@ func TestWhoIsNoMemberGivesNoOrders(t *testing.T) {
 	m := c.mounts[0]
 	hold := m.helper("hold", "flock", "f")
 	m.held("f", 1)
-	secret, err := p2p.ParseSecret([]byte(m.secret()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := p2p.NewIdentity()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := p2p.NewHost(p2p.Options{Identity: id, Secret: secret, Listen: []ma.Multiaddr{ma.StringCast("/ip4/127.0.0.1/tcp/0")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	network := p2p.NewTransport(h, p2p.Handlers{}, nil)
-	ctx, stop := contextWithStop()
-	done := make(chan error, 1)
-	go func() { done <- network.Run(ctx) }()
-	defer func() { stop(); <-done }()
-	<-h.Ready()
+	_, network, ctx := newStranger(t, m.secret())
 	v := m.peers()
 	to, err := peer.Decode(v.Self)
 	if err != nil {
