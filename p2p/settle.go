@@ -18,7 +18,7 @@ const settleAfter = 3 * time.Second
 // other node ends its own: so they never end both.
 func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
 	due := make(map[peer.ID]time.Time)
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(time.Hour) // set when there is something to settle
 	defer timer.Stop()
 	for {
 		select {

@@ -317,10 +317,12 @@ func TestAMemberMissesTheChange(t *testing.T) {
 		now, k := c.rule("x/f"), locks.Key{File: "f", Class: locks.Posix}
 		before := c.rule("other")
 		for _, held := range []bool{false, true} {
+			e.mu.Lock() // judge may let others in between
 			v := e.judge(map[locks.NodeID][]keyState{
 				"n0": {{key: k, path: "x/f", algorithm: now, state: []byte{1}}},
 				"n1": {{key: k, path: "x/f", algorithm: before, state: []byte{2}, held: held}},
 			})[k]
+			e.mu.Unlock()
 			if v.alg.Name != now || len(v.states) != 1 || string(v.states["n0"]) != "\x01" {
 				t.Errorf("%s with %v", v.alg.Name, v.states)
 			}

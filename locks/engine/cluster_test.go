@@ -160,10 +160,16 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 			for {
 				select {
 				case d := <-q:
-					select {
-					case <-time.After(time.Until(d.at)):
-					case <-ctx.Done():
-						return
+					// No timer that is due at once: it is served by who
+					// receives from it, and when two goroutines of a bubble do
+					// so together the race detector of Go 1.26 breaks (they
+					// share its record of the timers).
+					if wait := time.Until(d.at); wait > 0 {
+						select {
+						case <-time.After(wait):
+						case <-ctx.Done():
+							return
+						}
 					}
 					if r := n.net.nodes[to]; r != nil {
 						r.Receive(n.id, d.epoch, d.frame)

@@ -315,7 +315,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.sweepAt = quiet
 		}
 		e.mu.Unlock()
-		timer.Reset(time.Until(e.sweepAt))
+		timer.Reset(max(time.Until(e.sweepAt), 1))
 	}
 }
 
