@@ -26,7 +26,7 @@ chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for lon
 semantics: ## what programs see of locks on a local file system, one mount and two, line by line
 	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs
 
-storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size; docs/storage.md has the last results
+storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size, a line for each part that is done; docs/storage.md has the last results
 	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full
 
 storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no root, no NFS in the kernel needed); SMALL=1 for two minutes of it

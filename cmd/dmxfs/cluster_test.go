@@ -417,7 +417,7 @@ func (p *proc) runIn(dir string) {
 // signal goes to all processes of the command.
 func (p *proc) signal(s syscall.Signal) { _ = unix.Kill(-p.cmd.Process.Pid, s) }
 
-// patienceOfTests is how long a program of a test may take. User-mode Linux is slow.
+// patienceOfTests is how long a program of a test may take. User-mode Linux is slow, and tests of full size are long.
 var patienceOfTests = 2 * time.Minute
 
 func (p *proc) wait() (string, int) {

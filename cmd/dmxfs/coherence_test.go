@@ -26,7 +26,7 @@ func runCounters(t *testing.T, c *testCluster, procs, n int) {
 	for _, kind := range []string{"flock", "fcntl", "ofd"} {
 		for _, how := range []string{"kept", "anew"} {
 			for _, where := range []string{"self", "lockfile"} {
-				t.Run(kind+" "+how+" "+where, func(t *testing.T) {
+				part(t, kind+" "+how+" "+where, func(t *testing.T) {
 					write(t, c.mounts[0].path("data"), "0")
 					var ps []*proc
 					for _, m := range c.mounts {

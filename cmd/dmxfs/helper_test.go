@@ -90,6 +90,8 @@ func helperMain(name string, args []string) {
 		err = umlInit(args)
 	case "told":
 		err = toldLater(args[0], args[1])
+	case "update":
+		err = update(args)
 	case "wait-signal":
 		signal.Reset(unix.SIGINT)
 		err = take(args[0], args[1], false)

@@ -43,8 +43,11 @@ func size(n, full int) int {
 // One cluster serves for all parts: some storage takes ten seconds to begin.
 func TestOverRealStorage(t *testing.T) {
 	needTool(t, "sqlite3")
+	if *storageFull {
+		patienceOfTests = 15 * time.Minute
+	}
 	for _, kind := range realKinds {
-		t.Run(kind.name, func(t *testing.T) {
+		part(t, kind.name, func(t *testing.T) {
 			t.Parallel()
 			runOverStorage(t, kind)
 		})
@@ -55,27 +58,29 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	// What the age of listings matters for is not tested here, and waiting for
 	// it takes a minute.
 	c := newClientCluster(t, kind, 2, "--listing-age=0s")
-	t.Run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
-	t.Run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
+	part(t, "counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
+	part(t, "appends", func(t *testing.T) { runAppends(t, c, size(2, 4), size(5, 100)) })
+	part(t, "replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), size(5, 100)) })
+	part(t, "SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
 	if *storageFull {
 		for _, mode := range []string{"truncate", "persist"} {
-			t.Run("SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
+			part(t, "SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
 		}
 	}
-	t.Run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
-	t.Run("turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
+	part(t, "lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
+	part(t, "turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
 	if kind.namesAnew {
-		t.Run("passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
+		part(t, "passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
 	}
 	if kind.namesAnew {
-		t.Run("replaced", func(t *testing.T) {
+		part(t, "replaced", func(t *testing.T) {
 			if out, code := c.mounts[0].helper("replaced", strconv.Itoa(size(5, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 		})
 	}
 	if kind.git > 0 && *storageFull {
-		t.Run("git", func(t *testing.T) { runGit(t, c, kind.git) })
+		part(t, "git", func(t *testing.T) { runGit(t, c, kind.git) })
 	}
 }
 
@@ -111,7 +116,7 @@ func runSQLiteMode(t *testing.T, c *testCluster, n int, mode string) {
 // all right for it.
 func runLockFiles(t *testing.T, c *testCluster, n int, losesNames bool) {
 	for _, how := range []string{"open", "link", "symlink", "mkdir"} {
-		t.Run(how, func(t *testing.T) {
+		part(t, how, func(t *testing.T) {
 			var ps []*proc
 			for i, m := range c.mounts {
 				ps = append(ps, m.helper("exclusive", how, fmt.Sprint(i), fmt.Sprint(n)))
@@ -137,7 +142,7 @@ func runLockFiles(t *testing.T, c *testCluster, n int, losesNames bool) {
 // finds in its directory.
 func runPassingOn(t *testing.T, c *testCluster, n int) {
 	for _, how := range []string{"open", "link", "mkdir"} {
-		t.Run(how, func(t *testing.T) {
+		part(t, how, func(t *testing.T) {
 			began := time.Now()
 			if out, code := c.mounts[0].helper("pass", how, strconv.Itoa(n), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
@@ -326,7 +331,7 @@ func runTurns(t *testing.T, c *testCluster, n int) {
 	const idle = "1050"
 	a, b := c.mounts[0], c.mounts[1]
 	for i, lock := range []string{"flock self kept", "flock self anew", "fcntl lockfile anew", "ofd self kept"} {
-		t.Run(lock, func(t *testing.T) {
+		part(t, lock, func(t *testing.T) {
 			t.Parallel()
 			dir := fmt.Sprintf("turns-%d", i)
 			if out, code := a.sh("mkdir " + dir); code != 0 {
@@ -339,7 +344,7 @@ func runTurns(t *testing.T, c *testCluster, n int) {
 			}
 		})
 	}
-	t.Run("rename", func(t *testing.T) {
+	part(t, "rename", func(t *testing.T) {
 		t.Parallel()
 		if out, code := a.helper("replace", "flock", fmt.Sprint(6*n), a.dir, b.dir, idle).wait(); code != 0 {
 			t.Errorf("exit code %d: %s", code, out)
@@ -353,7 +358,7 @@ func TestDoctorOverRealStorage(t *testing.T) {
 		t.Skip("takes a minute: see make storage")
 	}
 	for _, kind := range realKinds {
-		t.Run(kind.name, func(t *testing.T) {
+		part(t, kind.name, func(t *testing.T) {
 			t.Parallel()
 			runDoctorOverStorage(t, kind)
 		})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ type lockedFile struct {
 	own      bool   // the data file is locked, not a lock file beside it
 	kept     bool
 	dir      string
+	file     string // the data file, if it is not called data
 	lock, fd int
 	mapped   []byte
 }
@@ -45,7 +47,7 @@ func (l *lockedFile) open(name string) (fd int, err error) {
 
 func (l *lockedFile) enter() (err error) {
 	if l.fd < 0 && (l.own || l.kind == "open") {
-		if l.fd, err = l.open("data"); err != nil {
+		if l.fd, err = l.open(cmp.Or(l.file, "data")); err != nil {
 			return err
 		}
 	}
@@ -65,7 +67,7 @@ func (l *lockedFile) enter() (err error) {
 		return err
 	}
 	if l.fd < 0 {
-		l.fd, err = l.open("data")
+		l.fd, err = l.open(cmp.Or(l.file, "data"))
 	}
 	return err
 }
