@@ -22,11 +22,12 @@ import (
 // with a name of its own, so that they share nothing. They are run in
 // user-mode Linux only: see uml_test.go.
 
-var storageNFS = flag.String("storage.nfs", "", "TestNFS runs the tests of this `name`, a regular expression, in user-mode Linux")
+var storageNFS = flag.String("storage.nfs", "", "TestNFS runs the tests of this `name`, a regular expression, in user-mode Linux; "+
+	"after a slash, which parts of them (TestOverNFS/counters/ofd_anew)")
 
 var nfsKinds = []clientKind{
-	{name: "nfs3", serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=3,nolock") }},
-	{name: "nfs4", serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=4.2") }},
+	{name: "nfs3", git: 3, serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=3,nolock") }},
+	{name: "nfs4", git: 3, serve: func(t testing.TB, dir string) func(string) { return serveNFS(t, dir, "vers=4.2") }},
 }
 
 // nfsSeconds has times in whole seconds, as old file systems do: what a client
@@ -43,7 +44,8 @@ func TestNFS(t *testing.T) {
 	needUML(t)
 	for _, kind := range append(nfsKinds, nfsSeconds) {
 		t.Run(kind.name, func(t *testing.T) {
-			runUML(t, fmt.Sprintf("^(%s)$/^%s$", *storageNFS, strings.ReplaceAll(kind.name, " ", "_")))
+			tests, parts, _ := strings.Cut(*storageNFS, "/")
+			runUML(t, fmt.Sprintf("^(%s)$/^%s$/%s", tests, strings.ReplaceAll(kind.name, " ", "_"), parts))
 		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,16 +90,15 @@ func runUML(t *testing.T, pattern string) {
 		t.Fatal(err)
 	}
 	cmd.Stderr = cmd.Stdout
-	// Its processes are processes of this machine, in a session of their own,
-	// so that they can be found.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM}
+	cmd.SysProcAttr = umlAttr()
 	runtime.LockOSThread() // the end of which is what Pdeathsig means
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer endSession(cmd.Process.Pid)
-	late := time.AfterFunc(umlTime+time.Minute, func() { endSession(cmd.Process.Pid) })
+	end := func() { _ = cmd.Process.Kill() }
+	defer end()
+	late := time.AfterFunc(umlTime+time.Minute, end)
 	defer late.Stop()
 	code := "none"
 	for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -117,16 +115,19 @@ func runUML(t *testing.T, pattern string) {
 	}
 }
 
-// endSession ends what is left of a session.
-func endSession(sid int) {
-	all, _ := os.ReadDir("/proc")
-	for _, e := range all {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			if s, err := unix.Getsid(pid); err == nil && s == sid {
-				_ = unix.Kill(pid, unix.SIGKILL)
-			}
-		}
+// umlAttr has user-mode Linux end with this process, however that ends. Each of
+// its programs is a process of this machine, which it traces: by itself such a
+// one would stay, stopped. So it is the first process of a namespace of
+// processes, with which the kernel ends all others. Who is not root needs a
+// namespace of users for that.
+func umlAttr() *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL, Cloneflags: unix.CLONE_NEWPID}
+	if uid, gid := os.Getuid(), os.Getgid(); uid != 0 {
+		a.Cloneflags |= unix.CLONE_NEWUSER
+		a.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
+		a.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
 	}
+	return a
 }
 
 // umlInit is process 1 of user-mode Linux: it runs this binary with args, and
