@@ -2,8 +2,12 @@
 
 .PHONY: build test check fuzz vuln bench chaos semantics storage storage-nfs install
 
-build: ## the program, into ./dmxfs
-	go build -o dmxfs ./cmd/dmxfs
+# Without paths of this machine, and without what only a debugger reads.
+build = go build -trimpath -ldflags='-s -w'
+
+build: ## the program and the simulator, into ./dmxfs and ./dmxfs-sim
+	$(build) -o dmxfs ./cmd/dmxfs
+	$(build) -o dmxfs-sim ./cmd/dmxfs-sim
 
 test: ## all tests
 	go test -timeout 25m ./...
@@ -32,6 +36,7 @@ storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS t
 storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no root, no NFS in the kernel needed); SMALL=1 for two minutes of it
 	go test -count $(or $(RUNS),5) -run 'TestNFS$$' -timeout 10h -v ./cmd/dmxfs -storage.nfs 'Test.*OverNFS' $(if $(SMALL),,-storage.full)
 
-install: ## the program and the helper of mount(8), for fstab
-	go build -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs
+install: ## the program, the simulator, and the helper of mount(8), for fstab
+	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs
+	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs-sim ./cmd/dmxfs-sim
 	ln -sf /usr/local/bin/dmxfs $(DESTDIR)/sbin/mount.fuse.dmxfs

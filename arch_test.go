@@ -51,7 +51,9 @@ var rules = map[string]rule{
 	"fusefs": {why: "the mount asks for locks by an interface of its own", ours: []string{"locks"},
 		ext: []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/"}},
 	"cmd/dmxfs": {why: "joins the parts",
-		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/maekawa", "locks/rcv", "locks/ring", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register", "policy", "sim", "sim/figures"}, ext: []string{""}},
+		ours: []string{"fusefs", "journal", "locks", "locks/engine", "locks/maekawa", "locks/rcv", "locks/ring", "locks/rw", "p2p", "p2p/cluster", "p2p/member", "p2p/register", "policy"}, ext: []string{""}},
+	"cmd/dmxfs-sim": {why: "a program of its own, so that no plotting is linked into what runs on every host",
+		ours: []string{"sim", "sim/figures"}, ext: []string{"github.com/spf13/cobra", "github.com/schollz/progressbar/v3", "golang.org/x/term"}},
 	"policy": {why: "rules are data, checked and matched", std: append(pure, "crypto/sha256", "encoding/hex", "time", "unicode", "unicode/utf8"),
 		ext: []string{"github.com/bmatcuk/doublestar/v4", "github.com/pelletier/go-toml/v2"}},
 	"sim": {why: "a simulation has no clock but its own: it imports algorithms, and nothing that is blocked or late",
@@ -87,6 +89,20 @@ func TestImports(t *testing.T) {
 	for dir := range rules {
 		if !seen[dir] {
 			t.Errorf("the rule for %s is of no use: there is no such package", dir)
+		}
+	}
+}
+
+// TestNoPlottingInTheDaemon: what draws figures is linked into dmxfs-sim only. It
+// would be a fourth of the daemon's binary.
+func TestNoPlottingInTheDaemon(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/dmxfs").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for _, p := range strings.Fields(string(out)) {
+		if strings.HasPrefix(p, "gonum.org/") || strings.HasPrefix(p, "dmxfs/sim") || strings.HasPrefix(p, "golang.org/x/image") {
+			t.Errorf("cmd/dmxfs has %s among its dependencies", p)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // Package dmxfs is the map of this module; it holds no code.
 //
 //   - cmd/dmxfs: the program. It joins the parts below, and nothing else does.
+//   - cmd/dmxfs-sim: the simulator, a program of its own.
 //   - fusefs: the mount. A pass-through file system that asks for locks.
 //   - locks: the words that all parts share, and the contract of an algorithm.
 //   - locks/engine: drives the algorithms: programs on one side, peers on the

@@ -62,7 +62,7 @@ is also a command is written with a slash: dmxfs ./status`
 	mount.Use = "mount [flags] [SOURCE] MOUNTPOINT"
 	mount.Short = "Mount, the same as without a command"
 	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s),
-		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(s), newRunCommand(s),
+		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(), newRunCommand(s),
 		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = false

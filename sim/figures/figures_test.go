@@ -116,7 +116,7 @@ func checkSeries(t *testing.T, d *Data, f Figure) {
 
 const (
 	docsFile  = "../../docs/simulation.md"
-	docsBegin = "<!-- what follows is claims.md of: dmxfs sim figures -->\n"
+	docsBegin = "<!-- what follows is claims.md of: dmxfs-sim figures -->\n"
 	docsEnd   = "<!-- end of claims.md -->\n"
 )
 

@@ -12,11 +12,11 @@ import (
 	"dmxfs/sim/figures"
 )
 
-func newSimFiguresCommand(s streams) *cobra.Command {
+func newFiguresCommand(s streams) *cobra.Command {
 	var out string
 	var o figures.Options
 	c := &cobra.Command{
-		Use: "figures --out DIR", Short: "Make the figures of the papers, and see which of their claims hold", Args: usageArgs(cobra.NoArgs),
+		Use: "figures --out DIR", Short: "Make the figures of the papers, and see which of their claims hold", Args: noArgs,
 		Long: `Simulates what the papers have figures of, and what they have none of: the
 read/write algorithms with readers, and what is gained by keeping permissions.
 Writes each figure as SVG, PNG and CSV, all figures as results.csv, and what was
@@ -28,7 +28,7 @@ same names are replaced. The claims are printed, too.`,
 	c.Flags().Uint64Var(&o.Seed, "seed", 1, "the first seed")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if out == "" {
-			return withCode(exitUsage, errors.New("--out: where shall the figures go?"))
+			return usageError{errors.New("--out is missing: in which directory shall the figures go?")}
 		}
 		if err := os.MkdirAll(out, 0o777); err != nil { // now, not after the work
 			return err
@@ -52,7 +52,7 @@ same names are replaced. The claims are printed, too.`,
 			}
 		}
 		if o.Quick {
-			fmt.Fprintln(s.err, "dmxfs: with --quick, runs are few and short: verdicts may be wrong")
+			fmt.Fprintln(s.err, "dmxfs-sim: with --quick, runs are few and short: verdicts may be wrong")
 		}
 		_, err = fmt.Fprintf(s.out, "\n%d files in %s\n", len(files), strings.TrimSuffix(out, "/"))
 		return err
