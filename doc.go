@@ -15,6 +15,7 @@
 //   - p2p/register: the files on the shared directory that decide it.
 //   - sim: the algorithms simulated, to be measured; sim/baseline: those that the
 //     papers compare with; sim/figures: the papers' figures and claims.
+//   - internal/long: whether tests run in full.
 //   - journal: what happened on this node, in Badger.
 //
 // fusefs, p2p, journal and locks/engine do not import one another: each says

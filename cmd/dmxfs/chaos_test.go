@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -14,10 +15,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dmxfs/internal/long"
 )
 
 var (
-	chaosTime = flag.Duration("chaos.time", time.Minute, "how long TestChaos breaks things")
+	chaosTime = flag.Duration("chaos.time", 0, "how long TestChaos breaks things; 0: a minute in full, 15 s otherwise")
 	chaosKeep = flag.String("chaos.keep", "", "directory to which TestChaos copies logs and journals when it has failed")
 	chaosOnly = flag.String("chaos.only", "", "the one kind of program that TestChaos runs; empty: all")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "choices of TestChaos; 0: any")
@@ -29,7 +32,7 @@ var (
 // none has kept anything of it. For a long run: make chaos.
 func TestChaos(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes more than a minute")
+		t.Skip("takes half a minute")
 	}
 	t.Parallel()
 	needTool(t, "sqlite3")
@@ -42,7 +45,7 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-chaos.seed=%d", seed)
-	x.breakThings(rand.New(rand.NewPCG(seed, 0)), *chaosTime)
+	x.breakThings(rand.New(rand.NewPCG(seed, 0)), cmp.Or(*chaosTime, long.Or(15*time.Second, time.Minute)))
 
 	// All is well again, and they all go on.
 	x.mend()

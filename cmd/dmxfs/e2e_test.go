@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dmxfs/internal/long"
 )
 
 // Tests of the whole program: real mounts of one directory, in the role of
@@ -69,7 +71,7 @@ func TestNodesFindEachOtherAndLeave(t *testing.T) {
 // lock, whichever file is locked, and however the files are opened.
 func TestCounters(t *testing.T) {
 	c := newCluster(t, 2)
-	runCounters(t, c, 4, 250)
+	runCounters(t, c, 4, long.Or(25, 250))
 }
 
 func TestTryFailsAtOnce(t *testing.T) {
@@ -101,7 +103,7 @@ func TestTryFailsAtOnce(t *testing.T) {
 func TestOneOfManyTriesWins(t *testing.T) {
 	needTool(t, "flock")
 	c := newCluster(t, 2)
-	for round := range 5 {
+	for round := range long.Or(2, 5) {
 		f := fmt.Sprintf("f%d", round)
 		if err := unix.Mkfifo(c.src+fmt.Sprintf("/gate-%d", round), 0o600); err != nil {
 			t.Fatal(err)
@@ -272,7 +274,7 @@ func TestSignalsEndWaits(t *testing.T) {
 
 func TestSQLite(t *testing.T) {
 	needTool(t, "sqlite3")
-	runSQLite(t, newCluster(t, 2), 100)
+	runSQLite(t, newCluster(t, 2), long.Or(20, 100))
 }
 
 // runSQLite lets two programs on each of two mounts insert n rows each.
@@ -351,7 +353,7 @@ func TestGit(t *testing.T) {
 	if out, code := c.mounts[0].sh(env + "git init -q repo"); code != 0 {
 		t.Fatalf("%d %s", code, out)
 	}
-	const commits = 15
+	commits := long.Or(5, 15)
 	var ps []*proc
 	for i, m := range c.mounts {
 		// The other host's index.lock is met now and then; then it is tried again.

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"dmxfs/internal/long"
 )
 
 // A Mutant is a planted bug: one place of the package under test, written
@@ -28,20 +30,18 @@ type Mutant struct {
 	// memory, but no promise.
 	Test   string
 	Inside bool
-	// Paper: the paper has it so. These are always planted.
+	// Paper: the paper has it so. These are planted whenever tests run in full.
 	Paper bool
 }
 
 // An Edit is one place of a [Mutant].
 type Edit struct{ File, Old, New string }
 
-// sample is how many mutants there are for one that is planted without
-// -locktest.long: each takes a build.
-const sample = 5
-
-// Mutants plants each bug, alone, and runs the test that must find it; without
-// -locktest.long only those of papers, and every fifth of the others. The package is built with the changed file
-// as an overlay, so nothing of it is made for testing.
+// Mutants plants each bug, alone, and runs the test that must find it. Since each
+// takes a build, only a sample is planted: every fifth and those of papers if
+// tests run in full, every twentieth otherwise, and all with -locktest.long. The
+// package is built with the changed file as an overlay, so nothing of it is made
+// for testing.
 func Mutants(t *testing.T, mutants []Mutant) {
 	if testing.Short() {
 		t.Skip("builds the package once for each mutant; not with -short")
@@ -50,8 +50,9 @@ func Mutants(t *testing.T, mutants []Mutant) {
 	if err != nil {
 		t.Skip("no go tool to build mutants with: ", err)
 	}
+	sample := long.Or(20, 5)
 	for i, m := range mutants {
-		if !*flagLong && !m.Paper && i%sample != 0 {
+		if !*flagLong && i%sample != 0 && (!m.Paper || !long.Tests()) {
 			m.plant(t) // at least there is still something to change
 			continue
 		}

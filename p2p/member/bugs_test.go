@@ -3,6 +3,7 @@ package member_test
 import (
 	"testing"
 
+	"dmxfs/internal/long"
 	"dmxfs/p2p/member"
 )
 
@@ -42,8 +43,8 @@ var bugs = []struct {
 func TestPlantedBugsAreFound(t *testing.T) {
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
-			if testing.Short() && b.seeds > 1000 {
-				t.Skip("takes many schedules")
+			if b.seeds > 1000 && long.Pure(true, testing.Short()) {
+				t.Skip("takes many schedules: neither with -short nor with -race")
 			}
 			for seed := range uint64(b.seeds) {
 				if err := b.found(seed, b.name); err != nil {
@@ -59,7 +60,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
 	seeds := 50
-	if testing.Short() {
+	if long.Pure(true, testing.Short()) {
 		seeds = 5
 	}
 	for _, b := range bugs {
@@ -75,8 +76,8 @@ func TestNoBugIsFoundWithoutOne(t *testing.T) {
 // More waiting time per tick than Params.Validate allows is unsafe under a
 // clock that jumps.
 func TestCapAboveDeltaIsUnsafe(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes many schedules")
+	if long.Pure(true, testing.Short()) {
+		t.Skip("takes many schedules: neither with -short nor with -race")
 	}
 	for seed := range uint64(3000) {
 		o := randomOptions(int64(seed))

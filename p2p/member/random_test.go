@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"testing"
 
+	"dmxfs/internal/long"
 	"dmxfs/p2p/member"
 )
 
 var (
-	flagSeeds = flag.Int("member.seeds", 200, "how many random schedules to run")
+	flagSeeds = flag.Int("member.seeds", long.Pure(40, 200), "how many random schedules to run")
 	flagSeed  = flag.Int64("member.seed", -1, "run this schedule only, with its trace")
 	flagFirst = flag.Int64("member.first", 0, "the first of the random schedules")
 	flagCache = flag.Int64("member.cache", -1, "S in ms, and the age that listings really have, of all schedules")

@@ -3,6 +3,7 @@ package member_test
 import (
 	"testing"
 
+	"dmxfs/internal/long"
 	"dmxfs/p2p/member"
 )
 
@@ -12,7 +13,7 @@ import (
 // comes on top.
 func TestTimes(t *testing.T) {
 	seeds := 30
-	if testing.Short() {
+	if long.Pure(true, testing.Short()) {
 		seeds = 10
 	}
 	silent := func(n, dead int) func(s *scene) int64 {
@@ -172,7 +173,7 @@ func TestTimes(t *testing.T) {
 		}
 		p50, _, top := percentiles(times)
 		t.Logf("%-40s p50 %5d ms, max %5d ms", row.what, p50, top)
-		if p50 > row.p50 && !testing.Short() || top > row.atMost {
+		if p50 > row.p50 && !long.Pure(true, testing.Short()) || top > row.atMost {
 			t.Errorf("%s: p50 %d ms, max %d ms; told are %d and %d", row.what, p50, top, row.p50, row.atMost)
 		}
 	}

@@ -1,0 +1,6 @@
+// Package long has tests run in two lengths. The test command of README is over
+// within minutes; .ci/run sets DMXFS_TEST_LONG=1 and has all the repetitions.
+//
+// No test runs only when it is long: the shorter variant is the same test with
+// fewer repetitions, rounds or seeds.
+package long

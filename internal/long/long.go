@@ -1,0 +1,28 @@
+package long
+
+import "os"
+
+// Env is the environment variable that makes tests run in full, if it is not
+// empty.
+const Env = "DMXFS_TEST_LONG"
+
+// Tests reports whether tests run in full.
+func Tests() bool { return os.Getenv(Env) != "" }
+
+// Or is full if tests run in full, and short otherwise.
+func Or[T any](short, full T) T {
+	if Tests() {
+		return full
+	}
+	return short
+}
+
+// Pure is for tests of code that has a single goroutine: short with the race
+// detector, which has nothing to find there and takes ten times as long, and full
+// without. .ci/run runs the packages with calls of Pure both ways.
+func Pure[T any](short, full T) T {
+	if race {
+		return short
+	}
+	return full
+}
