@@ -72,6 +72,8 @@
 //	└── process.mu
 //	tree.mu
 //	└── devices.mu, registry.mu, nodeLocks.lockMu, closings.mu
+//	soleVersion.mu
+//	└── handle.mu
 //	dirHandle.mu
 //	nodeCache.cacheMu, entries.mu, readers.mu
 //

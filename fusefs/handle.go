@@ -53,6 +53,7 @@ type handle struct {
 	touched       atomic.Bool // it was read or written through it
 	// fresh: it has made or truncated the file, and not written it yet.
 	fresh  atomic.Bool
+	sole   bool   // n.sole describes what it has open; guarded by n.lockMu
 	filled uint64 // nodeCache.filled when it was opened, and there were no pages
 	// Whether it was ever used for locks of the class: RELEASE gives them up.
 	flocked, posixed atomic.Bool
@@ -133,7 +134,7 @@ func (f *fileSystem) detach(h *handle) {
 	f.counted(n)
 	last := len(n.handles) == 0
 	if last {
-		n.sole = soleVersion{}
+		n.sole.forget()
 	}
 	n.lockMu.Unlock()
 	if p := h.proc; p != nil {

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,10 +14,13 @@ import (
 // the same pages, with the size of the newer one.
 //
 // While a file is open here for reading only, and under open locks without a
-// break, nobody changes it. So what has another size or time then is another
-// file: it gets a node, and thus an inode, of its own, and programs that have the
-// old one open go on with the attributes that this had. They read past the pages
-// of the client, which the two have in common.
+// break, only programs of other hosts change it that lock for themselves. So what
+// has another size or time then is either the same file, in which these have
+// written, or another one in its place; what was opened before still reads the
+// old one, which tells: see inplace.go. Another file gets a node, and thus an
+// inode, of its own, and programs that have the old one open go on with the
+// attributes that this had. They read past the pages of the client, which the two
+// have in common.
 //
 // That a file of the same size was put there within the same second cannot be
 // seen. Then those who have the file open are given the new one, too.
@@ -27,7 +31,12 @@ type soleVersion struct {
 	// spoiled: it is, or was, open otherwise. That ends with the last handle.
 	spoiled bool
 	st      unix.Stat_t
+	// mu is held while it is found out whether the file is another one.
+	mu sync.Mutex
 }
+
+// forget is for when nobody has the file open any more.
+func (v *soleVersion) forget() { v.known, v.spoiled, v.st = false, false, unix.Stat_t{} }
 
 // spoil notes that a file may change in its place. REQUIRES: n.lockMu held.
 func (n *node) spoil() { n.sole.known, n.sole.spoiled = false, true }
@@ -49,17 +58,24 @@ func (n *node) isSole() bool {
 }
 
 // isReplaced reports whether st, which is what the name of n leads to, is of
-// another file than programs have open as n.
+// another file than programs have open as n. If that file was changed in its
+// place, st is corrected. REQUIRES: no handle.mu held.
 func (f *fileSystem) isReplaced(n *node, st *unix.Stat_t) bool {
 	if !f.storage.KeepsNames || !n.isRegular() {
 		return false
 	}
-	n.lockMu.Lock()
-	defer n.lockMu.Unlock()
-	if n.sole.known && (st.Size != n.sole.st.Size || st.Mtim != n.sole.st.Mtim) {
+	if n.seemsReplaced(st) && !f.changedInPlace(n, st) {
 		n.replaced.Store(true)
 	}
 	return n.replaced.Load()
+}
+
+// seemsReplaced reports whether st is not what is known of the file that programs
+// have open for reading as n.
+func (n *node) seemsReplaced(st *unix.Stat_t) bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	return n.sole.known && !n.replaced.Load() && (st.Size != n.sole.st.Size || st.Mtim != n.sole.st.Mtim)
 }
 
 // stay puts in st what the file was like that programs have open as n, if another
@@ -93,7 +109,7 @@ func (f *fileSystem) openedSole(h *handle, st *unix.Stat_t) error {
 	n.lockMu.Lock()
 	others := n.sole.known && len(n.handles) > 1
 	if !n.sole.spoiled && h.holds.Load() {
-		n.sole.known, n.sole.st = true, *st
+		n.sole.known, n.sole.st, h.sole = true, *st, true
 	}
 	n.lockMu.Unlock()
 	if !others || time.Since(time.Unix(st.Mtim.Unix())) > soleYoung {

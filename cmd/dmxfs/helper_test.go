@@ -43,6 +43,8 @@ func helperMain(name string, args []string) {
 		err = actorMain(args)
 	case "token":
 		err = printToken(args[0])
+	case "followed":
+		err = followed(args)
 	case "grow":
 		err = grow(args)
 	case "hold":

@@ -78,6 +78,11 @@ func runOverStorage(t *testing.T, kind clientKind) {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 		})
+		t.Run("followed", func(t *testing.T) {
+			if out, code := c.mounts[0].helper("followed", strconv.Itoa(size(10, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
+				t.Errorf("exit code %d: %s", code, out)
+			}
+		})
 	}
 	if kind.git > 0 && *storageFull {
 		part(t, "git", func(t *testing.T) { runGit(t, c, kind.git) })
@@ -214,7 +219,13 @@ func replacedOpen(args []string) error {
 		}
 		return os.Rename(temp, name)
 	}
-	text := func(i int) string { return strings.Repeat(fmt.Sprintf("%06d", i), 40+i*37%100) }
+	text := func(i int) string {
+		whole := strings.Repeat(fmt.Sprintf("%06d", i), 40+i*37%100)
+		if i%3 == 2 { // begins like the one before
+			whole = strings.Repeat(fmt.Sprintf("%06d", i-1), 40+(i-1)*37%100) + whole
+		}
+		return whole
+	}
 	if err := put(text(0)); err != nil {
 		return err
 	}
