@@ -307,6 +307,26 @@ func TestProgramsLeaveDescriptorsToTheDaemon(t *testing.T) {
 	}
 }
 
+// callsByPath are calls of all kinds on a file, or in its directory.
+func callsByPath(m *testMount) map[string]func(path string) error {
+	return map[string]func(path string) error{
+		"stat":     func(p string) error { _, err := os.Stat(p); return err },
+		"chmod":    func(p string) error { return os.Chmod(p, 0o600) },
+		"chown":    func(p string) error { return os.Chown(p, 1, 2) },
+		"utimes":   func(p string) error { return os.Chtimes(p, time.Unix(1, 0), time.Unix(2, 0)) },
+		"truncate": func(p string) error { return os.Truncate(p, 1) },
+		"setxattr": func(p string) error { return unix.Setxattr(p, "user.a", []byte("v"), 0) },
+		"link":     func(p string) error { return os.Link(p, p+".link") },
+		"rename":   func(p string) error { return os.Rename(p, p+".new") },
+		"unlink":   func(p string) error { return os.Remove(p) },
+		"statfs":   func(p string) error { var st unix.Statfs_t; return unix.Statfs(p, &st) },
+		"readlink": func(string) error { _, err := os.Readlink(m.path("symlink")); return err },
+		"create":   func(p string) error { return os.WriteFile(filepath.Dir(p)+"/created", nil, 0o644) },
+		"mkdir":    func(p string) error { return os.Mkdir(p+".dir", 0o755) },
+		"list":     func(p string) error { _, err := os.ReadDir(filepath.Dir(p)); return err },
+	}
+}
+
 // There are more files that the kernel knows than the daemon may have
 // descriptors.
 func TestDescriptorsDoNotRunOut(t *testing.T) {
@@ -343,22 +363,7 @@ func TestDescriptorsDoNotRunOut(t *testing.T) {
 		}
 		// All kinds of calls on files that were not used for long.
 		next := 0
-		for what, call := range map[string]func(path string) error{
-			"stat":     func(p string) error { _, err := os.Stat(p); return err },
-			"chmod":    func(p string) error { return os.Chmod(p, 0o600) },
-			"chown":    func(p string) error { return os.Chown(p, 1, 2) },
-			"utimes":   func(p string) error { return os.Chtimes(p, time.Unix(1, 0), time.Unix(2, 0)) },
-			"truncate": func(p string) error { return os.Truncate(p, 1) },
-			"setxattr": func(p string) error { return unix.Setxattr(p, "user.a", []byte("v"), 0) },
-			"link":     func(p string) error { return os.Link(p, p+".link") },
-			"rename":   func(p string) error { return os.Rename(p, p+".new") },
-			"unlink":   func(p string) error { return os.Remove(p) },
-			"statfs":   func(p string) error { var st unix.Statfs_t; return unix.Statfs(p, &st) },
-			"readlink": func(string) error { _, err := os.Readlink(m.path("symlink")); return err },
-			"create":   func(p string) error { return os.WriteFile(filepath.Dir(p)+"/created", nil, 0o644) },
-			"mkdir":    func(p string) error { return os.Mkdir(p+".dir", 0o755) },
-			"list":     func(p string) error { _, err := os.ReadDir(filepath.Dir(p)); return err },
-		} {
+		for what, call := range callsByPath(m) {
 			if err := call(m.path(name(next))); err != nil {
 				t.Errorf("TTL %v: %s: %v", ttl, what, err)
 			}

@@ -185,8 +185,12 @@ var lockCommands = map[string]int{
 	"ofdset": unix.F_OFD_SETLK, "ofdsetw": unix.F_OFD_SETLKW, "ofdget": unix.F_OFD_GETLK,
 }
 
+// errNoCall is the error of a helper that was told to make another call than
+// those that it knows.
+var errNoCall = errors.New("no such call")
+
 // helperCall makes one call.
-func helperCall(w []string) (string, error) {
+func helperCall(w []string) (text string, err error) {
 	num := func(i int) int64 {
 		n, err := strconv.ParseInt(w[i], 0, 64)
 		if err != nil {
@@ -195,6 +199,16 @@ func helperCall(w []string) (string, error) {
 		}
 		return n
 	}
+	for _, calls := range []func([]string, func(int) int64) (string, error){callOnDescriptor, callOnLock, callOnName, callOnContent} {
+		if text, err = calls(w, num); err != errNoCall {
+			return text, err
+		}
+	}
+	return "", fmt.Errorf("%w: %s", errNoCall, w[0])
+}
+
+// callOnDescriptor makes a call through a descriptor, or uses mapped memory.
+func callOnDescriptor(w []string, num func(int) int64) (string, error) {
 	switch w[0] {
 	case "open": // NAME FLAG,FLAG [MODE]
 		flags := unix.O_CLOEXEC
@@ -212,6 +226,48 @@ func helperCall(w []string) (string, error) {
 	case "dup":
 		fd, err := unix.Dup(int(num(1)))
 		return strconv.Itoa(fd), err
+	case "read": // FD OFF LEN
+		b := make([]byte, num(3))
+		n, err := unix.Pread(int(num(1)), b, num(2))
+		return string(b[:max(n, 0)]), err
+	case "write": // FD OFF TEXT
+		_, err := unix.Pwrite(int(num(1)), []byte(w[3]), num(2))
+		return "", err
+	case "ftruncate":
+		return "", unix.Ftruncate(int(num(1)), num(2))
+	case "fsync":
+		return "", unix.Fsync(int(num(1)))
+	case "fchmod":
+		return "", unix.Fchmod(int(num(1)), uint32(num(2)))
+	case "setflags": // FD
+		return "", unix.IoctlSetPointerInt(int(num(1)), unix.FS_IOC_SETFLAGS, 0)
+	case "fallocate": // FD SIZE
+		return "", unix.Fallocate(int(num(1)), 0, 0, num(2))
+	case "fcopy": // FROM TO
+		_, err := unix.CopyFileRange(int(num(1)), nil, int(num(2)), nil, 10, 0)
+		return "", err
+	case "fstat":
+		var st unix.Stat_t
+		err := unix.Fstat(int(num(1)), &st)
+		return fmt.Sprintf("mode=%o uid=%d gid=%d size=%d", st.Mode, st.Uid, st.Gid, st.Size), err
+	case "map": // FD LEN: kept for peek and poke
+		m, err := unix.Mmap(int(num(1)), 0, int(num(2)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		helperMap = m
+		return "", err
+	case "peek": // OFF LEN
+		return string(helperMap[num(1) : num(1)+num(2)]), nil
+	case "poke": // OFF TEXT
+		copy(helperMap[num(1):], w[2])
+		return "", nil
+	case "unmap":
+		return "", unix.Munmap(helperMap)
+	}
+	return "", errNoCall
+}
+
+// callOnLock makes a call that locks, or is about the program itself.
+func callOnLock(w []string, num func(int) int64) (string, error) {
+	switch w[0] {
 	case "flock": // FD ex|sh|un [nb]
 		how := map[string]int{"ex": unix.LOCK_EX, "sh": unix.LOCK_SH, "un": unix.LOCK_UN}[w[2]]
 		if len(w) > 3 {
@@ -229,19 +285,25 @@ func helperCall(w []string) (string, error) {
 			}
 		}
 		return "", err
-	case "read": // FD OFF LEN
-		b := make([]byte, num(3))
-		n, err := unix.Pread(int(num(1)), b, num(2))
-		return string(b[:max(n, 0)]), err
-	case "write": // FD OFF TEXT
-		_, err := unix.Pwrite(int(num(1)), []byte(w[3]), num(2))
+	case "umask":
+		unix.Umask(int(num(1)))
+		return "", nil
+	case "exec": // become the same program again, with all descriptors
+		os.Setenv(helperEnv, "greet")
+		err := syscall.Exec(thisProgram, []string{w[1]}, os.Environ())
 		return "", err
+	case "keep": // FD over exec
+		_, err := unix.FcntlInt(uintptr(num(1)), unix.F_SETFD, 0)
+		return "", err
+	}
+	return "", errNoCall
+}
+
+// callOnName makes a call with a name.
+func callOnName(w []string, num func(int) int64) (string, error) {
+	switch w[0] {
 	case "truncate":
 		return "", unix.Truncate(w[1], num(2))
-	case "ftruncate":
-		return "", unix.Ftruncate(int(num(1)), num(2))
-	case "fsync":
-		return "", unix.Fsync(int(num(1)))
 	case "mkdir":
 		return "", unix.Mkdir(w[1], uint32(num(2)))
 	case "symlink":
@@ -262,29 +324,13 @@ func helperCall(w []string) (string, error) {
 		return "", unix.Setxattr(w[1], w[2], []byte(w[3]), 0)
 	case "removexattr":
 		return "", unix.Removexattr(w[1], w[2])
-	case "fchmod":
-		return "", unix.Fchmod(int(num(1)), uint32(num(2)))
-	case "setflags": // FD
-		return "", unix.IoctlSetPointerInt(int(num(1)), unix.FS_IOC_SETFLAGS, 0)
-	case "fallocate": // FD SIZE
-		return "", unix.Fallocate(int(num(1)), 0, 0, num(2))
-	case "fcopy": // FROM TO
-		_, err := unix.CopyFileRange(int(num(1)), nil, int(num(2)), nil, 10, 0)
-		return "", err
 	case "chmod":
 		return "", unix.Chmod(w[1], uint32(num(2)))
 	case "chown":
 		return "", unix.Chown(w[1], int(num(2)), int(num(3)))
-	case "umask":
-		unix.Umask(int(num(1)))
-		return "", nil
 	case "stat":
 		var st unix.Stat_t
 		err := unix.Lstat(w[1], &st)
-		return fmt.Sprintf("mode=%o uid=%d gid=%d size=%d", st.Mode, st.Uid, st.Gid, st.Size), err
-	case "fstat":
-		var st unix.Stat_t
-		err := unix.Fstat(int(num(1)), &st)
 		return fmt.Sprintf("mode=%o uid=%d gid=%d size=%d", st.Mode, st.Uid, st.Gid, st.Size), err
 	case "ls":
 		es, err := os.ReadDir(w[1])
@@ -294,6 +340,28 @@ func helperCall(w []string) (string, error) {
 		}
 		slices.Sort(names)
 		return strings.Join(names, " "), err
+	case "getxattr":
+		b := make([]byte, 4096)
+		n, err := unix.Getxattr(w[1], w[2], b)
+		return string(b[:max(n, 0)]), err
+	case "listxattr":
+		size, err := unix.Listxattr(w[1], nil)
+		if err != nil || size == 0 {
+			return "none", err
+		}
+		b := make([]byte, size)
+		n, err := unix.Listxattr(w[1], b)
+		names := strings.Split(strings.TrimSuffix(string(b[:max(n, 0)]), "\x00"), "\x00")
+		slices.Sort(names)
+		_, short := unix.Listxattr(w[1], b[:size-1])
+		return fmt.Sprint(strings.Join(names, " "), " ", short), err
+	}
+	return "", errNoCall
+}
+
+// callOnContent opens a file by its name for one thing.
+func callOnContent(w []string, num func(int) int64) (string, error) {
+	switch w[0] {
 	case "cat":
 		b, err := os.ReadFile(w[1])
 		return string(b), err
@@ -318,41 +386,8 @@ func helperCall(w []string) (string, error) {
 			}
 		}
 		return "", err
-	case "getxattr":
-		b := make([]byte, 4096)
-		n, err := unix.Getxattr(w[1], w[2], b)
-		return string(b[:max(n, 0)]), err
-	case "listxattr":
-		size, err := unix.Listxattr(w[1], nil)
-		if err != nil || size == 0 {
-			return "none", err
-		}
-		b := make([]byte, size)
-		n, err := unix.Listxattr(w[1], b)
-		names := strings.Split(strings.TrimSuffix(string(b[:max(n, 0)]), "\x00"), "\x00")
-		slices.Sort(names)
-		_, short := unix.Listxattr(w[1], b[:size-1])
-		return fmt.Sprint(strings.Join(names, " "), " ", short), err
-	case "map": // FD LEN: kept for peek and poke
-		m, err := unix.Mmap(int(num(1)), 0, int(num(2)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		helperMap = m
-		return "", err
-	case "peek": // OFF LEN
-		return string(helperMap[num(1) : num(1)+num(2)]), nil
-	case "poke": // OFF TEXT
-		copy(helperMap[num(1):], w[2])
-		return "", nil
-	case "unmap":
-		return "", unix.Munmap(helperMap)
-	case "exec": // become the same program again, with all descriptors
-		os.Setenv(helperEnv, "greet")
-		err := syscall.Exec(thisProgram, []string{w[1]}, os.Environ())
-		return "", err
-	case "keep": // FD over exec
-		_, err := unix.FcntlInt(uintptr(num(1)), unix.F_SETFD, 0)
-		return "", err
 	}
-	return "", fmt.Errorf("no such call: %s", w[0])
+	return "", errNoCall
 }
 
 var helperMap []byte

@@ -88,27 +88,34 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 			f.abandon(h)
 			return st
 		}
-	} else if h.holds.Load() && (joins && !f.tree.ids.paths || !h.mixed && f.unchanged(n, &st)) {
-		// Not where pages from before would serve reads of what the program may
-		// write, so that it is seen whether it has read: it may lock for itself.
-		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
-		if n.filled.Load() != n.empty.Load() {
-			h.filled = unknownPages
-		}
-	} else {
-		f.opensAs(n, &st)
-		if n.mayBlock() {
-			// The kernel would wait for pages that are locked.
-			if err := f.dropPages(n); err != nil {
-				f.abandon(h)
-				return status(err)
-			}
-			out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
-		}
+	} else if out.OpenFlags, err = f.keepsPages(h, &st, joins); err != nil {
+		f.abandon(h)
+		return status(err)
 	}
 	f.serve(h)
 	out.Fh = h.id
 	return fuse.OK
+}
+
+// keepsPages decides, for an open that does not truncate, what becomes of the pages
+// that the kernel has of the file of h, which st describes: the flags of the answer
+// say so. With joins this node held an open lock of the file before.
+func (f *fileSystem) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags uint32, err error) {
+	n := h.n
+	if h.holds.Load() && (joins && !f.tree.ids.paths || !h.mixed && f.unchanged(n, st)) {
+		// Not where pages from before would serve reads of what the program may
+		// write, so that it is seen whether it has read: it may lock for itself.
+		if n.filled.Load() != n.empty.Load() {
+			h.filled = unknownPages
+		}
+		return fuse.FOPEN_KEEP_CACHE, nil
+	}
+	f.opensAs(n, st)
+	if !n.mayBlock() {
+		return 0, nil
+	}
+	// The kernel would wait for pages that are locked.
+	return fuse.FOPEN_KEEP_CACHE, f.dropPages(n)
 }
 
 // openThere opens the file of h, whose name leads to it as far as the client of

@@ -98,6 +98,12 @@ func TestOpenSeesWhereANameLeadsNow(t *testing.T) {
 			t.Errorf("read %q and %q", a, b)
 		}
 	})
+}
+
+// What takes the place of a file may be of another kind, or have no name at all.
+func TestOpenSeesWhatIsThereNow(t *testing.T) {
+	m := mount(t, longTTL)
+
 	t.Run("replaced by a directory", func(t *testing.T) {
 		writeFile(t, m.backing("d"), "file")
 		readFile(t, m.path("d"))

@@ -191,12 +191,7 @@ func TestTreeAgainstAModel(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		tr := newTestTree(t, false)
-		type entry struct {
-			n    *node
-			ino  uint64
-			kind uint32
-		}
-		model := map[string]entry{".": {tr.root, 2, unix.S_IFDIR}} // by path
+		model := map[string]modelEntry{".": {tr.root, 2, unix.S_IFDIR}} // by path
 		dirs := func() []string {
 			var ds []string
 			for p, e := range model {
@@ -227,7 +222,7 @@ func TestTreeAgainstAModel(t *testing.T) {
 				if rnd.IntN(2) == 0 && len(ds) < 8 {
 					kind = unix.S_IFDIR
 				}
-				model[path] = entry{tr.put(model[d].n, name, 1, ino, kind), ino, kind}
+				model[path] = modelEntry{tr.put(model[d].n, name, 1, ino, kind), ino, kind}
 			case op == 1 && ok: // looked up again
 				if got := tr.put(model[d].n, name, 1, e.ino, e.kind); got != e.n {
 					t.Fatalf("seed %d step %d: another node", seed, step)
@@ -252,7 +247,7 @@ func TestTreeAgainstAModel(t *testing.T) {
 					continue
 				}
 				tr.renamed(model[d].n, name, model[d2].n, p2[len(p2)-1:], false)
-				moved := make(map[string]entry)
+				moved := make(map[string]modelEntry)
 				for p, x := range model {
 					if p == path || len(p) > len(path) && p[:len(path)+1] == path+"/" {
 						delete(model, p)
@@ -263,30 +258,45 @@ func TestTreeAgainstAModel(t *testing.T) {
 					model[p] = x
 				}
 			}
-			names := make(map[*node]int)
-			for p, x := range model {
-				names[x.n]++
-				if x.n == tr.root {
-					continue
-				}
-				found := false
-				for _, l := range x.n.names {
-					found = found || tr.join(l.dir, l.name) == p
-				}
-				if !found {
-					t.Fatalf("seed %d step %d: %s is not among the names of its node", seed, step, p)
-				}
-				if e := model[tr.pathTo(x.n)]; e.n != x.n {
-					t.Fatalf("seed %d step %d: %s is said to be %s", seed, step, p, tr.pathTo(x.n))
-				}
-			}
-			for n, k := range names {
-				if n != tr.root && len(n.names) != k {
-					t.Fatalf("seed %d step %d: a node has %d names, want %d", seed, step, len(n.names), k)
-				}
+			if wrong := tr.differsFrom(model); wrong != "" {
+				t.Fatalf("seed %d step %d: %s", seed, step, wrong)
 			}
 		}
 	}
+}
+
+// modelEntry is what a path leads to.
+type modelEntry struct {
+	n    *node
+	ino  uint64
+	kind uint32
+}
+
+// differsFrom says in what the tree is not as a map of paths; "" if it agrees.
+func (t *tree) differsFrom(model map[string]modelEntry) string {
+	names := make(map[*node]int)
+	for p, x := range model {
+		names[x.n]++
+		if x.n == t.root {
+			continue
+		}
+		found := false
+		for _, l := range x.n.names {
+			found = found || t.join(l.dir, l.name) == p
+		}
+		if !found {
+			return p + " is not among the names of its node"
+		}
+		if e := model[t.pathTo(x.n)]; e.n != x.n {
+			return fmt.Sprintf("%s is said to be %s", p, t.pathTo(x.n))
+		}
+	}
+	for n, k := range names {
+		if n != t.root && len(n.names) != k {
+			return fmt.Sprintf("a node has %d names, want %d", len(n.names), k)
+		}
+	}
+	return ""
 }
 
 func TestEntriesThatTheKernelWasTold(t *testing.T) {

@@ -33,6 +33,30 @@ func acl(owner uint16, uid uint32, rights, group, mask, other uint16) []byte {
 	return b.Bytes()
 }
 
+// prepareForUsers makes the files that the users of TestOtherUsers try their rights on.
+func prepareForUsers(t *testing.T, dir string) {
+	t.Helper()
+	for _, c := range []error{
+		os.Mkdir(dir+"/alice", 0o755), os.Chown(dir+"/alice", 11000, 12000),
+		unix.Mknod(dir+"/alice/never-opened", unix.S_IFREG|0o644, 0), os.Chown(dir+"/alice/never-opened", 11000, 12000),
+		os.Mkdir(dir+"/team", 0o755), os.Chown(dir+"/team", 0, 12000), unix.Chmod(dir+"/team", 0o2770),
+		os.Mkdir(dir+"/sticky", 0o755), unix.Chmod(dir+"/sticky", 0o1777),
+		os.Mkdir(dir+"/private", 0o700),
+		os.Mkdir(dir+"/acl", 0o755), os.Chown(dir+"/acl", 11000, 12000),
+		os.WriteFile(dir+"/root-only", []byte("secret"), 0o600),
+		os.WriteFile(dir+"/private/f", []byte("hidden"), 0o666),
+		os.WriteFile(dir+"/setid", []byte("prog"), 0o755), os.Chown(dir+"/setid", 11000, 12000), unix.Chmod(dir+"/setid", 0o6777),
+		os.WriteFile(dir+"/setgid-data", []byte("data"), 0o644), os.Chown(dir+"/setgid-data", 11000, 12000), unix.Chmod(dir+"/setgid-data", 0o2666),
+		unix.Setxattr(dir+"/acl", aclDefault, acl(7, 11001, 6, 5, 7, 0), 0),
+		unix.Setxattr(dir+"/setid", "trusted.a", nil, 0), unix.Setxattr(dir+"/setid", "user.a", nil, 0), unix.Setxattr(dir+"/setid", "trusted.z", nil, 0),
+		unix.Setxattr(dir+"/setgid-data", "trusted.a", nil, 0),
+		os.WriteFile(dir+"/shared", []byte("for bob"), 0o600), os.Chown(dir+"/shared", 11000, 12000),
+		unix.Setxattr(dir+"/shared", aclAccess, acl(6, 11001, 6, 0, 6, 0), 0),
+	} {
+		must(t, c)
+	}
+}
+
 // A script for a helper is run by users on the mount and on the storage, and
 // the outcome must be the same.
 func TestOtherUsers(t *testing.T) {
@@ -41,27 +65,6 @@ func TestOtherUsers(t *testing.T) {
 	native := tempDir(t)
 	alice, bob, carol := user(11000, 12000), user(11001, 12001, 12000), user(11002, 12002)
 
-	prepare := func(dir string) {
-		for _, c := range []error{
-			os.Mkdir(dir+"/alice", 0o755), os.Chown(dir+"/alice", 11000, 12000),
-			unix.Mknod(dir+"/alice/never-opened", unix.S_IFREG|0o644, 0), os.Chown(dir+"/alice/never-opened", 11000, 12000),
-			os.Mkdir(dir+"/team", 0o755), os.Chown(dir+"/team", 0, 12000), unix.Chmod(dir+"/team", 0o2770),
-			os.Mkdir(dir+"/sticky", 0o755), unix.Chmod(dir+"/sticky", 0o1777),
-			os.Mkdir(dir+"/private", 0o700),
-			os.Mkdir(dir+"/acl", 0o755), os.Chown(dir+"/acl", 11000, 12000),
-			os.WriteFile(dir+"/root-only", []byte("secret"), 0o600),
-			os.WriteFile(dir+"/private/f", []byte("hidden"), 0o666),
-			os.WriteFile(dir+"/setid", []byte("prog"), 0o755), os.Chown(dir+"/setid", 11000, 12000), unix.Chmod(dir+"/setid", 0o6777),
-			os.WriteFile(dir+"/setgid-data", []byte("data"), 0o644), os.Chown(dir+"/setgid-data", 11000, 12000), unix.Chmod(dir+"/setgid-data", 0o2666),
-			unix.Setxattr(dir+"/acl", aclDefault, acl(7, 11001, 6, 5, 7, 0), 0),
-			unix.Setxattr(dir+"/setid", "trusted.a", nil, 0), unix.Setxattr(dir+"/setid", "user.a", nil, 0), unix.Setxattr(dir+"/setid", "trusted.z", nil, 0),
-			unix.Setxattr(dir+"/setgid-data", "trusted.a", nil, 0),
-			os.WriteFile(dir+"/shared", []byte("for bob"), 0o600), os.Chown(dir+"/shared", 11000, 12000),
-			unix.Setxattr(dir+"/shared", aclAccess, acl(6, 11001, 6, 0, 6, 0), 0),
-		} {
-			must(t, c)
-		}
-	}
 	script := []struct {
 		who  *syscall.Credential
 		call string
@@ -108,7 +111,7 @@ func TestOtherUsers(t *testing.T) {
 		{alice, "open alice/h rw,creat 0666"}, {alice, "stat alice/h"},
 	}
 	run := func(dir string) (out []string) {
-		prepare(dir)
+		prepareForUsers(t, dir)
 		programs := make(map[*syscall.Credential]*testProgram)
 		for _, c := range []*syscall.Credential{alice, bob, carol} {
 			programs[c] = startProgram(t, dir, c)

@@ -1,0 +1,125 @@
+package fusefs
+
+import (
+	"os"
+
+	"dmxfs/locks"
+)
+
+// control is what a test asks the child to do.
+type control struct {
+	s      *Server
+	locker *fakeLocker
+	ended  chan error
+	lates  []LateWrite
+}
+
+// None is no argument, and no answer.
+type None struct{}
+
+func (c *control) lateWrite(w LateWrite) {
+	c.locker.mu.Lock()
+	c.lates = append(c.lates, w)
+	c.locker.mu.Unlock()
+}
+
+// HoldArgs is a lock that the other node takes.
+type HoldArgs struct {
+	Key   locks.Key
+	Mode  locks.Mode
+	Range locks.Range
+}
+
+func (c *control) Hold(a HoldArgs, id *int) (err error) {
+	*id, err = c.locker.hold(a.Key, a.Mode, a.Range, nil)
+	return err
+}
+
+func (c *control) Wanted(k locks.Key, m *locks.Mode) error {
+	*m = c.locker.Wanted(k)
+	return nil
+}
+
+func (c *control) Drop(id int, _ *None) error {
+	c.locker.drop(id)
+	return nil
+}
+
+func (c *control) Suspend(yes bool, _ *None) error {
+	c.locker.suspend(yes)
+	return nil
+}
+
+func (c *control) Expel(tell bool, _ *None) error {
+	c.locker.expel()
+	if tell {
+		c.s.Expelled()
+	}
+	return nil
+}
+
+func (c *control) Refresh(k locks.Key, _ *None) error { return c.s.Refresh(k) }
+func (c *control) Flush(k locks.Key, _ *None) error   { return c.s.Flush(k) }
+
+func (c *control) Calls(_ None, calls *[]string) error {
+	*calls = c.locker.takeCalls()
+	return nil
+}
+
+func (c *control) Holders(k locks.Key, n *int) error {
+	*n = c.locker.holders(k)
+	return nil
+}
+
+func (c *control) Stats(_ None, s *Stats) error {
+	*s = c.s.Stats()
+	return nil
+}
+
+func (c *control) Late(_ None, w *[]LateWrite) error {
+	c.locker.mu.Lock()
+	defer c.locker.mu.Unlock()
+	*w = c.lates
+	return nil
+}
+
+// Counts are sizes of the mount's tables.
+type Counts struct {
+	Nodes, Handles, Dirs, Threads, Descriptors int
+	Unprotected, Kept                          int
+	Dropping                                   int // nodes whose pages are being dropped
+	Looks, Parked                              int // of watchHolders; requests that wait, with something of a file locked
+	Storage                                    Storage
+}
+
+func (c *control) Counts(_ None, n *Counts) error {
+	f := c.s.fs
+	n.Nodes, n.Handles, n.Dirs = f.tree.size(), f.handles.len(), f.dirs.len()
+	f.tree.mu.Lock()
+	for _, x := range f.tree.byID {
+		if x.dropping() {
+			n.Dropping++
+		}
+		parked, _, _ := x.parking()
+		n.Parked += len(parked)
+	}
+	f.tree.mu.Unlock()
+	f.procs.mu.RLock()
+	n.Threads = len(f.procs.threads)
+	f.procs.mu.RUnlock()
+	f.unprotectedMu.Lock()
+	n.Unprotected, n.Kept = len(f.unprotected), len(f.kept)
+	f.unprotectedMu.Unlock()
+	fds, err := os.ReadDir("/proc/self/fd")
+	n.Descriptors = len(fds)
+	n.Storage = f.storage
+	n.Looks = int(f.looks.Load())
+	return err
+}
+
+// CPU is the time that the child has computed, in microseconds.
+func (c *control) CPU(_ None, us *int64) error { return loopbackControl{}.CPU(None{}, us) }
+
+func (c *control) Unmount(lazy bool, _ *None) error { return c.s.Unmount(lazy) }
+
+func (c *control) Ended(_ None, _ *None) error { return <-c.ended }
