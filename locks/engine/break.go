@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 
 	"dmxfs/locks"
@@ -29,6 +30,9 @@ func (e *Engine) Condemn(k locks.Key, handles []locks.HandleID, reason string) [
 	defer e.mu.Lock()
 	return lostOf(found)
 }
+
+// errBroken is for who has not been told yet of what was taken away.
+var errBroken = fmt.Errorf("%w: an admin broke it", locks.ErrLost)
 
 // ownersThrough are the owners that took something through h, with others.
 func (en *entry) ownersThrough(h locks.HandleID) (ids []locks.OwnerID) {
@@ -69,13 +73,16 @@ func (e *Engine) Break(k locks.Key, handles []locks.HandleID) {
 		return
 	}
 	for _, h := range handles {
+		broken := func(t *ticket) bool { return t.Handle == h && t.req.broken != "" }
 		if en.handles != nil {
+			e.undoAll(en, uint64(h), errBroken, "", broken)
 			if t := en.handles[h]; t != nil && t.held && t.req.broken != "" {
 				e.releaseOpen(en, t, t.req.broken)
 			}
 			continue
 		}
 		for _, id := range en.ownersThrough(h) {
+			e.undoAll(en, uint64(id), errBroken, "", broken)
 			if o := en.owners[id]; o != nil && e.condemned(en, o, h) {
 				e.releaseThrough(en, o, h, "an admin broke another lock of its open file")
 			}

@@ -1,146 +1,95 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"dmxfs/locks"
-	"dmxfs/locks/posix"
 )
 
 // A grant is not the last word: what is cached of the file may have to be made
 // good first, which can fail, and while the node is suspended its program is
-// told nothing, and can be interrupted. Then it must have what it had before.
-// But it may have had some of it, in the same mode or another one; and another
-// thread of it may be told meanwhile of what it asked for, or give something up.
+// told nothing, and can be interrupted. Then it must have what it had before, all
+// of it and in the same modes: nobody gives up W on a byte for an R that fails.
+//
+// So a ticket that was granted is on its way first, beside what its owner has.
+// The machine holds both, which is more than the owner knows of, and never less;
+// tickets of one owner do not stand in each other's way. When the program is told,
+// it takes its place among what the owner has, and what it covers there goes. If
+// the program cannot be told it goes by itself, and nothing else has changed.
+//
+// What other threads of the program do meanwhile comes before it. Only if they
+// give up all of what it is for, as by closing the file, it was granted before
+// that, and goes with the rest.
 
-// pendingGrant is a grant of which the program has not been told yet.
-type pendingGrant struct {
-	req *request
-	// told is what the owner knows to have within req.Range; but where that is
-	// very much, and nothing has happened since, most of it is in what it had
-	// before, which is not changed any more.
-	told   told
-	before [][]*ticket
-}
-
-// knows is d.told.
-func (d *pendingGrant) knows() *told {
-	for _, ts := range d.before {
-		for _, t := range ts {
-			d.told.add(t.Mode, t.Range.Intersect(d.req.Range))
-		}
+// arrives is by what the tickets on their way are found: what they will replace
+// is of the same owner, in class Open of the same open file.
+func (en *entry) arrives(t *ticket) uint64 {
+	if en.key.Class == locks.Open {
+		return uint64(t.Handle)
 	}
-	d.before = nil
-	return &d.told
+	return uint64(t.req.Owner)
 }
 
-// told are bytes that a program knows to have, by mode; none in both.
-type told struct{ read, write locks.Ranges }
-
-// add is has for what the others do not overlap.
-func (x *told) add(m locks.Mode, r locks.Range) {
-	if m == locks.Write {
-		x.write.Insert(r)
-	} else {
-		x.read.Insert(r)
+// departs puts t, which was granted, on its way to its program.
+func (en *entry) departs(t *ticket) {
+	if en.underway == nil {
+		en.underway = map[uint64][]*ticket{}
 	}
+	t.underway = true
+	en.underway[en.arrives(t)] = append(en.underway[en.arrives(t)], t)
 }
 
-func (x *told) has(m locks.Mode, rs locks.Ranges) {
-	x.read, x.write = x.read.Minus(rs), x.write.Minus(rs)
-	if m == locks.Write {
-		x.write = x.write.Union(rs)
-	} else {
-		x.read = x.read.Union(rs)
+// arrived takes t from those on their way. It is false if something else did.
+func (en *entry) arrived(t *ticket) bool {
+	if !t.underway {
+		return false
 	}
+	t.underway = false
+	without(en.underway, en.arrives(t), t)
+	return true
 }
 
-// told is what o holds within r.
-func (o *owner) told(r locks.Range) (x told) {
-	lo, hi := o.window(r)
-	for t := range o.slice(lo, hi) { // by offset
-		x.add(t.Mode, t.Range.Intersect(r))
-	}
-	return x
+// undo gives up t, which is on its way.
+func (e *Engine) undo(en *entry, t *ticket, reason string) {
+	en.arrived(t)
+	e.lose(t)
+	t.req.pieces--
+	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
+	e.replace(en, []locks.TicketID{t.ID}, nil)
+	e.settle(en)
 }
 
-// delivers is called when t has been granted, before it is placed.
-func (en *entry) delivers(t *ticket) {
-	d := &pendingGrant{req: t.req}
-	if o := en.owners[t.req.Owner]; o != nil {
-		if lo, hi := o.window(t.req.Range); hi-lo > 2*maxAtOnce+2 {
-			// All but the first and the last will be set aside; these may be cut.
-			for _, end := range []*ticket{o.at(lo), o.at(hi - 1)} {
-				d.told.add(end.Mode, end.Range.Intersect(t.req.Range))
-			}
-			d.before = o.snapshot(lo+1, hi-1)
-		} else {
-			d.told = o.told(t.req.Range)
-		}
-	}
-	en.deliveries = append(en.deliveries, d)
-}
-
-// undelivered are the deliveries to an owner.
-func (en *entry) undelivered(id locks.OwnerID) (ds []*pendingGrant) {
-	for _, d := range en.deliveries {
-		if d.req.Owner == id {
-			ds = append(ds, d)
-		}
-	}
-	return ds
-}
-
-func (en *entry) untold(id locks.OwnerID) bool {
-	return slices.ContainsFunc(en.deliveries, func(d *pendingGrant) bool { return d.req.Owner == id })
-}
-
-// tells notes that the owner of req knows of it.
-func (en *entry) tells(req *request) {
-	if en.handles != nil {
-		return
-	}
-	en.forgetDelivery(req)
-	for _, d := range en.undelivered(req.Owner) {
-		d.knows().has(req.Mode, locks.RangesOf(req.Range).Clip(d.req.Range))
-	}
-}
-
-// released notes that o has less than before.
-func (en *entry) released(o *owner) {
-	for _, d := range en.undelivered(o.id) {
-		held := o.told(d.req.Range)
-		if lost := locks.RangesOf(d.req.Range).Minus(held.read.Union(held.write)); !lost.Empty() {
-			x := d.knows()
-			x.read, x.write = x.read.Minus(lost), x.write.Minus(lost)
+// undoAll gives up what is on its way to one, if which says so of it. Its
+// programs are told err; nil: that they have had it.
+func (e *Engine) undoAll(en *entry, to uint64, err error, reason string, which func(*ticket) bool) {
+	for _, t := range slices.Clone(en.underway[to]) {
+		if t.underway && which(t) {
+			t.err = err
+			e.undo(en, t, reason)
 		}
 	}
 }
 
-func (en *entry) delivery(req *request) *pendingGrant {
-	for _, d := range en.deliveries {
-		if d.req == req {
-			return d
+// tell lets the program of t have it: it takes its place.
+func (e *Engine) tell(en *entry, t *ticket) {
+	switch {
+	case e.gone(en, t) || !en.arrived(t):
+	case en.handles == nil:
+		e.place(t)
+	default:
+		old := en.handles[t.Handle]
+		en.handles[t.Handle] = t
+		if old != nil {
+			e.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))
 		}
 	}
-	return nil
 }
 
-func (en *entry) forgetDelivery(req *request) *pendingGrant {
-	for i, d := range en.deliveries {
-		if d.req == req {
-			en.deliveries = slices.Delete(en.deliveries, i, i+1)
-			return d
-		}
-	}
-	return nil
+// gone reports whether t, which was granted, is lost, or stands for good.
+func (e *Engine) gone(en *entry, t *ticket) bool {
+	return e.entries[en.key] != en || e.left.Load() || e.Tenure() != t.tenure
 }
-
-// errRenewed: what is cached of the file has been made good, and the request
-// has to be looked at again.
-var errRenewed = errors.New("engine: renewed")
 
 // renew makes good what is cached of the file of en, for r.
 // REQUIRES: e.mu held; it is held again when renew returns.
@@ -166,118 +115,40 @@ func (e *Engine) renew(en *entry, r *locks.Request) error {
 // A process that was stopped meanwhile may go on when the lock has long been
 // another node's, and not know it yet. So the clock is asked last.
 func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
+	defer e.mu.Unlock()
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
-	if err := e.renew(en, r); err != nil {
-		// What would be read may be old: better no lock than a wrong one.
-		e.undo(en, t, "released: what is cached of the file could not be renewed: "+err.Error())
-		e.giveUpAside(en)
-		e.mu.Unlock()
-		return locks.Grant{}, err
-	}
-	if !r.Blind {
-		if err := e.takeDamage(en.key, r.Path); err != nil {
-			e.undo(en, t, "released: "+err.Error())
-			e.giveUpAside(en)
-			e.mu.Unlock()
-			return locks.Grant{}, err
+	reason := ""
+	// What would be read may be old: better no lock than a wrong one.
+	err := e.renew(en, r)
+	if err != nil {
+		reason = "released: what is cached of the file could not be renewed: " + err.Error()
+	} else if !r.Blind {
+		if err = e.takeDamage(en.key, r.Path); err != nil {
+			reason = "released: " + err.Error()
 		}
 	}
-	e.mu.Unlock()
-	var err error
-	if !e.o.Live(0) {
-		r.WillWait()
-		err = e.Admit(cancel, g.Tenure)
-	}
-	e.mu.Lock()
-	if err != nil {
-		e.undo(en, t, "interrupted before its program was told")
-		e.giveUpAside(en)
+	if err == nil {
+		reason = "interrupted before its program was told"
 		e.mu.Unlock()
+		if !e.o.Live(0) {
+			r.WillWait()
+			err = e.Admit(cancel, g.Tenure)
+		}
+		e.mu.Lock()
+	}
+	if err != nil {
+		if t.underway && !e.gone(en, t) {
+			e.undo(en, t, reason)
+		}
 		return locks.Grant{}, err
 	}
-	en.tells(t.req)
+	if t.err != nil {
+		return locks.Grant{}, t.err
+	}
+	e.tell(en, t)
 	e.giveUpAside(en)
-	e.mu.Unlock()
 	if e.Tenure() != g.Tenure {
 		return locks.Grant{}, locks.ErrLost
 	}
 	return g, nil
-}
-
-// undo takes back the grant of t, of which its program has not been told: it
-// has what it had before, and what it was told of meanwhile.
-// REQUIRES: e.mu held. It may let go of it in between.
-func (e *Engine) undo(en *entry, t *ticket, reason string) {
-	gone := func() bool { return e.entries[en.key] != en || e.left.Load() || e.Tenure() != t.tenure }
-	if gone() {
-		en.forgetDelivery(t.req)
-		return // that is lost anyway
-	}
-	if en.handles != nil {
-		if en.handles[t.Handle] == t { // else it was given up meanwhile
-			e.releaseOpen(en, t, reason)
-		}
-		return
-	}
-	d := en.delivery(t.req)
-	d.knows()
-	// What is told meanwhile is noted in d as well, until this is done.
-	for at := d.req.Range.Start; !gone(); e.mu.breathe() {
-		r := d.untold(at, en.otherwise(d))
-		if r.Empty() {
-			break
-		}
-		if o := en.owners[d.req.Owner]; o != nil {
-			e.release(en, o, r, 0, reason)
-		}
-		at = r.End
-	}
-	for at := d.req.Range.Start; d.req.Mode == locks.Write && !gone(); e.mu.breathe() {
-		r, ok := d.told.read.Next(at)
-		if !ok {
-			break
-		}
-		at = r.End
-		for _, r := range locks.RangesOf(r).Minus(en.otherwise(d)) {
-			lesser := &ticket{
-				Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: locks.Read, Range: r}, Handle: d.req.Handle},
-				entry: en, req: d.req, token: t.token, tenure: t.tenure,
-			}
-			d.req.pieces++
-			e.keep(lesser)
-			e.place(lesser)
-		}
-	}
-	en.forgetDelivery(t.req)
-}
-
-// otherwise is what other requests of the owner of d have been granted, and were
-// not told of: that is theirs, as they were placed.
-func (en *entry) otherwise(d *pendingGrant) (rs locks.Ranges) {
-	for _, o := range en.undelivered(d.req.Owner) {
-		if o != d {
-			rs = rs.Union(locks.RangesOf(o.req.Range).Clip(d.req.Range))
-		}
-	}
-	return rs
-}
-
-// untold is the first part of the range of d, at or behind x, that its owner has
-// not been told of and that is not in except.
-func (d *pendingGrant) untold(x uint64, except locks.Ranges) locks.Range {
-	for again := true; again; {
-		again = false
-		for _, s := range []locks.Ranges{d.told.read, d.told.write, except} {
-			if next, ok := s.Next(x); ok && next.Start <= x {
-				x, again = next.End, true
-			}
-		}
-	}
-	r := locks.Range{Start: x, End: d.req.Range.End}
-	for _, s := range []locks.Ranges{d.told.read, d.told.write, except} {
-		if next, ok := s.Next(x); ok {
-			r.End = min(r.End, next.Start)
-		}
-	}
-	return r
 }

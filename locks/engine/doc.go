@@ -37,7 +37,9 @@
 //     that to the next one.
 //  5. Every call of Lock ends: granted, denied, interrupted, lost, or because
 //     the node leaves. An interrupted call leaves nothing behind that could be
-//     granted later; only its stamp is remembered for a second.
+//     granted later; only its stamp is remembered for a second. A call that
+//     fails leaves what its owner had as it was (deliver.go), but for flock(2),
+//     which gives up the lock of the other mode first.
 //  6. Within an epoch the machines of a key are of one algorithm on all members.
 //     What was granted by another one, before the rules changed, stays held, and
 //     while it does nothing else of the key is granted: see change.go.

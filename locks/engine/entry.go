@@ -46,9 +46,9 @@ type entry struct {
 	// flushing: a goroutine works on the outbox.
 	flushing bool
 
-	// deliveries are the grants that are on their way to their programs, in
-	// classes Flock and Posix.
-	deliveries []*pendingGrant
+	// underway are the tickets that were granted, and of which their programs
+	// have not been told, see deliver.go; nil if there was none.
+	underway map[uint64][]*ticket
 
 	// barrier are the members that hold something from before the algorithm
 	// of the key changed, see change.go; nobody is granted anything meanwhile.
@@ -81,7 +81,7 @@ type entry struct {
 	since    time.Time              // of the last use
 }
 
-// owner is the state of one owner of a key, in classes Flock and Posix.
+// owner is what one owner of a key has, in classes Flock and Posix.
 type owner struct {
 	id locks.OwnerID
 	heldList
@@ -93,9 +93,10 @@ type ticket struct {
 	entry *entry
 	req   *request
 	// held: the machine knows it as held.
-	held   bool
-	parked bool // it is in Engine.parked
-	token  locks.Token
+	held     bool
+	parked   bool // it is in Engine.parked
+	underway bool // it is in entry.underway
+	token    locks.Token
 	// tenure of the grant.
 	tenure locks.Tenure
 	// since is when it was asked for first, if it was interrupted meanwhile,

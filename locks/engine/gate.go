@@ -36,7 +36,7 @@ const (
 // gated reports whether t has to wait at the gate.
 func (e *Engine) gated(t *ticket) bool {
 	en := t.entry
-	if len(en.handles) == 0 || t.req.Try || en.machine.Wanted() == 0 {
+	if !en.holds() || en.handles == nil || t.req.Try || en.machine.Wanted() == 0 {
 		return false
 	}
 	if en.opened[t.req.Owner] == 0 {

@@ -36,7 +36,7 @@ func (e *Engine) wanted(en *entry) locks.Mode {
 
 // tellWanted tells the files, after a turn, if an open lock is wanted.
 func (e *Engine) tellWanted(en *entry) {
-	if len(en.handles) == 0 || e.yielder == nil {
+	if en.handles == nil || !en.holds() || e.yielder == nil {
 		return
 	}
 	if e.wanted(en) != 0 {

@@ -19,8 +19,8 @@ func (o *owner) pieces(lo, hi int) []posix.Piece {
 }
 
 // place puts a ticket among what its owner holds: it replaces what it covers
-// and joins what it touches. Either the machine has just granted it, or all of
-// it is covered by what the owner holds in the same or a stronger mode.
+// and joins what it touches. Either the machine has granted it, or all of it is
+// covered by what the owner holds in the same or a stronger mode.
 func (e *Engine) place(t *ticket) {
 	en, o := t.entry, t.entry.owner(t.req.Owner)
 	if t.held { // else the machine has only what t is cut from
@@ -156,7 +156,6 @@ func (e *Engine) releaseAll(en *entry, o *owner, t *ticket, reason string) {
 	o.replace(0, 1)
 	delete(en.owners, o.id)
 	e.replace(en, []locks.TicketID{t.ID}, nil)
-	en.released(o)
 	e.settle(en)
 }
 
@@ -182,7 +181,6 @@ func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.Handle
 		pieces = slices.DeleteFunc(slices.Clone(held), func(p posix.Piece) bool { return p.Handle == handle })
 	}
 	e.rewrite(en, o, lo, hi, nil, pieces, reason)
-	en.released(o)
 	e.settle(en)
 }
 

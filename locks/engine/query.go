@@ -170,7 +170,7 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 // r, those of except left out, in no order.
 func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID) iter.Seq[*ticket] {
 	return func(yield func(*ticket) bool) {
-		for _, t := range en.handles {
+		for t := range en.withHandle() {
 			if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) && !yield(t) {
 				return
 			}
@@ -180,6 +180,25 @@ func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID)
 				continue
 			}
 			for t := range en.inWay(o, mode, r) {
+				if !yield(t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// withHandle yields what is held through open files, in class Open, and what is
+// on its way.
+func (en *entry) withHandle() iter.Seq[*ticket] {
+	return func(yield func(*ticket) bool) {
+		for _, t := range en.handles {
+			if !yield(t) {
+				return
+			}
+		}
+		for _, ts := range en.underway {
+			for _, t := range ts {
 				if !yield(t) {
 					return
 				}
@@ -225,7 +244,7 @@ func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *
 		return nil
 	}
 	l := lowest{most: most}
-	for _, t := range en.handles {
+	for t := range en.withHandle() {
 		if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) {
 			l.add(en.conflict(t, t.Range))
 		}

@@ -17,9 +17,6 @@ import (
 func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
 	for began := time.Now(); ; {
 		g, err := e.lock(cancel, r)
-		if errors.Is(err, errRenewed) {
-			continue
-		}
 		if !errors.Is(err, errOther) || time.Since(began) >= otherTime {
 			return g, err
 		}
@@ -74,15 +71,6 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		clean := en.stale == en.fresh
 		e.bear(en, r)
 		e.opens(en, r.Mode, clean)
-	}
-	if en.untold(r.Owner) && en.fresh != en.stale && !r.Blind {
-		// What its owner has been granted, but not told yet, may be old still.
-		err := e.renew(en, r)
-		e.mu.Unlock()
-		if err == nil {
-			err = errRenewed
-		}
-		return locks.Grant{}, err
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call
@@ -245,7 +233,6 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 		}
 	}
 	g := locks.Grant{Token: token, Tenure: e.Tenure()}
-	en.tells(req)
 	if same {
 		e.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
 		return g, true
@@ -297,15 +284,7 @@ func (e *Engine) decided(en *entry, d locks.Outcome) {
 		}
 		wait.token = d.Token
 		e.record(Granted, en, t.req, wait)
-		if en.handles != nil {
-			if old := en.handles[t.Handle]; old != nil {
-				e.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))
-			}
-			en.handles[t.Handle] = t
-		} else {
-			en.delivers(t)
-			e.place(t)
-		}
+		en.departs(t)
 	} else {
 		wait.reason, wait.final = e.holders(en, t.req), true
 		t.err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
@@ -377,6 +356,7 @@ func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason str
 	defer e.mu.Unlock()
 	before := e.handed
 	if en := e.entries[k]; en != nil && !e.left.Load() {
+		e.undoAll(en, uint64(id), nil, reason, func(t *ticket) bool { return r.Contains(t.Range) })
 		if o := en.owners[id]; o != nil {
 			e.release(en, o, r, 0, reason)
 		}
@@ -402,18 +382,22 @@ func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 			}
 		}
 	}
+	through := func(t *ticket) bool { return t.Handle == h }
 	switch {
 	case en.handles != nil:
+		e.undoAll(en, uint64(h), nil, why, through)
 		if t := en.handles[h]; t != nil {
 			e.releaseOpen(en, t, why)
 		}
 	case k.Class == locks.Flock:
 		// The owner of a flock is the open file.
+		e.undoAll(en, uint64(h), nil, why, through)
 		if o := en.owners[locks.OwnerID(h)]; o != nil {
 			e.release(en, o, locks.Whole, 0, why)
 		}
 	default:
 		for _, id := range en.through[h].sorted() {
+			e.undoAll(en, id, nil, why, through)
 			if o := en.owners[locks.OwnerID(id)]; o != nil {
 				e.releaseThrough(en, o, h, why)
 			}
