@@ -33,8 +33,8 @@ semantics: ## what programs see of locks on a local file system, one mount and t
 storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size, a line for each part that is done; docs/storage.md has the last results
 	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full
 
-storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no root, no NFS in the kernel needed); SMALL=1 for two minutes of it
-	go test -count $(or $(RUNS),5) -run 'TestNFS$$' -timeout 10h -v ./cmd/dmxfs -storage.nfs 'Test.*OverNFS' $(if $(SMALL),,-storage.full)
+storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no NFS in the kernel needed); SMALL=1 for some minutes of it, TESTS=TestOverNFS/counters for a part
+	go test -count $(or $(RUNS),5) -run 'TestNFS$$' -timeout 10h -v ./cmd/dmxfs -storage.nfs '$(or $(TESTS),Test.*OverNFS)' $(if $(SMALL),,-storage.full)
 
 install: ## the program, the simulator, and the helper of mount(8), for fstab
 	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs

@@ -58,22 +58,28 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	// What the age of listings matters for is not tested here, and waiting for
 	// it takes a minute.
 	c := newClientCluster(t, kind, 2, "--listing-age=0s")
-	part(t, "counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
-	part(t, "appends", func(t *testing.T) { runAppends(t, c, size(2, 4), size(5, 100)) })
-	part(t, "replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), size(5, 100)) })
-	part(t, "SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
+	run := func(name string, f func(t *testing.T)) {
+		part(t, name, func(t *testing.T) {
+			defer c.tellWhy(t)
+			f(t)
+		})
+	}
+	run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
+	run("appends", func(t *testing.T) { runAppends(t, c, size(2, 4), size(5, 100)) })
+	run("replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), size(5, 100)) })
+	run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
 	if *storageFull {
 		for _, mode := range []string{"truncate", "persist"} {
-			part(t, "SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
+			run("SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
 		}
 	}
-	part(t, "lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
-	part(t, "turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
+	run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
+	run("turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
 	if kind.namesAnew {
-		part(t, "passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
+		run("passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
 	}
 	if kind.namesAnew {
-		part(t, "replaced", func(t *testing.T) {
+		run("replaced", func(t *testing.T) {
 			if out, code := c.mounts[0].helper("replaced", strconv.Itoa(size(5, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
@@ -85,7 +91,20 @@ func runOverStorage(t *testing.T, kind clientKind) {
 		})
 	}
 	if kind.git > 0 && *storageFull {
-		part(t, "git", func(t *testing.T) { runGit(t, c, kind.git) })
+		run("git", func(t *testing.T) { runGit(t, c, kind.git) })
+	}
+}
+
+// tellWhy shows what the daemons say, if a part of a test has failed: the others
+// may take long, and add to it.
+func (c *testCluster) tellWhy(t *testing.T) {
+	if !t.Failed() {
+		return
+	}
+	for _, m := range c.mounts {
+		log, _ := os.ReadFile(filepath.Join(m.state, "dmxfs.log"))
+		t.Logf("the log of %s:\n%s", m.dir, log)
+		t.Logf("its journal:\n%s", m.c.run("journal", "--event", "lost,fenced,late_write,note", m.dir))
 	}
 }
 
