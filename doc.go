@@ -8,13 +8,20 @@
 //     other.
 //   - locks/posix: the algebra of byte-range locks.
 //   - locks/rw: the default algorithm, readers and writers.
+//   - locks/rcv, locks/maekawa, locks/ring: the exclusive algorithms.
+//   - locks/exclusive: what those three share.
 //   - locks/wire: how messages are written.
 //   - locks/locktest: the harness that all algorithms must pass.
 //   - p2p: the libp2p host and its channels.
 //   - p2p/member: who is in the cluster, as a pure state machine.
 //   - p2p/register: the files on the shared directory that decide it.
-//   - sim: the algorithms simulated, to be measured; sim/baseline: those that the
-//     papers compare with; sim/figures: the papers' figures and claims.
+//   - p2p/cluster: drives the membership machine: clock, messages, storage.
+//   - p2p/p2ptest, p2p/register/registertest: a network and a register for tests.
+//   - sim: the algorithms simulated, to be measured.
+//   - sim/baseline: those that the papers compare with.
+//   - sim/figures: the papers' figures and claims.
+//   - policy: the rules that say which algorithm serves which path.
+//   - systemtest: tests of all but the kernel and the network, on virtual time.
 //   - internal/long: whether tests run in full.
 //   - journal: what happened on this node, in Badger.
 //

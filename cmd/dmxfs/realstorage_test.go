@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dmxfs/internal/long"
 )
 
 // The locks hand the data over on real storage, too: these tests are those of
@@ -22,12 +24,12 @@ var storageFull = flag.Bool("storage.full", false, "the tests over real storage 
 
 var realKinds = []clientKind{
 	{name: "GlusterFS", namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
-	{name: "GlusterFS without caches", namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
+	{name: "GlusterFS without caches", variant: true, namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
 		return serveGluster(t, dir, "quick-read", "md-cache")
 	}},
 	{name: "MooseFS", namesAnew: true, git: 5, serve: serveMoose},
 	{name: "sshfs", namesAnew: true, git: 20, start: startSSHFS},
-	{name: "sshfs with kernel_cache", namesAnew: true, git: 20, start: func(t testing.TB, source, mountpoint string) {
+	{name: "sshfs with kernel_cache", variant: true, namesAnew: true, git: 20, start: func(t testing.TB, source, mountpoint string) {
 		startSSHFSWith(t, source, mountpoint, ",cache=yes,kernel_cache")
 	}},
 }
@@ -48,6 +50,9 @@ func TestOverRealStorage(t *testing.T) {
 	}
 	for _, kind := range realKinds {
 		part(t, kind.name, func(t *testing.T) {
+			if kind.variant && !long.Tests() && !*storageFull {
+				t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
+			}
 			t.Parallel()
 			runOverStorage(t, kind)
 		})

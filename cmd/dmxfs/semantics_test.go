@@ -23,13 +23,17 @@ func TestSemantics(t *testing.T) {
 	needMounts(t)
 	cases := readCases(t, "testdata/semantics/*.txt")
 	columns := newColumns(t)
-	named := map[string]bool{}
+	var mu sync.Mutex
+	named := map[string]bool{} // guarded by mu
+	rows := make([]string, len(cases))
 	table := []string{fmt.Sprintf("%-64s %-12s %-20s %s", "case", fileSystemOf(t, columns[0].src), "one mount", "two mounts")}
-	for i, c := range cases {
+	// Cases wait for most of their time: four at once.
+	atOnce(4, len(cases), func(i int) {
+		c := cases[i]
 		row := fmt.Sprintf("%-64s", c.file+": "+c.name)
 		if c.kernel != "" && !kernelIs(t, c.kernel) {
-			table = append(table, row+" not run: needs Linux "+c.kernel)
-			continue
+			rows[i] = row + " not run: needs Linux " + c.kernel
+			return
 		}
 		t.Run(c.file+"/"+strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
 			got := make([][]string, len(columns))
@@ -53,7 +57,9 @@ func TestSemantics(t *testing.T) {
 					line += fmt.Sprintf(" %-24s", got[j][s])
 					switch {
 					case name != "":
+						mu.Lock()
 						named[name] = true
+						mu.Unlock()
 						verdicts[j] = name
 						if got[j][s] == got[0][s] {
 							t.Errorf("%s:%d: %s: %s sees no difference any more: %s", c.file, step.line, step, col.name, got[j][s])
@@ -71,10 +77,35 @@ func TestSemantics(t *testing.T) {
 			row += fmt.Sprintf(" %-12s %-20s %s", verdicts[0], verdicts[1], verdicts[2])
 			t.Logf("\n%s", strings.Join(lines, "\n"))
 		})
-		table = append(table, row)
-	}
+		rows[i] = row
+	})
+	table = append(table, rows...)
 	t.Logf("\n%s", strings.Join(table, "\n"))
+	checkExplained(t, named)
+}
 
+// atOnce calls f with 0 to n-1, up to k calls at a time.
+func atOnce(k, n int, f func(i int)) {
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range k {
+		workers.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+}
+
+// checkExplained compares the differences that cases name with those that
+// docs/semantics.md explains.
+func checkExplained(t *testing.T, named map[string]bool) {
+	t.Helper()
 	doc := read(t, "../../docs/semantics.md")
 	explained := map[string]bool{}
 	for _, m := range regexp.MustCompile("(?m)^### `([a-z-]+)`").FindAllStringSubmatch(doc, -1) {

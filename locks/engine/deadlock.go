@@ -9,7 +9,7 @@ import (
 	"dmxfs/locks"
 )
 
-// Deadlocks are found by edge chasing (rw.md, section 8). A waiting ticket
+// Deadlocks are found by edge chasing (Chandy, Misra and Haas). A waiting ticket
 // waits for the held tickets that conflict with it: those here are known, those
 // elsewhere are known to the members that have not answered. Behind a held
 // ticket stands whoever took it; if that one waits, too, the chase goes on

@@ -83,7 +83,7 @@ func TestPlanesAreDifferenceSets(t *testing.T) {
 	}
 }
 
-// The sizes of the design: least, most, and the most quorums that one node is
+// The sizes of quorums: least, most, and the most quorums that one node is
 // in, of folded planes and of grids.
 func TestQuorumSizes(t *testing.T) {
 	for _, c := range []struct {

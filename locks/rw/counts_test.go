@@ -8,7 +8,7 @@ import (
 	"dmxfs/locks/locktest"
 )
 
-// The numbers of messages that a lock costs are promises of the design, so
+// The numbers of messages that a lock costs are promises, so
 // they are tests. Plain Ricart-Agrawala would cost 2(N-1) each time, for reads
 // too; the printed algorithm of Liu et al., corrected, 3(N-1) a write.
 
@@ -47,7 +47,7 @@ func TestMessagesInTurns(t *testing.T) {
 	}
 }
 
-// By chance: the figures of the design, which come from another program.
+// By chance: the figures come from another program.
 func TestMessagesAtRandom(t *testing.T) {
 	type figures struct {
 		expire           bool
@@ -108,6 +108,6 @@ func near(t *testing.T, what string, got, want float64, l locktest.Load) {
 		tolerance = 0.7*want + 0.1
 	}
 	if math.Abs(got-want) > tolerance {
-		t.Errorf("N=%d, reads %v, expire %v, %s: %.2f messages a lock, the design says %.2f", l.Nodes, l.Reads, l.Expire, what, got, want)
+		t.Errorf("N=%d, reads %v, expire %v, %s: %.2f messages a lock, want %.2f", l.Nodes, l.Reads, l.Expire, what, got, want)
 	}
 }

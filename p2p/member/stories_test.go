@@ -7,7 +7,8 @@ import (
 	"dmxfs/p2p/member"
 )
 
-// The stories have the numbers of the design's list, and its bounds.
+// Each story is something that happens to a cluster, with a bound on how long it
+// may take.
 
 func TestStory01ThreeStartTogether(t *testing.T) {
 	tell(t, 50, options{}, func(s *scene) {

@@ -1,0 +1,124 @@
+package dmxfs
+
+import (
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestMap wants every package on the map of docs/ARCHITECTURE.md and in the
+// package comment here, and nothing else on either.
+func TestMap(t *testing.T) {
+	b, err := os.ReadFile("docs/ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(b), "\n| package | is |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	inTable := map[string]bool{}
+	for _, cell := range regexp.MustCompile("(?m)^\\|[^|]*").FindAllString(table, -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+			inTable[m[1]] = true
+		}
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments|parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDoc := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^  - ([a-z0-9/, \n-]+):`).FindAllStringSubmatch(file.Doc.Text(), -1) {
+		for _, name := range strings.FieldsFunc(m[1], func(r rune) bool { return r == ',' || r == ' ' || r == '\n' }) {
+			inDoc[name] = true
+		}
+	}
+	want := map[string]bool{}
+	for _, p := range packages(t) {
+		if dir, ok := strings.CutPrefix(p.ImportPath, "dmxfs/"); ok {
+			want[dir] = true
+		}
+	}
+	for where, got := range map[string]map[string]bool{"the table of docs/ARCHITECTURE.md": inTable, "doc.go": inDoc} {
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if !got[name] {
+				t.Errorf("%s has no package %s", where, name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(got)) {
+			if !want[name] {
+				t.Errorf("%s has %s, and there is no such package", where, name)
+			}
+		}
+	}
+}
+
+// TestNoCircles: between the folders at the top, imports run one way. (Between
+// packages the compiler sees to it.)
+func TestNoCircles(t *testing.T) {
+	imports := map[string][]string{}
+	for _, p := range packages(t) {
+		from := area(p.ImportPath)
+		for _, imp := range p.Imports {
+			if to := area(imp); to != "" && to != from && !slices.Contains(imports[from], to) {
+				imports[from] = append(imports[from], to)
+			}
+		}
+	}
+	done := map[string]bool{}
+	var visit func(path []string, at string)
+	visit = func(path []string, at string) {
+		if i := slices.Index(path, at); i >= 0 {
+			t.Errorf("a circle: %s", strings.Join(append(path[i:], at), " -> "))
+			return
+		}
+		if done[at] {
+			return
+		}
+		for _, to := range imports[at] {
+			visit(append(slices.Clip(path), at), to)
+		}
+		done[at] = true
+	}
+	for _, from := range slices.Sorted(maps.Keys(imports)) {
+		visit(nil, from)
+	}
+}
+
+// area is the folder at the top that a package of this module is in.
+func area(importPath string) string {
+	rest, ok := strings.CutPrefix(importPath, "dmxfs/")
+	if !ok {
+		return ""
+	}
+	first, _, _ := strings.Cut(rest, "/")
+	return first
+}
+
+// goFiles are the Go files of the repository, with slashes.
+func goFiles(t *testing.T) (files []string) {
+	t.Helper()
+	for _, p := range packages(t) {
+		all, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, all...)
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range files {
+		rel, err := filepath.Rel(root, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[i] = filepath.ToSlash(rel)
+	}
+	return files
+}

@@ -1,0 +1,123 @@
+package dmxfs
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"testing"
+)
+
+// How long a file and a function may be, in lines.
+const (
+	maxFile = 500
+	maxFunc = 80
+)
+
+// longer are the files and functions that are longer than that, and how many
+// lines they may have. The list only gets shorter: nothing is added to it, no
+// number grows, and what has become short enough must be taken off.
+var longer = map[string]int{
+	"cmd/dmxfs/answers.go":                                  560,
+	"cmd/dmxfs/daemon.go":                                   650,
+	"cmd/dmxfs/e2e_test.go":                                 670,
+	"cmd/dmxfs/rules_e2e_test.go":                           520,
+	"fusefs/child_test.go":                                  510,
+	"fusefs/passthrough_test.go":                            710,
+	"journal/badger_test.go":                                540,
+	"locks/engine/change_test.go":                           520,
+	"locks/engine/delegation_sim_test.go":                   570,
+	"locks/engine/engine_test.go":                           920,
+	"p2p/host_test.go":                                      690,
+	"p2p/member/sim_node_test.go":                           520,
+	"p2p/member/stories_test.go":                            570,
+	"cmd/dmxfs/breakcmd.go: newLocksBreakCommand":           90,
+	"cmd/dmxfs/daemon.go: open":                             130,
+	"cmd/dmxfs/delegation_e2e_test.go: manyFiles":           90,
+	"cmd/dmxfs/doctorhands.go: hands.try":                   90,
+	"cmd/dmxfs/helper_test.go: helperMain":                  90,
+	"cmd/dmxfs/identity_e2e_test.go: TestIdentityByPath":    130,
+	"cmd/dmxfs/rules_e2e_test.go: TestPolicyOfTheCluster":   130,
+	"fusefs/child_test.go: runChild":                        100,
+	"fusefs/dir_test.go: TestDescriptorsDoNotRunOut":        90,
+	"fusefs/helper_test.go: helperCall":                     170,
+	"fusefs/open.go: fileSystem.Open":                       90,
+	"fusefs/remote_test.go: TestOpenSeesWhereANameLeadsNow": 120,
+	"fusefs/tree_test.go: TestTreeAgainstAModel":            110,
+	"fusefs/users_test.go: TestOtherUsers":                  100,
+	"journal/full_test.go: childFull":                       120,
+	"locks/engine/change_test.go: changesLikeOneHost":       110,
+	"locks/engine/deadlock_test.go: deadlocks":              130,
+	"locks/engine/delegation_sim_test.go: randomFiles":      120,
+	"locks/engine/hold_test.go: holdRun":                    90,
+	"locks/engine/model_test.go: likeLinux":                 130,
+	"locks/engine/request.go: Engine.lock":                  100,
+	"locks/engine/sweep.go: Engine.sweep":                   110,
+	"locks/rcv/mutants_test.go: TestMutantsAreFound":        110,
+	"locks/rw/mutants_test.go: TestMutantsAreFound":         190,
+	"p2p/mdns_test.go: mdnsMain":                            90,
+	"p2p/member/interaction_test.go: interaction.command":   90,
+	"p2p/member/model_test.go: model.next":                  90,
+	"p2p/member/times_test.go: TestTimes":                   170,
+	"p2p/network_test.go: testNetwork":                      250,
+	"p2p/record_test.go: TestAddressesThatAreUsed":          90,
+	"p2p/session_test.go: twoEnds":                          90,
+	"sim/figures/claims_test.go: TestVerdicts":              100,
+}
+
+func TestSizes(t *testing.T) {
+	long := map[string]bool{}
+	check := func(name string, lines, most int) {
+		if lines <= most {
+			return
+		}
+		long[name] = true
+		if allowed, ok := longer[name]; !ok {
+			t.Errorf("%s has %d lines, more than %d: divide it", name, lines, most)
+		} else if lines > allowed {
+			t.Errorf("%s has grown to %d lines, and had at most %d: divide it", name, lines, allowed)
+		}
+	}
+	for _, name := range goFiles(t) {
+		src, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, src, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(name, fset.File(file.Pos()).LineCount()-1, maxFile)
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				check(name+": "+funcName(f), fset.Position(f.End()).Line-fset.Position(f.Pos()).Line+1, maxFunc)
+			}
+		}
+	}
+	for name := range longer {
+		if !long[name] {
+			t.Errorf("%s is short enough, or gone: take it off the list", name)
+		}
+	}
+}
+
+// funcName is the name of a function, or Type.Name of a method.
+func funcName(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return f.Name.Name
+	}
+	at := f.Recv.List[0].Type
+	for {
+		switch x := at.(type) {
+		case *ast.StarExpr:
+			at = x.X
+		case *ast.IndexExpr:
+			at = x.X
+		case *ast.Ident:
+			return x.Name + "." + f.Name.Name
+		default:
+			return f.Name.Name
+		}
+	}
+}
