@@ -163,7 +163,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 			return status(err)
 		}
 	}
-	return f.answerAttr(n, out, true)
+	return f.answerSize(n, &in.InHeader, out)
 }
 
 // mayNotChown is about chown(2) with neither owner nor group, for which the

@@ -36,9 +36,10 @@ type nodeCache struct {
 	seen seenAt // by the client of the storage
 
 	cacheMu sync.Mutex
-	version version   // at the end of an open lock, see noteVersion
-	told    version   // what the kernel was told last
-	sizes   toldSizes // what else it may be about to believe
+	version version                  // at the end of an open lock, see noteVersion
+	told    version                  // what the kernel was told last
+	sizes   toldSizes                // what else it may be about to believe
+	answers map[*sizeAnswer]struct{} // to SETATTR, see settled.go
 	parked  map[*parkedRequest]struct{}
 	// park and unpark are closed when one comes, or goes, that is in the way; nil if nobody wants to know.
 	park, unpark chan struct{}

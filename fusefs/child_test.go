@@ -71,6 +71,7 @@ type childConfig struct {
 	Passthrough  bool // which the kernel may pass by
 	LoopbackTTL  time.Duration
 	HoldAttr     bool // of the loopback: see heldAttr
+	HoldSetAttr  bool // answers to SETATTR, see heldAttr
 	NoExpire     bool // as on a kernel before 6.2
 	RemovedRound time.Duration
 	Hold         time.Duration
@@ -132,6 +133,13 @@ func runChild(conf string) {
 		s.fs.removedRound = c.RemovedRound
 	}
 	ctl.s = s
+	if c.HoldSetAttr {
+		s.fs.conn.held = func(opcode uint32) {
+			if opcode == opSetAttr {
+				ctl.held.hold()
+			}
+		}
+	}
 	ctl.locker.coherence = s
 	var locker Locker = ctl.locker
 	if c.NullLocker {

@@ -12,7 +12,13 @@ type control struct {
 	locker *fakeLocker
 	ended  chan error
 	lates  []LateWrite
+	held   heldAttr
 }
+
+// HoldAttr, Held and Answer are those of loopbackControl, for answers of this mount.
+func (c *control) HoldAttr(n int, _ *None) error { return loopbackControl{&c.held}.HoldAttr(n, nil) }
+func (c *control) Held(_ None, n *int) error     { return loopbackControl{&c.held}.Held(None{}, n) }
+func (c *control) Answer(i int, _ *None) error   { return loopbackControl{&c.held}.Answer(i, nil) }
 
 // None is no argument, and no answer.
 type None struct{}

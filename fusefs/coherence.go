@@ -290,6 +290,7 @@ func (f *fileSystem) refresh(k locks.Key) error {
 // refreshPages makes the kernel forget what it has of n. Pages of a file that
 // nobody has open are dropped by the next open, because its version is not known.
 func (f *fileSystem) refreshPages(n *node) error {
+	f.awaitSizes(n)
 	if len(n.openHandles()) > 0 {
 		if err := f.dropPages(n); err != nil {
 			return err

@@ -168,6 +168,13 @@ func (rs *readers) tick() (begun uint64) {
 	return rs.begun
 }
 
+// serves reports whether a request is being answered.
+func (rs *readers) serves(request uint64) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.serving[request] != nil
+}
+
 // underway are the requests that are being answered.
 func (rs *readers) underway() []uint64 {
 	rs.mu.Lock()

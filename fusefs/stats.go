@@ -11,10 +11,11 @@ type Stats struct {
 	Weighed    int64 // descriptors that were given up because there were no others
 	Yields     int64 // idle open locks that gave way
 	Reads      int64 // requests for data that the kernel did not have cached
+	Settles    int64 // answers with a size that a lock had to wait for
 }
 
 type counters struct {
-	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads atomic.Int64
+	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Settles atomic.Int64
 }
 
 // Stats is what was counted so far.
@@ -26,5 +27,6 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Refreshes: c.Refreshes.Load(), PageDrops: c.PageDrops.Load(), AttrDrops: c.AttrDrops.Load(),
 		EntryDrops: c.EntryDrops.Load(), Weighed: weighed, Yields: c.Yields.Load(), Reads: c.Reads.Load(),
+		Settles: c.Settles.Load(),
 	}
 }

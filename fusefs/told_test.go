@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // One program asks for the size of a file, and its answer is late; meanwhile
@@ -47,6 +50,78 @@ func TestALateAnswerDoesNotEndARead(t *testing.T) {
 	}
 	if got := p.answer(); got != "ok new, and longer" {
 		t.Errorf("read: %q", got)
+	}
+}
+
+// One program changes the mode of a file without a lock, and the answer, which tells
+// the size, too, is late: the kernel would take over that size whatever it has been
+// told meanwhile. So who gets the lock after another host has changed the file has
+// to wait until that is over.
+func TestALockWaitsForASizeThatIsOnItsWay(t *testing.T) {
+	m := mount(t, func(c *childConfig) { c.HoldSetAttr = true })
+	writeFile(t, m.backing("f"), "old")
+	p, other := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	fd := p.open("f", "rw")
+	p.want("ok", "flock %d ex", fd)
+	p.want("ok", "flock %d un", fd)
+	drop := m.remote("f", locks.Flock, locks.Write)
+	ask[None](m, "HoldAttr", 1)
+	other.tell("chmod f 0600")
+	await(t, "the answer is held back", func() bool { return ask[int](m, "Held", None{}) == 1 })
+	writeFile(t, m.backing("f"), "new, and longer")
+	drop()
+	p.tell("flock %d ex", fd)
+	await(t, "the lock waits for the answer", func() bool { return ask[Stats](m, "Stats", None{}).Settles == 1 })
+	ask[None](m, "Answer", 0)
+	if got := p.answer(); got != "ok" {
+		t.Fatalf("flock: %s", got)
+	}
+	p.want("ok new, and longer", "read %d 0 100", fd)
+	if got := other.answer(); got != "ok" {
+		t.Errorf("chmod: %s", got)
+	}
+}
+
+// A size that is still true, or that a program has taken over, keeps nobody waiting.
+func TestALockDoesNotWaitForSizesThatWereTakenOver(t *testing.T) {
+	f := handlersOnly(t)
+	f.conn.dead = make(chan struct{})
+	writeFile(t, f.opts.Root.Name()+"/f", "old")
+	n := f.openForTest(t, "f", unix.O_RDWR).n
+	chmod := func(tid uint32) {
+		in := fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{InHeader: header(n.id), Valid: fuse.FATTR_MODE, Mode: 0o600}}
+		in.Pid = tid
+		if st := f.SetAttr(nil, &in, new(fuse.AttrOut)); !st.Ok() {
+			t.Fatal(st)
+		}
+	}
+	sleeps := startProgram(t, t.TempDir(), nil)
+	gone := startProgram(t, t.TempDir(), nil)
+	gone.kill()
+	for i, tid := range []uint32{uint32(sleeps.cmd.Process.Pid), uint32(gone.cmd.Process.Pid), 0} {
+		chmod(tid)
+		f.awaitSizes(n) // the size is that which was told
+		if len(n.answers) != 1 {
+			t.Errorf("%d answers are remembered, want 1", len(n.answers))
+		}
+		writeFile(t, f.opts.Root.Name()+"/f", strings.Repeat("another one", i+1))
+		f.awaitSizes(n)
+		if len(n.answers) != 0 {
+			t.Errorf("an answer to thread %d is remembered", tid)
+		}
+	}
+}
+
+func TestWhoHasGoneOn(t *testing.T) {
+	var p progress
+	for i, s := range []struct {
+		state string
+		ran   uint64
+		want  bool
+	}{{"R", 5_000_000, false}, {"R", 5_000_000, false}, {"R", 6_000_000, false}, {"R", 6_000_001, true}, {"S", 5_000_000, true}} {
+		if got := p.goesOn(s.state, s.ran); got != s.want {
+			t.Errorf("step %d: %v", i, got)
+		}
 	}
 }
 

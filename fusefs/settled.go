@@ -1,0 +1,150 @@
+package fusefs
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// From the answer to SETATTR (chmod(2), chown(2), utimensat(2)) the kernel takes
+// over the size when the program that asked gets to run, whatever it has taken
+// over meanwhile: no notification makes it ignore that. If another host has
+// changed the size, and the lock has come here, a read(2) of the new holder could
+// end at the old one. So whoever is told a size so is remembered, and a lock that
+// comes here waits until those who were told another one have gone on.
+
+// sizeAnswer is an answer to SETATTR. Guarded by nodeCache.cacheMu.
+type sizeAnswer struct {
+	request uint64
+	tid     uint32
+	size    int64 // that it tells; unknownSize before it is found out
+	at      int64 // when it was begun, on the server's clock
+}
+
+const unknownSize = -1
+
+// answerSize is answerAttr for SETATTR. Nothing but the storage is waited for
+// until the answer is out.
+func (f *fileSystem) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) fuse.Status {
+	if !n.isRegular() {
+		return f.answerAttr(n, out, true)
+	}
+	a := &sizeAnswer{request: in.Unique, tid: in.Pid, size: unknownSize, at: f.now()}
+	n.cacheMu.Lock()
+	if n.answers == nil {
+		n.answers = make(map[*sizeAnswer]struct{})
+	}
+	for old := range n.answers {
+		if old.tid == a.tid && (a.tid != 0 || !f.conn.readers.serves(old.request)) || f.isOver(old) {
+			delete(n.answers, old) // its thread has gone on, as far as is known
+		}
+	}
+	n.answers[a] = struct{}{}
+	n.cacheMu.Unlock()
+	st := f.answerAttr(n, out, true)
+	n.cacheMu.Lock()
+	if a.size = int64(out.Size); !st.Ok() {
+		delete(n.answers, a)
+	}
+	n.cacheMu.Unlock()
+	return st
+}
+
+// isOver reports whether the kernel has taken over a by now, however busy the
+// machine is.
+func (f *fileSystem) isOver(a *sizeAnswer) bool {
+	return f.now()-a.at > takenOver && !f.conn.readers.serves(a.request)
+}
+
+// awaitSizes waits until those have gone on who were told, or are being told,
+// another size of n than it has. n is as the last holder of the lock has left it.
+func (f *fileSystem) awaitSizes(n *node) {
+	n.cacheMu.Lock()
+	answers := slices.Collect(maps.Keys(n.answers))
+	n.cacheMu.Unlock()
+	for _, a := range answers {
+		f.awaitSize(n, a)
+	}
+}
+
+// settleEvery is how often it is looked whether a thread has gone on.
+const settleEvery = 200 * time.Microsecond
+
+func (f *fileSystem) awaitSize(n *node, a *sizeAnswer) {
+	var ran progress
+	for waits := false; !f.isOver(a) && !closed(f.conn.dead); time.Sleep(settleEvery) {
+		if !f.conn.readers.serves(a.request) {
+			if !f.isOtherSize(n, a) {
+				return
+			}
+			if f.procs.hasGoneOn(a.tid, &ran) {
+				break
+			}
+		}
+		if !waits {
+			waits = true
+			f.stats.Settles.Add(1)
+		}
+	}
+	n.cacheMu.Lock()
+	delete(n.answers, a)
+	n.cacheMu.Unlock()
+}
+
+// isOtherSize reports whether a, which is out, tells another size than n has.
+func (f *fileSystem) isOtherSize(n *node, a *sizeAnswer) bool {
+	n.cacheMu.Lock()
+	size := a.size
+	n.cacheMu.Unlock()
+	f.tree.pin(n)
+	defer f.tree.unpin(n)
+	var st unix.Stat_t
+	return unix.Fstat(f.tree.anchorOf(n), &st) != nil || st.Size != size
+}
+
+// progress is how a thread gets on that has been answered.
+type progress struct {
+	seen bool
+	from uint64 // for how long it had run when it was seen first, in ns
+}
+
+// afterAnswer is much more than the kernel computes, for a program that has been
+// answered, before it has taken over the answer: in ns.
+const afterAnswer = uint64(time.Millisecond)
+
+// goesOn reports whether a thread has gone on since it was answered, from its
+// state and for how long it has run in all. The answer made it runnable; so one
+// that sleeps has run since.
+func (p *progress) goesOn(state string, ran uint64) bool {
+	if state != "R" {
+		return true
+	}
+	if !p.seen {
+		p.seen, p.from = true, ran
+	}
+	return ran-p.from > afterAnswer
+}
+
+// hasGoneOn reports whether a thread has gone on since it was answered. One that
+// cannot be seen, out of a container, is taken to.
+func (ps *processes) hasGoneOn(tid uint32, p *progress) bool {
+	if tid == 0 {
+		return true
+	}
+	status, err := os.ReadFile(ps.path(tid, "status"))
+	if err != nil {
+		return true // it is no more
+	}
+	times, _ := os.ReadFile(ps.path(tid, "schedstat"))
+	ran := uint64(0)
+	if w := bytes.Fields(times); len(w) > 0 {
+		ran, _ = strconv.ParseUint(string(w[0]), 10, 64)
+	}
+	return p.goesOn(statusWord(status, "State:"), ran)
+}
