@@ -17,6 +17,8 @@ func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fu
 		if st := f.settle(cancel, in); !st.Ok() {
 			return st
 		}
+	} else {
+		f.goesBy(n, in.Pid)
 	}
 	return f.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
 }
@@ -78,6 +80,7 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 		return errno
 	}
 	defer f.tree.unpin(n)
+	f.goesBy(n, in.Pid)
 	ttl := f.attrTTLOf(n)
 	_ = f.lookAt(n)
 	var st unix.Statx_t

@@ -129,6 +129,33 @@ func TestBreakMeetsAGrant(t *testing.T) {
 	}
 }
 
+// An open lock between processes that was broken is fenced until its file is closed,
+// also when it is idle and gives way before.
+func TestABrokenLockThatGivesWayStaysFenced(t *testing.T) {
+	f := handlersOnly(t, func(o *Options) {
+		o.Locker = newFakeLocker()
+		o.Rule = func(string) Rule { return Rule{Open: true, PerProcess: true, Yield: time.Second} }
+	})
+	must(t, os.WriteFile(f.opts.Root.Name()+"/f", nil, 0o644))
+	h := f.openForTest(t, "f", os.O_RDWR)
+	if h.proc == nil {
+		t.Skip("the process is not known")
+	}
+	if err := f.breakLocks(context.Background(), h.open.req.Key, []locks.HandleID{h.lockID()}); err != nil {
+		t.Fatal(err)
+	}
+	h.mu.Lock()
+	<-f.letGo(h.n, []*handle{h}, openIdle, "idle")
+	if got := h.proc.held.Load(); got != uint64(brokenTenure)+1 {
+		t.Errorf("when it has given way its process holds a lock of tenure %d", int64(got)-1)
+	}
+	f.handles.take(h.id)
+	f.release(h)
+	if held, n := h.proc.held.Load(), f.explicit.Load(); held != 0 || n != 0 {
+		t.Errorf("when it is closed: held %d, %d explicit locks", held, n)
+	}
+}
+
 // A lock is broken while its file is being closed.
 func TestWhatIsClosedIsNotBroken(t *testing.T) {
 	f := handlersOnly(t, func(o *Options) {

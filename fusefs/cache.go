@@ -31,7 +31,7 @@ type nodeCache struct {
 	// blocked is the number of parked that are in the way of pages, holders of
 	// those that hold the node. They change under cacheMu.
 	blocked, holders atomic.Int32
-	lastLook         atomic.Uint32 // the thread that was told a name last
+	lookers          lookers // the threads that were told a name lately
 
 	seen seenAt // by the client of the storage
 

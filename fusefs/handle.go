@@ -170,7 +170,7 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	case !h.open.alone:
 	case s == openHeld:
 		f.ownAlone(h.proc, h, h.open.tenure)
-	default:
+	case !h.lost.Load(): // else until it is closed
 		f.disownAlone(h.proc, h)
 	}
 }

@@ -28,6 +28,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		return errno
 	}
 	defer f.tree.unpin(n)
+	f.goesBy(n, in.Pid)
 	truncate := in.Flags&unix.O_TRUNC != 0
 	joins := n.holds()
 	filled := n.filled.Load()

@@ -2,11 +2,13 @@ package fusefs
 
 import (
 	"bytes"
+	"iter"
 	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +39,17 @@ const DefaultHold = 2 * time.Second
 type stand struct {
 	looks    int    // so often, one after the other, it was at the same place
 	switches string // how often it has slept and was woken up, as the kernel says it
+	// came and wentBy are of all threads that the daemon cannot see: how many of
+	// them were told the name, and how many seem to have gone on.
+	came, wentBy int
+}
+
+// stands reports whether it is time to let the thread go on.
+func (s *stand) stands() bool {
+	if s.came > 0 && s.came == s.wentBy {
+		return s.looks >= doubtLooks
+	}
+	return s.looks >= holdStands
 }
 
 const (
@@ -44,6 +57,9 @@ const (
 	// holdStands how many times one has to stand still.
 	holdLooks  = 8
 	holdStands = 6
+	// doubtLooks is after how many looks a thread that cannot be seen is taken to
+	// stand there although it seems to have gone on: it may have been another one.
+	doubtLooks = 5 * holdLooks
 	// mostOnlookers is how many threads of programs that have the file open are
 	// looked at.
 	mostOnlookers = 256
@@ -54,23 +70,41 @@ func (f *fileSystem) looksUp(n *node, tid uint32) {
 	if !n.isRegular() {
 		return
 	}
-	n.lastLook.Store(tid)
+	n.lookers.add(tid, f.now())
 	if n.holders.Load() == 0 {
 		return
 	}
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
-	n.noteOnlooker(tid)
+	if s := n.noteOnlooker(tid); s != nil && tid == 0 {
+		s.came++
+	}
 }
 
+// goesBy notes that a thread asks for n itself. Whoever is going to remove it, or
+// to change it, does not do that between being told the name and standing there. It
+// is only of interest if the daemon cannot see the thread.
+func (f *fileSystem) goesBy(n *node, tid uint32) {
+	if tid != 0 || n.holders.Load() == 0 {
+		return
+	}
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	if s := n.onlookers[0]; s != nil && s.wentBy < s.came {
+		s.wentBy++
+	}
+}
+
+// noteOnlooker is what is known of a thread from now on; nil if there are too many.
 // REQUIRES: n.cacheMu held.
-func (n *node) noteOnlooker(tid uint32) {
+func (n *node) noteOnlooker(tid uint32) *stand {
 	if n.onlookers == nil {
 		n.onlookers = make(map[uint32]*stand)
 	}
 	if n.onlookers[tid] == nil && len(n.onlookers) < mostOnlookers {
 		n.onlookers[tid] = new(stand)
 	}
+	return n.onlookers[tid]
 }
 
 // beginsToHold counts a request that is parked and holds n. It reports whether
@@ -80,10 +114,46 @@ func (f *fileSystem) beginsToHold(n *node) bool {
 		return false
 	}
 	n.watched = true
-	if tid := n.lastLook.Load(); tid != 0 { // perhaps a moment ago, and now it stands
+	for tid := range n.lookers.since(f.now() - lookTime) { // and now they stand, perhaps
 		n.noteOnlooker(tid)
 	}
 	return true
+}
+
+// lookers are the threads that were told a name of a file last. The zero value is
+// ready.
+type lookers struct {
+	next atomic.Uint32
+	ring [8]atomic.Uint64 // the thread, and when, on the server's clock
+}
+
+// lookTime is much longer than it takes from when a thread was told a name until it
+// stands behind a request that began meanwhile: in ms.
+const lookTime = 1000
+
+// add notes a thread that the daemon can see.
+func (l *lookers) add(tid uint32, now int64) {
+	i, x := l.next.Load(), uint64(tid)<<32|uint64(uint32(now))
+	switch last := &l.ring[(i-1)%uint32(len(l.ring))]; {
+	case tid == 0:
+	case uint32(last.Load()>>32) == tid:
+		last.Store(x)
+	default:
+		l.ring[i%uint32(len(l.ring))].Store(x)
+		l.next.Store(i + 1) // of two at once one may be lost
+	}
+}
+
+// since are those that were told a name since a time.
+func (l *lookers) since(from int64) iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for i := range l.ring {
+			x := l.ring[i].Load()
+			if tid := uint32(x >> 32); tid != 0 && int32(uint32(x)-uint32(from)) >= 0 && !yield(tid) {
+				return
+			}
+		}
+	}
 }
 
 // watch looks after those who stand behind the requests that are parked and hold
@@ -137,7 +207,9 @@ func (f *fileSystem) watchHolders(n *node) {
 				delete(n.onlookers, tid)
 				n.cacheMu.Unlock()
 			}
-			stands = stands || s.looks >= holdStands
+			n.cacheMu.Lock()
+			stands = stands || s.stands()
+			n.cacheMu.Unlock()
 		}
 		if stands {
 			n.letGoParked(func(p *parkedRequest) bool { return p.holds })

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,6 +205,32 @@ func waitsWithPages(t *testing.T, call string, size int) (m *testMount, p *testP
 	return m, p, other, drop
 }
 
+// Whoever was told a name just before a request began to wait may stand behind it.
+func TestLookers(t *testing.T) {
+	var l lookers
+	seen := func(from int64) []uint32 { return slices.Sorted(l.since(from)) }
+	if got := seen(-1000); len(got) > 0 {
+		t.Errorf("nobody: %v", got)
+	}
+	for tid := range uint32(10) { // of which 0 cannot be seen
+		l.add(tid, 100+int64(tid))
+		l.add(tid, 100+int64(tid))
+	}
+	for _, tt := range []struct {
+		from int64
+		want []uint32
+	}{{-500, []uint32{2, 3, 4, 5, 6, 7, 8, 9}}, {108, []uint32{8, 9}}, {110, nil}} {
+		if got := seen(tt.from); !slices.Equal(got, tt.want) {
+			t.Errorf("since %d: %v, want %v", tt.from, got, tt.want)
+		}
+	}
+	l = lookers{}
+	l.add(1, 1<<32+5) // the clock of the ring goes round after 49 days
+	if got := seen(1<<32 - 100); !slices.Equal(got, []uint32{1}) {
+		t.Errorf("%v", got)
+	}
+}
+
 // A thread that the daemon cannot see, since it runs in a container, counts as one
 // that stands behind a request; once.
 func TestWhoCannotBeSeenStandsBehindAWait(t *testing.T) {
@@ -223,7 +250,26 @@ func TestWhoCannotBeSeenStandsBehindAWait(t *testing.T) {
 	if closed(again) {
 		t.Error("it gives up once more")
 	}
+	// stat(2), which looks up and then asks for the attributes, goes on; but that
+	// may have been another thread.
+	from = f.looks.Load()
+	f.looksUp(h.n, 0)
+	f.answerGetAttr(t, h.n.id)
+	<-again
+	if n := f.looks.Load() - from; n < doubtLooks {
+		t.Errorf("it gives up after %d looks", n)
+	}
 	unparkAgain()
+}
+
+// answerGetAttr has a GETATTR answered, of a thread that the daemon cannot see.
+func (f *fileSystem) answerGetAttr(t *testing.T, node uint64) {
+	t.Helper()
+	in := fuse.GetAttrIn{InHeader: header(node)}
+	in.Pid = 0
+	if st := f.GetAttr(nil, &in, new(fuse.AttrOut)); !st.Ok() {
+		t.Fatal(st)
+	}
 }
 
 // Open locks are between processes, and another process of this host waits for that
