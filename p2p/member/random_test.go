@@ -112,7 +112,9 @@ func (w *world) checkEnd(n *node) {
 	switch n.end.Code {
 	case member.EndLeft, member.EndUnreachable, member.EndPartial:
 	case member.EndFileID, member.EndLost: // no view is lost: it was a member, and is started anew
-		if top := w.check.top.FileID; n.fileID == top || n.takesPath && top == member.FileIDPath {
+		// By the view that it had then: who is alone may have changed that since.
+		mine, view := member.FileID(n.m), n.m.View().FileID
+		if mine == view || n.takesPath && view == member.FileIDPath && n.end.Code == member.EndFileID {
 			w.check.failf("%s ended, and tells files apart as the others do: %s", n.name, n.end.Text)
 		}
 	default:

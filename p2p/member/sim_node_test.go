@@ -36,8 +36,7 @@ type node struct {
 	wasGranting bool
 	ackAt       int64 // real time of its last acknowledgment
 
-	fileID    string // of its configuration
-	takesPath bool
+	takesPath bool // of its configuration
 
 	stoppedUntil int64 // real time; 0: it runs
 	inbox        []member.Input
@@ -133,7 +132,7 @@ func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node 
 	if w.opt.bug != "" {
 		member.Plant(m, w.opt.bug)
 	}
-	n := &node{w: w, name: name, host: h, m: m, alive: true, fileID: cfg.FileID, takesPath: cfg.TakesPath}
+	n := &node{w: w, name: name, host: h, m: m, alive: true, takesPath: cfg.TakesPath}
 	w.nodes = append(w.nodes, n)
 	w.byPeer[name] = append(w.byPeer[name], n)
 	w.logf("%s starts", name)
