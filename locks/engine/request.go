@@ -41,11 +41,10 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
 	e.pace(false)
-	var limit <-chan time.Time
+	var limit chan struct{}
 	if r.Patience > 0 {
-		timer := time.NewTimer(time.Duration(r.Patience) * time.Millisecond)
-		defer timer.Stop()
-		limit = timer.C
+		limit = make(chan struct{})
+		defer time.AfterFunc(time.Duration(r.Patience)*time.Millisecond, func() { close(limit) }).Stop()
 	}
 	e.mu.Lock()
 	err := e.member(cancel, limit, r)
@@ -124,7 +123,7 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 
 // await returns when t is decided or withdrawn, when cancel is closed, or, with
 // true, when limit is over.
-func (t *ticket) await(cancel <-chan struct{}, limit <-chan time.Time) (timeout bool) {
+func (t *ticket) await(cancel <-chan struct{}, limit <-chan struct{}) (timeout bool) {
 	var grace <-chan time.Time
 	for {
 		select {
@@ -175,7 +174,7 @@ func (e *Engine) acquire(t *ticket) {
 
 // member waits until this node can grant anything at all. A try does not wait.
 // REQUIRES: e.mu held; it is held again when member returns.
-func (e *Engine) member(cancel <-chan struct{}, limit <-chan time.Time, r *locks.Request) error {
+func (e *Engine) member(cancel <-chan struct{}, limit <-chan struct{}, r *locks.Request) error {
 	for {
 		switch {
 		case e.closed:

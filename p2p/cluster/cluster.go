@@ -193,13 +193,14 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.clerk.wait(endPatience)
 		n.work.Wait()
 	}()
-	ticker := time.NewTicker(time.Duration(n.o.Params.Tick) * time.Millisecond)
-	defer ticker.Stop()
+	ticker := newTicker(time.Duration(n.o.Params.Tick) * time.Millisecond)
+	defer ticker.stop()
 	n.step(item{in: member.Start{Saved: n.o.Saved}})
 	for n.end == nil {
 		// A tick that is due goes first, however many messages wait.
 		select {
-		case <-ticker.C:
+		case <-ticker.c:
+			ticker.again()
 			if err := n.tick(); err != nil {
 				return err
 			}
@@ -211,7 +212,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 			return context.Cause(ctx)
 		case err := <-n.failed:
 			return err
-		case <-ticker.C:
+		case <-ticker.c:
+			ticker.again()
 			if err := n.tick(); err != nil {
 				return err
 			}
