@@ -37,6 +37,8 @@ import (
 const (
 	// prepareTime is how long a member has to keep a secret.
 	prepareTime = 10 * time.Second
+	// lookTime is how long a member has to say what it has of changes before.
+	lookTime = 2 * time.Second
 	// settleTime is how long all have to see that the new one counts, and after
 	// which a member that heard nothing of an end takes the old one no more.
 	settleTime = 10 * time.Second
@@ -57,6 +59,7 @@ type secretOrder struct {
 type secretState struct {
 	Generation  uint64 `json:"generation"`
 	Fingerprint string `json:"fingerprint"`
+	Pending     int    `json:"pending,omitempty"` // changes that were begun and not ended
 }
 
 // onSecret carries out a step for another member.
@@ -83,8 +86,8 @@ func (d *daemon) onSecret(from peer.ID, o secretOrder) (secretState, error) {
 	default:
 		err = fmt.Errorf("unknown step %q of a change of the secret", o.Step)
 	}
-	n, f, _ := d.secret.state()
-	return secretState{n, f}, err
+	n, f, pending := d.secret.state()
+	return secretState{n, f, pending}, err
 }
 
 // lookAtSecret asks the storage which secret counts.
@@ -115,7 +118,7 @@ func (d *daemon) followSecret(ctx context.Context) {
 		}
 		_, _, pending := d.secret.state()
 		node := d.node.Load()
-		if !pending && (n%10 != 0 || node == nil || node.Status().State == member.StateMember) {
+		if pending == 0 && (n%10 != 0 || node == nil || node.Status().State == member.StateMember) {
 			continue
 		}
 		if err := d.lookAtSecret(); err != nil {
@@ -147,8 +150,12 @@ func (d *daemon) rotateSecret(ctx context.Context, why string) (rotatedJSON, err
 	}
 	b := make([]byte, 32)
 	rand.Read(b)
+	r := &rotation{d: d, secret: hex.EncodeToString(b), has: map[string]string{}}
+	if err := r.void(ctx); err != nil {
+		return rotatedJSON{}, fmt.Errorf("nothing was changed: %w", err)
+	}
 	number, _, _ := d.secret.state()
-	r := &rotation{d: d, generation: number + 1, secret: hex.EncodeToString(b), has: map[string]string{}}
+	r.generation = number + 1
 	r.fingerprint = register.Fingerprint([]byte(r.secret))
 	d.note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
 	if err := r.prepareAll(ctx); err != nil {
@@ -181,6 +188,46 @@ func (r *rotation) members() (ids map[string]string, revoked []string) {
 		revoked = v.Revoked
 	}
 	return ids, revoked
+}
+
+// void makes changes that were begun and not ended void, where a member has many of
+// them: whoever began them is gone, or has lost its connections, and each member can
+// keep some only. They may not just be forgotten, since the one who began a change
+// may still have it count, with a member that has forgotten it out for good. So the
+// present secret is made to count in the generation that they are all for: none of
+// them can get its name then.
+func (r *rotation) void(ctx context.Context) error {
+	number, fingerprint, pending := r.d.secret.state()
+	var mu sync.Mutex
+	ids, _ := r.members()
+	look, stop := context.WithTimeout(ctx, lookTime)
+	defer stop()
+	r.each(look, ids, secretOrder{Step: "look"}, func(_ string, s secretState, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			pending = max(pending, s.Pending)
+		}
+	})
+	if pending < manyNext {
+		return context.Cause(ctx)
+	}
+	r.d.note(journal.Note, "", "changes of the secret of the cluster that were begun and not ended (up to %d on a member) are made void", pending)
+	if err := r.d.register.SetGeneration(register.Generation{Number: number + 1, Fingerprint: fingerprint}); err != nil {
+		return err
+	}
+	if err := r.d.lookAtSecret(); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	ids, see := r.await(wait, number+1, nil)
+	for _, id := range sortedKeys(ids) {
+		if !see[id] {
+			return fmt.Errorf("%s (%s) does not see that changes before are void, or does not answer; mend that, or drop the member (dmxfs peers remove)", ids[id], id)
+		}
+	}
+	return context.Cause(ctx)
 }
 
 // prepareAll has all members keep the secret: also those that join meanwhile.
@@ -256,38 +303,10 @@ func (r *rotation) settle() rotatedJSON {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var mu sync.Mutex
-	use := map[string]bool{}
-	var now map[string]string
-	for ctx.Err() == nil {
-		now, _ = r.members()
-		late, lost := map[string]string{}, map[string]string{}
-		for id, name := range now {
-			if !use[id] {
-				late[id] = name
-			}
-		}
-		if len(late) == 0 {
-			break
-		}
-		r.each(ctx, late, secretOrder{Step: "look"}, func(id string, s secretState, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case err == nil && s.Generation >= r.generation:
-				use[id] = true
-			case err == nil: // it has joined in the last moment
-				lost[id] = late[id]
-			}
-		})
-		r.each(ctx, lost, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.secret}, func(string, secretState, error) {})
-		select {
-		case <-ctx.Done():
-		case <-tick.C:
-		}
-	}
+	now, use := r.await(ctx, r.generation, func(late map[string]string) {
+		// They have joined in the last moment.
+		r.each(ctx, late, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.secret}, func(string, secretState, error) {})
+	})
 	end, stop := context.WithTimeout(context.Background(), finishTime)
 	defer stop()
 	r.each(end, now, secretOrder{Step: "finish", Generation: r.generation}, func(string, secretState, error) {})
@@ -303,4 +322,43 @@ func (r *rotation) settle() rotatedJSON {
 		v.Members = append(v.Members, rotatedMember{id, hostName(view, id), state})
 	}
 	return v
+}
+
+// await has all members look at the storage until they see a generation, or ctx
+// ends. behind, if it is not nil, is called with those that look and do not.
+func (r *rotation) await(ctx context.Context, generation uint64, behind func(ids map[string]string)) (members map[string]string, see map[string]bool) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var mu sync.Mutex
+	see = map[string]bool{}
+	for ctx.Err() == nil {
+		members, _ = r.members()
+		late, lost := map[string]string{}, map[string]string{}
+		for id, name := range members {
+			if !see[id] {
+				late[id] = name
+			}
+		}
+		if len(late) == 0 {
+			break
+		}
+		r.each(ctx, late, secretOrder{Step: "look"}, func(id string, s secretState, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil && s.Generation >= generation:
+				see[id] = true
+			case err == nil:
+				lost[id] = late[id]
+			}
+		})
+		if behind != nil {
+			behind(lost)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+	return members, see
 }

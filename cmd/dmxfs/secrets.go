@@ -21,8 +21,12 @@ import (
 // secretsFile is in the state directory.
 const secretsFile = "secrets"
 
-// maxNext is how many changes of the secret may be begun and not ended.
-const maxNext = 8
+// maxNext is how many changes of the secret may be begun and not ended. Long before
+// it is reached a new change makes those void that were, see rotation.void.
+const (
+	maxNext  = 8
+	manyNext = maxNext / 2
+)
 
 // clusterSecret is what a node knows of the secret of its cluster.
 type clusterSecret struct {
@@ -35,6 +39,7 @@ type clusterSecret struct {
 	generation uint64
 	current    []byte
 	former     []byte // the one before, while others may need it; else nil
+	changed    uint64 // the generation in which current came to count
 	next       []nextSecret
 	began      time.Time // when next was not empty any more
 	missing    error     // another one counts, which is not known here
@@ -81,7 +86,7 @@ func (k keptSecrets) all() [][]byte {
 
 // newClusterSecret begins with the secret that counts now.
 func newClusterSecret(state string, c *register.Cluster, kept keptSecrets) *clusterSecret {
-	s := &clusterSecret{file: filepath.Join(state, secretsFile), generation: c.Generation, current: c.Secret, use: func([][]byte) {}}
+	s := &clusterSecret{file: filepath.Join(state, secretsFile), generation: c.Generation, changed: c.Generation, current: c.Secret, use: func([][]byte) {}}
 	for _, n := range kept.Next {
 		if n.Generation > c.Generation {
 			s.next, s.began = append(s.next, n), time.Now()
@@ -189,7 +194,7 @@ func (s *clusterSecret) prepare(generation uint64, secret string) error {
 		return nil
 	}
 	if len(s.next) >= maxNext {
-		return fmt.Errorf("%d changes of the secret were begun and not ended", len(s.next))
+		return fmt.Errorf("%d changes of the secret were begun and not ended: give the order again, which makes them void", len(s.next))
 	}
 	before := s.next
 	s.next = append(slices.Clone(before), n)
@@ -225,6 +230,12 @@ func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) 
 	if g.Number <= s.generation {
 		return false, nil
 	}
+	if g.Fingerprint == register.Fingerprint(s.current) { // what was begun before is void
+		s.generation, s.missing = g.Number, nil
+		s.dropNext()
+		s.apply()
+		return false, s.save()
+	}
 	i := slices.IndexFunc(s.next, func(n nextSecret) bool {
 		return n.Generation == g.Number && register.Fingerprint([]byte(n.Secret)) == g.Fingerprint
 	})
@@ -233,26 +244,33 @@ func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) 
 		return false, nil
 	}
 	s.former, s.current, s.generation, s.missing = s.current, []byte(s.next[i].Secret), g.Number, nil
-	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nextSecret) bool { return n.Generation <= g.Number })
+	s.changed = g.Number
+	s.dropNext()
 	s.apply()
 	return true, s.save() // if that fails the file has it among the next ones
 }
 
-// finish has the former secret count no more.
+// dropNext forgets the secrets that cannot come to count any more. REQUIRES: mu held.
+func (s *clusterSecret) dropNext() {
+	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nextSecret) bool { return n.Generation <= s.generation })
+}
+
+// finish has the secret before that of a generation count no more.
 func (s *clusterSecret) finish(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation == generation && s.former != nil {
+	if generation >= s.changed && s.former != nil {
 		s.former = nil
 		s.apply()
 	}
 }
 
-// state is what others, and people, are told of it.
-func (s *clusterSecret) state() (generation uint64, fingerprint string, pending bool) {
+// state is what others, and people, are told of it; pending is how many changes
+// were begun and not ended.
+func (s *clusterSecret) state() (generation uint64, fingerprint string, pending int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.generation, register.Fingerprint(s.current), len(s.next) > 0
+	return s.generation, register.Fingerprint(s.current), len(s.next)
 }
 
 // text is the secret that counts.
