@@ -277,7 +277,7 @@ func newAdoptCommand(s streams) *cobra.Command {
 			log, err := newLogger(cfg, out)
 			if err == nil {
 				w := &watcher{cfg: cfg, log: log, out: out, root: os.NewFile(rootFD, cfg.Source), charge: charge, served: true}
-				w.ready = func() { report(nil) }
+				w.ready = func([]string) { report(nil) }
 				err = w.watch(c.Context())
 			}
 			report(err)

@@ -69,6 +69,7 @@ type testMount struct {
 	ns, addr   string // network namespace of the daemon and its address; empty: those of the test
 	boot       string // boot ID that the daemon sees; empty: that of the machine
 	watcher    int    // process that watches the daemon
+	told       string // what the last mount has said to standard error
 }
 
 // newCluster mounts a new shared directory n times.
@@ -122,9 +123,12 @@ func (c *testCluster) run(args ...string) string {
 // try runs the program; an error has what it wrote to standard error.
 func (c *testCluster) try(args ...string) (string, error) { return output(c.cmd(args...)) }
 
-func output(cmd *exec.Cmd) (string, error) {
-	var out, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &stderr
+func output(cmd *exec.Cmd) (string, error) { return outputTo(new(bytes.Buffer), cmd) }
+
+// outputTo is output, with what goes to standard error also in stderr.
+func outputTo(stderr *bytes.Buffer, cmd *exec.Cmd) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, stderr
 	err := cmd.Start()
 	if err == nil {
 		// No command takes so long. A test that hangs leaves its mounts behind.
@@ -165,7 +169,10 @@ func (m *testMount) tryMount() error {
 	if m.boot != "" {
 		m.rebooted(cmd)
 	}
-	if _, err := output(cmd); err != nil {
+	told := new(bytes.Buffer)
+	_, err := outputTo(told, cmd)
+	m.told = told.String()
+	if err != nil {
 		return err
 	}
 	m.watcher = parent(m.daemon())

@@ -58,6 +58,7 @@ type daemon struct {
 	secret   *clusterSecret
 	rotating sync.Mutex // held by who changes the secret
 	stored   bool       // the secret is on the storage
+	warnings []string   // for who mounts
 	marks    rootMarks
 
 	// joined is closed when this node may grant for the first time.
@@ -135,10 +136,12 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err := kept.refuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
 		return d, withCode(exitRefused, err)
 	}
+	d.warnings = c.Warnings
 	if c.Founded {
-		log.Warn("no cluster was here: this is the first host of a new one", "source", cfg.Source, "cluster", c.ID)
+		d.warnings = append(d.warnings, fmt.Sprintf("no cluster was in %s: this is the first host of a new one, %s. If other hosts have mounted it already, this host does not see the same storage, or saw it too late: "+
+			"unmount here, mend that, and mount with --join, which never makes a cluster", cfg.Source, c.ID))
 	}
-	for _, w := range c.Warnings {
+	for _, w := range d.warnings {
 		log.Warn(w)
 	}
 	d.clusterID = c.ID
@@ -293,7 +296,8 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	bookCtx, bookStop := context.WithCancel(ctx)
 	bookDone := make(chan struct{})
 	go func() { defer close(bookDone); d.keepRecords(bookCtx) }()
-	go d.followSecret(bookCtx) // which may hang in the storage, and has nothing to end
+	// These may hang in the storage, and have nothing to end.
+	go d.followSecret(bookCtx)
 	defer func() {
 		// Storage that hangs, or an engine that does, must not keep the
 		// process from ending: the one that watches it starts another.

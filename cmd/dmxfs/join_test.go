@@ -50,6 +50,12 @@ func TestNothingIsFoundedOnStorageThatIsNotMounted(t *testing.T) {
 	other := c.add()
 	other.src = bare
 	other.mount()
+	if !strings.Contains(other.told, "no cluster was in "+bare) || !strings.Contains(other.told, "--join") {
+		t.Errorf("who makes a cluster is told %q", other.told)
+	}
+	if strings.Contains(b.told, "no cluster") {
+		t.Errorf("who joins one is told %q", b.told)
+	}
 	c.run("unmount", b.dir)
 	b.src = bare
 	err := b.tryMount()

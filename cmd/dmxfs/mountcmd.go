@@ -51,7 +51,7 @@ func newMountCommand(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return watch(c.Context(), cfg, log, s.err, func() {})
+			return watch(c.Context(), cfg, log, s.err, func([]string) {})
 		}
 		return background(c.Context(), cfg, s.err)
 	}
@@ -125,6 +125,9 @@ func background(ctx context.Context, cfg Config, out io.Writer) error {
 	if m.Error != "" {
 		_ = cmd.Wait()
 		return withCode(m.Code, errors.New(m.Error))
+	}
+	for _, w := range m.Warnings {
+		fmt.Fprintf(out, "dmxfs: %s\n", w)
 	}
 	return cmd.Process.Release()
 }

@@ -21,7 +21,7 @@ func logFile(cfg Config) io.WriteCloser {
 func logPath(state string) string { return filepath.Join(state, "dmxfs.log") }
 
 // serve runs a daemon until its mount is gone.
-func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, ready func()) error {
+func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, ready func(warnings []string)) error {
 	d, err := open(cfg, root, log)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.
 	if err := remember(reg); err != nil {
 		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())
 	}
-	err = d.run(ctx, ready)
+	err = d.run(ctx, func() { ready(d.warnings) })
 	if err != nil {
 		log.Error("the daemon ends", "err", err)
 	}

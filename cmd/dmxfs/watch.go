@@ -41,6 +41,8 @@ type readyMessage struct {
 	Code  int    `json:"code,omitempty"`
 	// Passing: it makes sense to try again, whatever Code says.
 	Passing bool `json:"passing,omitempty"`
+	// Warnings are for who mounts: all is well, and may not be as it was meant.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // watcher keeps the process that serves a mount alive.
@@ -49,8 +51,9 @@ type watcher struct {
 	log  *slog.Logger
 	out  io.Writer // standard error of the process
 	root *os.File
-	// ready is called when the mount is usable for the first time.
-	ready func()
+	// ready is called when the mount is usable for the first time, with what who
+	// mounts it should be told.
+	ready func(warnings []string)
 
 	lock    *os.File // says that this is the watcher; nil before it was usable
 	silence func()   // ends the answers of waits; may be nil
@@ -141,7 +144,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		w.waits.end()
 		if !w.served {
 			w.served = true
-			w.ready()
+			w.ready(m.Warnings)
 			giveBack(w.log)
 			w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + cfg.Mountpoint)
 		} else {
@@ -231,7 +234,7 @@ func (w *watcher) tellSystemd(state string) {
 }
 
 // watch serves a mount by a process that is started anew when it dies.
-func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, ready func()) error {
+func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, ready func(warnings []string)) error {
 	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
 		return err
 	}
@@ -252,10 +255,10 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 		root.Close()
 		return err
 	}
-	w.ready = func() {
+	w.ready = func(warnings []string) {
 		// Not before: the state directory is the daemon's to make.
 		w.beFound()
-		ready()
+		ready(warnings)
 	}
 	return w.watch(ctx)
 }
@@ -274,7 +277,7 @@ func (w *watcher) watch(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
 	if w.charge != nil {
 		w.beFound()
-		w.ready()
+		w.ready(nil)
 		giveBack(w.log)
 	}
 	err := w.run(ctx)
@@ -313,7 +316,7 @@ func newWatchCommand(s streams) *cobra.Command {
 			out := logFile(cfg)
 			log, err := newLogger(cfg, out)
 			if err == nil {
-				err = watch(c.Context(), cfg, log, out, func() { report(nil) })
+				err = watch(c.Context(), cfg, log, out, func(warnings []string) { report(nil, warnings...) })
 			}
 			report(err)
 			return err
@@ -346,7 +349,7 @@ func newServeCommand(s streams) *cobra.Command {
 }
 
 // serveWatched is serve by a process that is watched, always.
-func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, report func(error)) error {
+func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, report func(error, ...string)) error {
 	log, err := newLogger(cfg, out)
 	if err != nil {
 		return err
@@ -367,7 +370,7 @@ func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out
 		}
 		m.run(minded)
 	}()
-	err = serve(ctx, cfg, m, root, log, func() { usable.Store(true); report(nil); giveBack(log) })
+	err = serve(ctx, cfg, m, root, log, func(warnings []string) { usable.Store(true); report(nil, warnings...); giveBack(log) })
 	stop()
 	m.ends(err)
 	return err
@@ -375,21 +378,21 @@ func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out
 
 // startedBy reads what the process that started this one has for it; report
 // tells it, once, that all is well or what is wrong.
-func startedBy(s streams) (cfg Config, report func(error), err error) {
+func startedBy(s streams) (cfg Config, report func(error, ...string), err error) {
 	if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
 		return cfg, nil, withCode(exitUsage, fmt.Errorf("configuration on standard input: %w", err))
 	}
 	unix.CloseOnExec(readyFD)
 	tell := os.NewFile(readyFD, "ready")
 	told := false
-	return cfg, func(err error) {
+	return cfg, func(err error, warnings ...string) {
 		if told {
 			return
 		}
 		told = true
-		m := readyMessage{}
+		m := readyMessage{Warnings: warnings}
 		if err != nil {
-			m = readyMessage{err.Error(), exitCode(err), passing(err)}
+			m = readyMessage{Error: err.Error(), Code: exitCode(err), Passing: passing(err)}
 		}
 		_ = json.NewEncoder(tell).Encode(m) // the other end may be gone
 		tell.Close()
