@@ -350,10 +350,15 @@ func newServeCommand(s streams) *cobra.Command {
 
 // serveWatched is serve by a process that is watched, always.
 func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, report func(error, ...string)) error {
-	log, err := newLogger(cfg, out)
+	lines := newLogQueue(out)
+	log, err := newLogger(cfg, lines)
 	if err != nil {
 		return err
 	}
+	lines.gap = func(n int) {
+		log.Warn("lines of the log were dropped, since nothing took them: the process that watches this one was stopped, or what the log goes to stands still", "lines", n)
+	}
+	defer lines.flush(lastLogs)
 	m.log = log
 	// Who waits for a mount that was never there has learnt of the end of the
 	// watcher. A dead one needs a daemon all the same.
