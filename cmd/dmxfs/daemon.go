@@ -298,6 +298,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	go func() { defer close(bookDone); d.keepRecords(bookCtx) }()
 	// These may hang in the storage, and have nothing to end.
 	go d.followSecret(bookCtx)
+	go d.followClones(bookCtx)
 	defer func() {
 		// Storage that hangs, or an engine that does, must not keep the
 		// process from ending: the one that watches it starts another.

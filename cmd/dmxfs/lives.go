@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"dmxfs/p2p/member"
@@ -36,8 +37,17 @@ func (s *stateDir) lives() []member.Inc {
 
 func (s *stateDir) addLife(inc member.Inc) error {
 	list := append(s.lives(), inc)
+	return s.setLives(list[max(len(list)-maxLives, 0):])
+}
+
+// dropLife forgets an incarnation, which is no proof of a death from then on.
+func (s *stateDir) dropLife(inc member.Inc) error {
+	return s.setLives(slices.DeleteFunc(s.lives(), func(x member.Inc) bool { return x == inc }))
+}
+
+func (s *stateDir) setLives(list []member.Inc) error {
 	var b strings.Builder
-	for _, x := range list[max(len(list)-maxLives, 0):] {
+	for _, x := range list {
 		b.WriteString(x.String() + "\n")
 	}
 	tmp := s.file(livesFile + ".new")

@@ -15,6 +15,7 @@
 //	.dmxfs/views/answer-<newcomer>-<member>
 //	.dmxfs/room/<digit>          room for views while the storage is full
 //	.dmxfs/peers/<peer>          where a peer can be reached; signed by it
+//	.dmxfs/peers/<peer>.mark     its incarnation, and a number that it changes all the time, see Marker
 //
 // A file is written in full under a name of its own, and fsynced, before it
 // gets the name that others look for: by link(2) where the name must be new

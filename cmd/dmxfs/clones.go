@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"dmxfs/p2p/cluster"
+	"dmxfs/p2p/member"
+	"dmxfs/p2p/register"
+)
+
+// markEvery is how often a member looks whether it is the only process in its
+// incarnation, see register.Marker. Of a machine that was cloned with its memory
+// one copy goes on for so long at most, or twice as long if both are resumed at
+// the same time.
+const markEvery = 2 * time.Second
+
+const clonedText = "another process is this member, too, in the same incarnation: the machine was cloned while it ran, as by resuming a snapshot with its memory twice, and the other copy goes on; " +
+	"mount here again when that one is gone, or with another state directory (--state)"
+
+// followClones ends this node when another process is the same one.
+func (d *daemon) followClones(ctx context.Context) {
+	k := d.register.NewMarker()
+	tick := time.NewTicker(markEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		node := d.node.Load()
+		if node == nil {
+			continue
+		}
+		s := node.Status()
+		if s.State != member.StateMember {
+			continue
+		}
+		switch err := k.Renew(s.Self.Inc); {
+		case errors.Is(err, register.ErrCloned):
+			// The lock of this state directory says nothing about the other
+			// process: nobody here may prove by it that this member is dead.
+			if err := d.state.dropLife(s.Self.Inc); err != nil {
+				d.log.Error("the state directory cannot be told of a clone", "err", err)
+			}
+			d.log.Error(clonedText)
+			node.Fail(&cluster.Ended{End: member.End{Code: member.EndTwin, Text: clonedText}})
+			return
+		case err != nil:
+			d.log.Debug("the mark of this member cannot be renewed", "err", err)
+		}
+	}
+}
