@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -103,7 +102,9 @@ const (
 type delegations struct {
 	// asked are the members whose answer is missing, from those that have
 	// delegated to this node. all: these are all others, and it makes use of it.
+	// later are those that are asked when the first one has, see refused.
 	asked, from map[locks.NodeID]bool
+	later       []locks.NodeID
 	all         bool
 	uses        int // how often it did
 	// told are the keys that a delegator has excepted, or was told of since.
@@ -112,9 +113,13 @@ type delegations struct {
 
 	// to is the node to which this one delegates, or empty, all but excepted.
 	// recalled: it was told to return it. returned are the keys that it has
-	// listed, nil if it has not begun to.
+	// listed, nil if it has not begun to. listing: the exceptions are being listed,
+	// for one to which this node will delegate; untold are those that it was not
+	// told of yet.
 	to       locks.NodeID
 	excepted map[locks.Key]struct{}
+	listing  bool
+	untold   []locks.Key
 	recalled bool
 	returned map[locks.Key]bool
 }
@@ -126,7 +131,10 @@ type delegationTimes struct {
 	opened locks.Moment // when a file was opened last of which nothing was known
 	used   locks.Moment // when a delegation was of use last
 	next   locks.Moment // nothing is asked for before
-	pause  time.Duration
+	// refused is who refused last: it is asked before all others, who would have
+	// to list their exceptions for nothing.
+	refused locks.NodeID
+	pause   time.Duration
 }
 
 // wait sets how long nothing is asked for, after a delegation, or the wish for
@@ -230,15 +238,32 @@ func (e *Engine) tellMember(n locks.NodeID, frames ...[]byte) {
 // askForDelegations begins, if this node may ask.
 func (e *Engine) askForDelegations() {
 	d := &e.deleg
-	if d.to != "" || d.told != nil || len(d.asked) > 0 || !e.uniform() {
+	if d.to != "" || d.listing || d.told != nil || len(d.asked) > 0 || !e.uniform() {
 		return
 	}
 	d.told, d.asked, d.from = map[locks.Key]struct{}{}, map[locks.NodeID]bool{}, map[locks.NodeID]bool{}
+	var others, first []locks.NodeID
 	for _, n := range e.view.Members {
-		if n != e.view.Self {
-			d.asked[n] = true
-			e.tellMember(n, []byte{frameWant})
+		switch n {
+		case e.view.Self:
+		case e.delegTimes.refused:
+			first = append(first, n)
+		default:
+			others = append(others, n)
 		}
+	}
+	if len(first) == 0 {
+		first, others = others, nil
+	}
+	d.later = others
+	e.askFor(first)
+}
+
+// askFor asks members to delegate to this node.
+func (e *Engine) askFor(ns []locks.NodeID) {
+	for _, n := range ns {
+		e.deleg.asked[n] = true
+		e.tellMember(n, []byte{frameWant})
 	}
 }
 
@@ -262,6 +287,7 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 			return fmt.Errorf("it was not asked")
 		}
 		delete(d.asked, from)
+		e.delegTimes.refused = from
 		if d.told != nil { // else another one has refused already
 			e.returnAll("refused", from)
 		}
@@ -283,8 +309,13 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 		switch {
 		case d.told == nil: // another one has refused
 			e.giveBack()
+		case len(d.asked) == 0 && len(d.later) > 0:
+			later := d.later
+			d.later = nil
+			e.askFor(later)
 		case len(d.asked) == 0:
 			d.all = true
+			e.delegTimes.refused = ""
 			e.delegTimes.used = e.Moment()
 			e.wake()
 			e.o.Log.Debug("the other members have delegated the files to this one that they do not use")
@@ -311,45 +342,6 @@ func (e *Engine) raiseFloor(t locks.Token) error {
 	return nil
 }
 
-// top is at least the token of every grant of class Open that this node knows
-// of.
-func (e *Engine) top() locks.Token {
-	t := max(e.floor, locks.TokenFloor(e.view.Epoch))
-	for k, en := range e.entries {
-		if k.Class == locks.Open {
-			t = max(t, en.machine.Token())
-		}
-	}
-	return t
-}
-
-// answerWish delegates to n, or refuses.
-func (e *Engine) answerWish(n locks.NodeID) {
-	d := &e.deleg
-	if d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 || !e.uniform() ||
-		len(e.entries)+e.clean.len() > maxExcepted ||
-		e.Moment()-e.delegTimes.opened < locks.Moment(e.o.Delegations.Quiet) {
-		e.tellMember(n, []byte{frameRefuse})
-		return
-	}
-	d.to, d.recalled, d.returned = n, false, nil
-	d.excepted = make(map[locks.Key]struct{}, len(e.entries)+e.clean.len())
-	list := make([]locks.Key, 0, len(e.entries)+e.clean.len())
-	for _, keys := range []iter.Seq[locks.Key]{maps.Keys(e.entries), e.clean.keys()} {
-		for k := range keys {
-			if k.Class == locks.Open {
-				d.excepted[k] = struct{}{} // no key is in both
-				list = append(list, k)
-			}
-		}
-	}
-	if len(list) <= maxAtOnce { // so that a run can be repeated; nobody needs it
-		slices.SortFunc(list, locks.Key.Compare)
-	}
-	e.tellMember(n, keysFrames(frameDelegate, e.top(), list)...)
-	e.o.Log.Debug("delegated the files that this node does not use", "to", n)
-}
-
 // returnAll returns what this node was delegated, or ends its wish, and asks
 // for nothing more for a while.
 func (e *Engine) returnAll(why string, by locks.NodeID) {
@@ -363,13 +355,18 @@ func (e *Engine) returnAll(why string, by locks.NodeID) {
 		}
 	}
 	e.delegTimes.wait(e.Moment(), d.uses, &e.o.Delegations)
-	d.all, d.uses, d.told = false, 0, nil
+	d.all, d.uses, d.told, d.later = false, 0, nil, nil
 	e.giveBack()
 }
 
 // giveBack tells those who have delegated to this node what it keeps.
 func (e *Engine) giveBack() {
-	files, token := e.sorted(), e.top()
+	files, token := e.sorted(), e.least()
+	for _, en := range files {
+		if en.key.Class == locks.Open {
+			token = max(token, en.machine.Token())
+		}
+	}
 	for _, n := range slices.Sorted(maps.Keys(e.deleg.from)) {
 		var keeps []locks.Key
 		for _, en := range files {

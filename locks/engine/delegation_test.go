@@ -409,3 +409,35 @@ func TestAFileThatWasRefusedIsNotClean(t *testing.T) {
 		}
 	})
 }
+
+// Who has refused is asked alone the next time, so that others do not list what
+// they except again and again for nothing.
+func TestWhoRefusedIsAskedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFiles(t)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		wishes, lists := 0, 0
+		c.twist = func(frame []byte) []byte { // under c.mu
+			switch frame[0] {
+			case frameWant:
+				wishes++
+			case frameDelegate:
+				lists++
+			}
+			return frame
+		}
+		time.Sleep(3 * time.Second) // all are quiet
+		for i := range 40 {
+			mustGrant(t, b.start(ofFile(fmt.Sprint("other", i), locks.Read, 0))) // so n1 refuses
+			c.makes(a, fmt.Sprint("round", i), 20)
+			time.Sleep(400 * time.Millisecond)
+		}
+		c.mu.Lock()
+		if wishes < 4 || wishes > 8 || lists != 1 {
+			t.Errorf("%d wishes, %d lists; want the first one of both, and some of the other", wishes, lists)
+		}
+		c.mu.Unlock()
+		c.delegates(a) // now it is quiet
+		c.check()
+	})
+}

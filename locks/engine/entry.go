@@ -166,6 +166,7 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 		}
 		e.delegate(en)
 		e.entries[k] = en
+		e.except(k)
 		e.settle(en)
 	}
 	if path != "" {
@@ -225,6 +226,7 @@ func (en *entry) busy() bool {
 
 // remove forgets an entry whose machine can be made anew.
 func (e *Engine) remove(en *entry) {
+	e.except(en.key)
 	e.floor = max(e.floor, en.machine.Token())
 	if en.stale == en.fresh {
 		e.clean.put(en.key)

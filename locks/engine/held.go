@@ -153,22 +153,6 @@ func (h *heldList) part(r int) {
 	h.runs = slices.Replace(h.runs, r, r+1, parts...)
 }
 
-// snapshot lists the pieces at [lo, hi). It stays good when all of them but the
-// first and the last are cut.
-func (h *heldList) snapshot(lo, hi int) (all [][]*ticket) {
-	end := hi
-	for lo < hi {
-		r, at := h.find(lo)
-		ts := h.runs[r].ts[at:min(at+hi-lo, len(h.runs[r].ts))]
-		if at > 0 || len(all) == 0 || lo+len(ts) >= end-1 {
-			ts = slices.Clone(ts)
-		}
-		all = append(all, ts)
-		lo += len(ts)
-	}
-	return all
-}
-
 // cut takes the pieces at [lo, hi) away and returns them, run by run.
 func (h *heldList) cut(lo, hi int) (goes [][]*ticket) {
 	for lo < hi {

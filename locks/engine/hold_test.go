@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -155,6 +156,75 @@ func TestNothingHoldsTheEngineForLong(t *testing.T) {
 			}
 			t.Errorf("with %d ranges the engine was held for longer than %v: %q", n, holdLimit, over)
 		})
+	}
+}
+
+// Nor does what is asked about a file with very many owners, here or by another
+// host, or a list of all that this host knows.
+func TestManyOwnersAndFilesHoldTheEngineForLong(t *testing.T) {
+	if raceEnabled {
+		t.Skip("with -race all is many times slower")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	n := min(3**holds, DefaultMaxLocks)
+	p := newPair(t, "rw")
+	a, b := p.nodes[0], p.nodes[1]
+	for i := range n {
+		p.must(0, piece(i+1, i, locks.Write))
+	}
+	ask := func(e *Engine) {
+		c, err := e.Test(nil, byProcess(n+1, locks.Posix, "f", locks.Write, locks.Whole))
+		if err != nil || c == nil || c.Range.Start != 0 {
+			t.Fatal(c, err)
+		}
+	}
+	for i := range maxClean - 2 { // less what is known already
+		a.clean.put(locks.Key{File: fmt.Sprintf("directory/file%d", i), Class: locks.Open})
+	}
+	a.o.Uniform = func() string { return "rw" }
+	a.delegTimes.opened = -1 << 60
+	steps := map[string]func(){
+		"ask here":           func() { ask(a) },
+		"ask from elsewhere": func() { ask(b) },
+		"denied": func() {
+			mustDeny(t, a, byProcess(n+1, locks.Posix, "f", locks.Write, piece(1, n-1, locks.Write).Range))
+		},
+		"delegate": func() {
+			a.Receive("n1", p.epoch, []byte{frameWant})
+			if _, to := a.Delegation(); to != "n1" {
+				t.Fatal("it refuses")
+			}
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.deleg = delegations{}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if got := len(a.deleg.excepted); got != maxClean-2 {
+				t.Fatalf("%d are excepted", got)
+			}
+			a.deleg = delegations{}
+		},
+	}
+	for what, step := range steps {
+		d := time.Hour
+		for range 4 {
+			runtime.GC()
+			p.longest()
+			step()
+			a.Ping() // who was answered may be faster than who answers
+			d = min(d, p.longest())
+		}
+		if t.Logf("%s: held for %v", what, d); d > holdLimit {
+			t.Errorf("%s: the engine was held for %v", what, d)
+		}
+	}
+}
+
+func mustDeny(t *testing.T, e *Engine, r *locks.Request) {
+	t.Helper()
+	r.Try = true
+	if _, err := e.Lock(nil, r); !errors.Is(err, locks.ErrWouldBlock) {
+		t.Fatal(err)
 	}
 }
 

@@ -194,7 +194,9 @@ func (e *Engine) releaseThrough(en *entry, o *owner, handle locks.HandleID, reas
 			return
 		}
 		part := locks.Range{Start: o.at(lo).Range.Start, End: locks.MaxOffset}
-		if hi := lo + maxAtOnce; hi < o.len() {
+		// Few at a time: of very many none is in the processor's cache, and what
+		// is left of them is looked at as well as what goes.
+		if hi := lo + max(maxAtOnce/4, 1); hi < o.len() {
 			part.End = o.at(hi).Range.Start
 		}
 		e.release(en, o, part, handle, reason)

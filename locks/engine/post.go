@@ -62,11 +62,17 @@ func (e *Engine) queue(en *entry, flush bool, frames []letter) {
 	}
 	if !en.flushing {
 		en.flushing = true
-		if drain := func() { e.drain(en) }; e.ended {
-			go drain() // nobody waits for the workers any more
-		} else {
-			e.workers.Go(drain)
-		}
+		e.background(func() { e.drain(en) })
+	}
+}
+
+// background has f done, which takes e.mu.
+// REQUIRES: e.mu held.
+func (e *Engine) background(f func()) {
+	if e.ended {
+		go f() // nobody waits for the workers any more
+	} else {
+		e.workers.Go(f)
 	}
 }
 

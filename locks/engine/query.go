@@ -72,6 +72,9 @@ func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict
 	if found := e.conflicts(r.Key, r.Mode, r.Range, &r.Owner, 1); len(found) > 0 {
 		return &found[0], nil
 	}
+	if e.closed { // meanwhile
+		return nil, errClosed
+	}
 	q := &query{id: e.id(), key: r.Key, mode: r.Mode, rng: r.Range, done: make(chan struct{})}
 	if e.phase == active {
 		e.ask(q)
@@ -170,6 +173,9 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 // r, those of except left out, in no order.
 func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID) iter.Seq[*ticket] {
 	return func(yield func(*ticket) bool) {
+		if en.free(mode) {
+			return
+		}
 		for t := range en.withHandle() {
 			if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) && !yield(t) {
 				return
@@ -198,13 +204,19 @@ func (en *entry) withHandle() iter.Seq[*ticket] {
 			}
 		}
 		for _, ts := range en.underway {
-			for _, t := range ts {
+			for _, t := range slices.Clone(ts) { // some may arrive meanwhile
 				if !yield(t) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// free reports whether nothing that is held stands in the way of mode, whatever
+// the range, as at a glance.
+func (en *entry) free(mode locks.Mode) bool {
+	return !en.apart() && mode == locks.Read && en.written == 0
 }
 
 // apart reports whether what is held of en excludes everything else, whatever
@@ -238,19 +250,26 @@ func (en *entry) stands(t *ticket, mode locks.Mode, r locks.Range) bool {
 // conflicts is inTheWay as other nodes and programs are told of it, the lowest
 // first, as many of them as are asked for. A lock of an exclusive algorithm is
 // told of as what it amounts to.
+// REQUIRES: e.mu held. Of very many it lets go of it in between; what it returns
+// was held at some moment of the call.
 func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID, most int) []locks.Conflict {
 	en := e.entries[k]
-	if en == nil {
+	if en == nil || en.free(mode) {
 		return nil
 	}
-	l := lowest{most: most}
+	l, looked := lowest{most: most}, 0
+	rest := func() {
+		if looked++; looked%maxAtOnce == 0 {
+			e.mu.breathe()
+		}
+	}
 	for t := range en.withHandle() {
-		if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) {
+		if rest(); (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) {
 			l.add(en.conflict(t, t.Range))
 		}
 	}
 	for id, o := range en.owners {
-		if except != nil && id == *except {
+		if rest(); except != nil && id == *except {
 			continue
 		}
 		var last locks.Range // that was told of
@@ -323,10 +342,42 @@ func pieces(ts iter.Seq[*ticket]) iter.Seq[posix.Piece] {
 
 // holders says in words what stands in the way of req.
 func (e *Engine) holders(en *entry, req *request) string {
+	if len(en.owners) > maxSearched {
+		return "one of many"
+	}
 	for t := range en.inTheWay(req.Mode, req.Range, &req.Owner) {
 		return describe(t.req.Program)
 	}
 	return "another node"
+}
+
+// maxSearched is how many owners are looked at to tell one who is denied a lock
+// by whom.
+const maxSearched = 4096
+
+// answer tells a member what of this node stands in the way of what it asks for.
+// Of many this node lets others go on meanwhile, so it is not done in the order
+// of what the member says: that does not matter for the answer.
+func (e *Engine) answer(from locks.NodeID, f frame) {
+	reply := func() {
+		epoch := e.view.Epoch
+		found := e.conflicts(f.key, f.mode, f.rng, nil, maxConflicts)
+		if e.phase == active && e.view.Epoch == epoch {
+			e.o.Transport.Send(epoch, from, holdersFrame(f.id, found))
+		}
+	}
+	en, epoch := e.entries[f.key], e.view.Epoch
+	if en == nil || len(en.owners)+len(en.handles) < maxAtOnce {
+		reply()
+		return
+	}
+	e.background(func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.phase == active && e.view.Epoch == epoch {
+			reply()
+		}
+	})
 }
 
 func (en *entry) sortedTickets() []*ticket {

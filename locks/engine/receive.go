@@ -68,7 +68,7 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 		if e.heldUp(f.key, from, b) {
 			return
 		}
-		e.o.Transport.Send(e.view.Epoch, from, holdersFrame(f.id, e.conflicts(f.key, f.mode, f.rng, nil, maxConflicts)))
+		e.answer(from, f)
 	case frameHolders:
 		if q := e.queries[f.id]; q != nil {
 			e.answered(q, from, f.conflicts)

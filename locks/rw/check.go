@@ -121,7 +121,7 @@ func (m *machine) checkPumped() error {
 	if m.frozen {
 		return nil
 	}
-	if len(m.lookOwed)+len(m.lookWaiting) > 0 {
+	if len(m.lookOwed)+len(m.lookWaiting)+len(m.changed) > 0 {
 		return fmt.Errorf("a turn ended with something to look at")
 	}
 	for _, q := range m.owed {

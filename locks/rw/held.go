@@ -17,14 +17,15 @@ func (m *machine) hold(t *claim) {
 	}
 	*root = insert(*root, t, byMode)
 	m.owners[t.owner] = insert(m.owners[t.owner], t, byOwner)
-	if len(m.waiting) == 0 || m.waits[t.owner] == 0 && !m.waiting[0].try {
-		return
-	}
 	for _, u := range m.waiting {
-		if u.owner == t.owner || u.try && u.conflict(t) {
+		if !u.try {
+			break // tries are the first
+		}
+		if u.conflict(t) {
 			m.look(u)
 		}
 	}
+	m.changes(t.owner)
 }
 
 // unhold takes t from the held tickets.
@@ -39,14 +40,31 @@ func (m *machine) unhold(t *claim) {
 	} else {
 		delete(m.owners, t.owner)
 	}
-	if m.waits[t.owner] == 0 {
-		return
+	m.changes(t.owner) // see maxHolds
+}
+
+// changes notes that o holds more than before, or less. All that waits for it
+// looks again, but only when everything else has: when many tickets of an owner
+// are granted at a time each of them changes what it holds.
+func (m *machine) changes(o locks.OwnerID) {
+	if m.waits[o] > 0 && !m.frozen {
+		m.changed[o] = struct{}{}
 	}
-	for _, u := range m.waiting {
-		if u.owner == t.owner {
-			m.look(u) // see maxHolds
+}
+
+// lookChanged has what waits for owners that changed look again, and reports
+// whether there is anything.
+func (m *machine) lookChanged() bool {
+	if len(m.changed) == 0 {
+		return false
+	}
+	for i := len(m.waiting) - 1; i >= 0; i-- { // as touch does it
+		if _, ok := m.changed[m.waiting[i].owner]; ok {
+			m.look(m.waiting[i])
 		}
 	}
+	clear(m.changed)
+	return len(m.lookWaiting) > 0
 }
 
 // maxHolds bounds the tickets of which a request says that its owner holds

@@ -36,7 +36,10 @@ type machine struct {
 	owners        map[locks.OwnerID]*claim
 
 	// What is to be looked at in this turn; see pump.
+	// changed are owners of what waits that hold more or less than when it last
+	// did so.
 	lookOwed, lookWaiting agenda
+	changed               map[locks.OwnerID]struct{}
 	// barred: a ticket could have been granted but for Turn.MayEnter.
 	barred bool
 	// frozen: State has been said. Until Restore nobody enters and nothing
@@ -51,6 +54,7 @@ func newMachine(c locks.Config) *machine {
 		tickets: make(map[locks.TicketID]*claim),
 		owners:  make(map[locks.OwnerID]*claim),
 		waits:   make(map[locks.OwnerID]int),
+		changed: make(map[locks.OwnerID]struct{}),
 		token:   c.Token,
 	}
 	if m.breathe = c.Breathe; m.breathe == nil {

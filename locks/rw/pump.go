@@ -26,7 +26,7 @@ func (m *machine) pump(out *locks.Turn) {
 			m.answer(q, out)
 		} else if t := m.lookWaiting.pop(); t != nil {
 			m.enter(t, out)
-		} else {
+		} else if !m.lookChanged() {
 			return
 		}
 	}
