@@ -113,6 +113,9 @@ func (f *fileSystem) passName(dir *node, name string) {
 			return
 		case unix.ENOENT, unix.ESTALE:
 			f.forceLookup(dir, name)
+		case errNoName:
+			time.Sleep(lingers(time.Now())) // lock or not: nothing else makes the client ask
+			f.forceLookup(dir, name)
 		default:
 			f.outlast()
 			f.forceLookup(dir, name)
@@ -125,7 +128,10 @@ func (f *fileSystem) passName(dir *node, name string) {
 // time.
 const passTries = 20
 
-var errOtherName = errors.New("the file has another name")
+var (
+	errOtherName = errors.New("the file has another name")
+	errNoName    = errors.New("the file has no name any more")
+)
 
 // isCalled asks the server for the names of the file that name leads to, which
 // st describes.
@@ -155,7 +161,11 @@ func (f *fileSystem) isCalled(dir *node, name string, st *unix.Stat_t) error {
 		return err
 	}
 	// One of them, from the root of the volume, with a NUL at its end.
-	if !strings.HasSuffix(strings.TrimRight(string(paths[:k]), "\x00"), "/"+f.tree.join(dir, name)) {
+	path := strings.TrimRight(string(paths[:k]), "\x00")
+	if strings.HasPrefix(path, "<gfid:") && !strings.Contains(path, "/") { // removed or replaced, but still open
+		return errNoName
+	}
+	if !strings.HasSuffix(path, "/"+f.tree.join(dir, name)) {
 		return errOtherName
 	}
 	if n != nil {

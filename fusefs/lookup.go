@@ -123,6 +123,7 @@ func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
 		return nil // the request that follows sets it again, and looks
 	}
 	if f.lookAt(n) != nil {
+		n.distrust() // the client would go on with that name until it is asked for the file
 		f.tree.forget(n.id, 1)
 		return unix.ENOENT
 	}
