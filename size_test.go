@@ -20,7 +20,7 @@ const (
 var longer = map[string]int{
 	"cmd/dmxfs/answers.go":                                560,
 	"cmd/dmxfs/daemon.go":                                 650,
-	"cmd/dmxfs/e2e_test.go":                               670,
+	"cmd/dmxfs/e2e_test.go":                               650,
 	"cmd/dmxfs/rules_e2e_test.go":                         520,
 	"journal/badger_test.go":                              540,
 	"locks/engine/change_test.go":                         520,

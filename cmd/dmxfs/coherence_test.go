@@ -86,6 +86,28 @@ func TestSQLiteOverSeparateClients(t *testing.T) {
 	}
 }
 
+// runSQLite lets two programs on each of two mounts insert n rows each.
+func runSQLite(t *testing.T, c *testCluster, n int) {
+	if out, code := c.mounts[0].sh("sqlite3 t.db 'create table t(x)'"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	insert := fmt.Sprintf("for i in $(seq %d); do sqlite3 -cmd '.timeout 60000' t.db \"insert into t values($i)\" || exit 1; done", n)
+	var ps []*proc
+	for _, m := range c.mounts {
+		ps = append(ps, m.start(insert), m.start(insert))
+	}
+	for _, p := range ps {
+		if out, code := p.wait(); code != 0 || strings.TrimSpace(out) != "wal" && out != "" {
+			t.Errorf("%d %s", code, out)
+		}
+	}
+	for _, m := range c.mounts {
+		if out, code := m.sh("sqlite3 t.db 'select count(*) from t; pragma integrity_check'"); code != 0 || out != fmt.Sprintf("%d\nok\n", 4*n) {
+			t.Errorf("on %s: %d %q", m.dir, code, out)
+		}
+	}
+}
+
 // While nobody else writes, nothing is read again from the storage: counted by
 // its client, for locks of every kind, also when the other host reads.
 func TestNothingIsReadAgainWithoutAWriter(t *testing.T) {

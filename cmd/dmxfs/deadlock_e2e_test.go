@@ -10,6 +10,7 @@ import (
 // A ring of five processes on five mounts, each of which waits for the next:
 // one is told, the others get what they wait for, one after the other.
 func TestRingOfFiveProcesses(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 5)
 	for _, f := range []string{"f0", "f1", "f2", "f3", "f4"} {
 		write(t, c.src+"/"+f, "")
@@ -69,6 +70,7 @@ func TestRingOfFiveProcesses(t *testing.T) {
 // Programs that do not lock wait in open(2): also there nobody waits for ever.
 // (Unless one of them gives way, which they are told here not to do in time.)
 func TestDeadlocksOfOpens(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--yield-shared", "never")
 	for i, tt := range []struct {
 		name   string

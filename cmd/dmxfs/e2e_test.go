@@ -233,6 +233,7 @@ func TestKillFreesTheLock(t *testing.T) {
 
 // A signal ends a wait at once, and the lock is not taken later.
 func TestSignalsEndWaits(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
@@ -273,36 +274,16 @@ func TestSignalsEndWaits(t *testing.T) {
 }
 
 func TestSQLite(t *testing.T) {
+	t.Parallel()
 	needTool(t, "sqlite3")
 	runSQLite(t, newCluster(t, 2), long.Or(20, 100))
-}
-
-// runSQLite lets two programs on each of two mounts insert n rows each.
-func runSQLite(t *testing.T, c *testCluster, n int) {
-	if out, code := c.mounts[0].sh("sqlite3 t.db 'create table t(x)'"); code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
-	insert := fmt.Sprintf("for i in $(seq %d); do sqlite3 -cmd '.timeout 60000' t.db \"insert into t values($i)\" || exit 1; done", n)
-	var ps []*proc
-	for _, m := range c.mounts {
-		ps = append(ps, m.start(insert), m.start(insert))
-	}
-	for _, p := range ps {
-		if out, code := p.wait(); code != 0 || strings.TrimSpace(out) != "wal" && out != "" {
-			t.Errorf("%d %s", code, out)
-		}
-	}
-	for _, m := range c.mounts {
-		if out, code := m.sh("sqlite3 t.db 'select count(*) from t; pragma integrity_check'"); code != 0 || out != fmt.Sprintf("%d\nok\n", 4*n) {
-			t.Errorf("on %s: %d %q", m.dir, code, out)
-		}
-	}
 }
 
 // In WAL mode processes of one host share a database, and another host has it
 // only when they have closed it: until then it gets an error, and nothing that
 // was committed is lost.
 func TestSQLiteWAL(t *testing.T) {
+	t.Parallel()
 	needTool(t, "sqlite3")
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
@@ -347,6 +328,7 @@ func TestSQLiteWAL(t *testing.T) {
 }
 
 func TestGit(t *testing.T) {
+	t.Parallel()
 	needTool(t, "git")
 	c := newCluster(t, 2)
 	env := "export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x@x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x@x GIT_CONFIG_GLOBAL=/dev/null; "
@@ -645,6 +627,7 @@ func TestMountOfAnotherHome(t *testing.T) {
 // The size of a file comes with its lock, also while other programs of the host
 // are granted locks on other files all the time.
 func TestSizesAreHandedOver(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	const times = 300
 	var ps []*proc

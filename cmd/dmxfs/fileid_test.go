@@ -30,6 +30,7 @@ func (m *testMount) wantRefused(words ...string) {
 // All members tell files apart by the same thing: a host that would name them
 // otherwise is told which option makes it agree.
 func TestFileIDsAreTheSameForAll(t *testing.T) {
+	t.Parallel()
 	t.Run("by inode", func(t *testing.T) {
 		c := newCluster(t, 1)
 		c.add("--file-id=path").wantRefused("--file-id=inode", "--file-id=path on the first one")

@@ -7,6 +7,7 @@ import (
 // With --file-id=path a file is what it is called. Renames must not make two
 // files of one while somebody has it locked.
 func TestIdentityByPath(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--file-id=path")
 	a, b := c.mounts[0], c.mounts[1]
 	t.Run("the same name is the same file", func(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 // A mount that can't be is refused before anything is left behind, with an
 // exit number and a line that says what to do.
 func TestRefusedMounts(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	m := c.mounts[0]
 	path := func(name string) string { return filepath.Join(c.dir, name) }
@@ -105,6 +106,7 @@ func secretText() string {
 
 // A journal that another cluster wrote is not mixed with this one's.
 func TestJournalOfAnotherCluster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	m := c.mounts[0]
 	c.run("unmount", m.dir)

@@ -13,6 +13,7 @@ import (
 // admin's word makes them go on above it. A file among the views that is none
 // stops nobody.
 func TestRestoredStorage(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	a := c.mounts[0]
 	views := filepath.Join(c.src, ".dmxfs/views")

@@ -241,6 +241,7 @@ func tryOpen(file string) error {
 
 // What holds for locks by rw holds for exclusive ones.
 func TestExclusiveLocks(t *testing.T) {
+	t.Parallel()
 	needTool(t, "flock")
 	c := newExclusiveCluster(t, 3)
 	a, b := c.mounts[0], c.mounts[1]
@@ -321,6 +322,7 @@ func TestExclusiveLocks(t *testing.T) {
 // A daemon that asks for other rules is told what is different. Then the rules
 // are changed under a lock that is held.
 func TestPolicyOfTheCluster(t *testing.T) {
+	t.Parallel()
 	needTool(t, "flock")
 	c := newExclusiveCluster(t, 3)
 	a, b := c.mounts[0], c.mounts[1]
@@ -445,6 +447,7 @@ func TestPolicyOfTheCluster(t *testing.T) {
 // A move or a link from one algorithm to another is one to another file
 // system, for programs that can copy.
 func TestMoveAcrossRules(t *testing.T) {
+	t.Parallel()
 	c := newExclusiveCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	if err := os.MkdirAll(a.path("rcv/dir/sub"), 0o755); err != nil {
