@@ -133,19 +133,19 @@ func (f *failing) step() {
 		return
 	case 3:
 		f.say("no room for o%d %v %v h%d", r.Owner, r.Mode, r.Range, r.Handle)
-		f.a.o.MaxLocks = 1
-		defer func() { f.a.o.MaxLocks = DefaultMaxLocks }()
+		f.most(1)
+		defer f.most(DefaultMaxLocks)
 	}
 	f.stale(r.Key)
 	r.Try = f.rnd.IntN(4) > 0
 	gate, end := make(chan struct{}), f.rnd.IntN(4)
-	f.a.refresh = func(locks.Key) error {
+	f.a.refreshes(func(locks.Key) error {
 		<-gate
 		if end == 1 {
 			return errors.New("EIO")
 		}
 		return nil
-	}
+	})
 	p := f.a.start(r)
 	f.say("o%d %v %v h%d", r.Owner, r.Mode, r.Range, r.Handle)
 	gone := false
@@ -161,7 +161,7 @@ func (f *failing) step() {
 	close(p.cancel)
 	<-p.done
 	f.a.dead.Store(false)
-	f.a.refresh = nil
+	f.a.refreshes(nil)
 	f.a.Resume()
 	f.say("-> %v", p.err)
 	if p.err == nil && !gone {
@@ -169,10 +169,23 @@ func (f *failing) step() {
 	}
 }
 
+func (n *node) refreshes(f func(locks.Key) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refresh = f
+}
+
+// most sets how many locks a process may have.
+func (f *failing) most(n int) {
+	f.a.Engine.mu.Lock()
+	defer f.a.Engine.mu.Unlock()
+	f.a.o.MaxLocks = n
+}
+
 // stale makes the next grant renew what is cached, as if another node had written.
 func (f *failing) stale(k locks.Key) {
-	f.a.mu.Lock()
-	defer f.a.mu.Unlock()
+	f.a.Engine.mu.Lock()
+	defer f.a.Engine.mu.Unlock()
 	if en := f.a.entries[k]; en != nil {
 		en.stale++
 	}
@@ -182,12 +195,12 @@ func (f *failing) stale(k locks.Key) {
 // with it.
 func (f *failing) meanwhile(r *locks.Request) (gone bool) {
 	q := f.request()
-	f.a.mu.Lock()
+	f.a.Engine.mu.Lock()
 	way := false // else it waits for others
 	for _, t := range f.a.entries[r.Key].underway[uint64(r.Owner)] {
 		way = way || t.Handle == r.Handle && t.Range == r.Range
 	}
-	f.a.mu.Unlock()
+	f.a.Engine.mu.Unlock()
 	switch f.rnd.IntN(6) {
 	case 0:
 		f.say("  meanwhile unlock o%d %v", q.Owner, q.Range)
@@ -280,9 +293,9 @@ func TestAFailedUpgradeOfAnOpenFile(t *testing.T) {
 		mustGrant(t, a.start(r))
 		mustGrant(t, b.start(r))
 		b.UnlockHandle(r.Key, r.Handle, "closed")
-		a.mu.Lock()
+		a.Engine.mu.Lock()
 		a.entries[r.Key].stale++
-		a.mu.Unlock()
+		a.Engine.mu.Unlock()
 		a.refresh = func(locks.Key) error { return errors.New("EIO") }
 		p := a.start(w)
 		if <-p.done; p.err == nil {
