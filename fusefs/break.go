@@ -95,17 +95,17 @@ func (f *fileSystem) breakRecords(h *handle, c locks.Class) []*process {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	var ps []*process
-	for _, r := range n.records {
-		if r.class != c || r.h != h {
+	for r := range h.records {
+		if r.class != c {
 			continue
 		}
 		r.tenure = brokenTenure
-		n.recount(h)
+		h.gets(r) // again, because it is counted
 		if r.p != nil {
 			r.p.own(r)
 			ps = append(ps, r.p)
 		}
-		h.proc.own(r) // again, because it is counted
+		h.proc.own(r)
 	}
 	return ps
 }

@@ -42,6 +42,9 @@ type handle struct {
 	// held is the tenure of the oldest explicit lock that came through it,
 	// plus one; 0: there is none.
 	held atomic.Uint64
+	// records are those of the explicit locks whose latest came through it;
+	// guarded by n.lockMu.
+	records map[*lockRecord]struct{}
 	// wrote: through fd, and perhaps not yet synced to the storage. syncMu is
 	// held while that is done.
 	wrote  atomic.Bool

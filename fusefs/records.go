@@ -45,10 +45,10 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 	oldH, oldP := r.h, r.p
 	r.h, r.p, r.token, r.turn = h, p, g.Token, f.turns.Add(1)
 	r.ranges.Insert(req.Range)
-	n.recount(h)
 	if oldH != h {
-		n.recount(oldH)
+		oldH.loses(r)
 	}
+	h.gets(r)
 	if oldP != p {
 		oldP.disown(r)
 	}
@@ -77,10 +77,8 @@ func (f *fileSystem) unremember(n *node, k recordKey, rg locks.Range) {
 func (f *fileSystem) forgetHandle(h *handle) {
 	h.n.lockMu.Lock()
 	defer h.n.lockMu.Unlock()
-	for _, r := range h.n.records {
-		if r.h == h {
-			f.deleteRecord(r)
-		}
+	for r := range h.records {
+		f.deleteRecord(r)
 	}
 }
 
@@ -91,20 +89,41 @@ func (f *fileSystem) deleteRecord(r *lockRecord) {
 	if r.class == locks.Posix {
 		r.n.posixUse.Add(-1)
 	}
-	r.n.recount(r.h)
+	r.h.loses(r)
 	r.p.disown(r)
 	r.h.proc.disown(r)
 }
 
-// recount sets h.held. REQUIRES: n.lockMu held.
-func (n *node) recount(h *handle) {
-	var held uint64
-	for _, r := range n.records {
-		if t := uint64(r.tenure) + 1; r.h == h && (held == 0 || t < held) {
+// gets notes that what r records came through h. REQUIRES: n.lockMu held.
+func (h *handle) gets(r *lockRecord) {
+	if h.records == nil {
+		h.records = make(map[*lockRecord]struct{}, 1)
+	}
+	h.records[r] = struct{}{}
+	if t, held := uint64(r.tenure)+1, h.held.Load(); held == 0 || t < held {
+		h.held.Store(t)
+	}
+}
+
+// loses undoes gets. REQUIRES: n.lockMu held.
+func (h *handle) loses(r *lockRecord) {
+	delete(h.records, r)
+	h.held.Store(oldest(h.records, h.held.Load()))
+}
+
+// oldest is the tenure of the oldest of rs, plus one, which is not less than
+// least; 0 if there is none. Nearly all are of one tenure, so the first that is
+// looked at mostly tells.
+func oldest(rs map[*lockRecord]struct{}, least uint64) (held uint64) {
+	for r := range rs {
+		if held != 0 && held == least {
+			break
+		}
+		if t := uint64(r.tenure) + 1; held == 0 || t < held {
 			held = t
 		}
 	}
-	h.held.Store(held)
+	return held
 }
 
 func (p *process) own(r *lockRecord) {
@@ -132,19 +151,10 @@ func (p *process) disown(r *lockRecord) {
 	p.recount(p.held.Load())
 }
 
-// recount sets held, which is not less than least. Nearly all locks of a process
-// are of one tenure, so the first that is looked at mostly tells.
+// recount sets held, which is not less than least.
 // REQUIRES: mu held.
 func (p *process) recount(least uint64) {
-	var held uint64
-	for r := range p.locks {
-		if held != 0 && held == least {
-			break
-		}
-		if t := uint64(r.tenure) + 1; held == 0 || t < held {
-			held = t
-		}
-	}
+	held := oldest(p.locks, least)
 	for _, t := range p.alone {
 		if t := uint64(t) + 1; held == 0 || t < held {
 			held = t
