@@ -61,10 +61,11 @@ func (e *Engine) undo(en *entry, t *ticket, reason string) {
 }
 
 // undoAll gives up what is on its way to one, if which says so of it. Its
-// programs are told err; nil: that they have had it.
+// programs are told err; nil: that they have had it. What was lost meanwhile, when
+// who calls let go of e.mu, stays lost.
 func (e *Engine) undoAll(en *entry, to uint64, err error, reason string, which func(*ticket) bool) {
 	for _, t := range slices.Clone(en.underway[to]) {
-		if t.underway && which(t) {
+		if t.underway && !e.gone(en, t) && which(t) {
 			t.err = err
 			e.undo(en, t, reason)
 		}
