@@ -111,8 +111,11 @@ const (
 	opFsync       = 20
 	opGetXAttr    = 22
 	opListXAttr   = 23
+	opFlush       = 25
 	opInit        = 26
 	opReadDir     = 28
+	opSetLk       = 32
+	opSetLkw      = 33
 	opCreate      = 35
 	opInterrupt   = 36
 	opIoctl       = 39
@@ -183,12 +186,13 @@ func (c *conn) read() {
 			return
 		}
 		// What the request has left to other goroutines, as the messages that
-		// ask for the lock of a new file, they do now. Otherwise it would
-		// have to wait in read(2) with this one, until another thread has
-		// been woken up and takes it over. Once in a while they may in any
-		// case: the runtime takes a goroutine that does not pause for one
-		// that hangs, and looks after it every 20 µs.
-		if op == opCreate || op == opRelease || time.Since(paused) > pauseEvery {
+		// ask for the lock of a new file or give up a lock, they do now.
+		// Otherwise it would have to wait in read(2) with this one, until
+		// another thread has been woken up and takes it over; and there may
+		// be none: while requests come one after the other the readers keep
+		// the processors of the runtime, with two of which it has no others.
+		// So in any case the others may once in a while: messages have come.
+		if leavesWork(op) || time.Since(paused) > pauseEvery {
 			runtime.Gosched()
 			paused = time.Now()
 		}
@@ -211,9 +215,20 @@ func growStack() {
 // readyTime is less than a thread takes to fall asleep and wake up.
 const readyTime = 2 * time.Microsecond
 
-// pauseEvery is less than the 10 ms after which the runtime wants a goroutine
-// to make room for others.
-const pauseEvery = 3 * time.Millisecond
+// pauseEvery is how long a reader may keep others from running, beside find(1)
+// say: a handover waits for that once or twice. A pause in which there is nothing
+// to do takes a fraction of a microsecond.
+const pauseEvery = 100 * time.Microsecond
+
+// leavesWork reports whether the answer to such a request leaves something for
+// other goroutines that hosts may wait for.
+func leavesWork(opcode uint32) bool {
+	switch opcode {
+	case opCreate, opRelease, opFlush, opSetLk, opSetLkw:
+		return true
+	}
+	return false
+}
 
 const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 

@@ -140,32 +140,43 @@ func runFigure(b *testing.B, args ...string) float64 {
 	return v
 }
 
-// measureHandover prints the median latency in µs, or the handovers in a
-// second: handover latency|alternation DIR1 DIR2.
+// measureHandover prints the median or the mean latency in µs, or the handovers in
+// a second: handover latency|mean|alternation DIR1 DIR2.
 func measureHandover(args []string) error {
-	measure := handoverLatency
 	if args[0] == "alternation" {
-		measure = alternation
+		v, err := alternation(args[1:])
+		fmt.Print(v)
+		return err
 	}
-	v, err := measure(args[1:])
-	fmt.Print(v)
+	times, err := handoverTimes(args[1:])
+	switch {
+	case err != nil:
+	case args[0] == "mean":
+		sum := 0.0
+		for _, t := range times {
+			sum += t
+		}
+		fmt.Print(sum / float64(len(times)))
+	default:
+		fmt.Print(median(times))
+	}
 	return err
 }
 
-func handoverLatency(dirs []string) (float64, error) {
+// handoverTimes are the latencies of some handovers, in µs.
+func handoverTimes(dirs []string) (times []float64, err error) {
 	const samples = 60
 	var fds [2]int
 	for i := range fds {
 		fd, err := unix.Open(filepath.Join(dirs[i], "handover"), unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		fds[i] = fd
 	}
 	if err := lockCall("flock", fds[0], true); err != nil {
-		return 0, err
+		return nil, err
 	}
-	var times []float64
 	for i := range samples {
 		holder, waiter := fds[i%2], fds[1-i%2]
 		tid := make(chan int)
@@ -184,20 +195,20 @@ func handoverLatency(dirs []string) (float64, error) {
 				break
 			}
 			if time.Now().After(end) {
-				return 0, fmt.Errorf("the waiter does not wait")
+				return nil, fmt.Errorf("the waiter does not wait")
 			}
 		}
 		waitALittle() // so that its request is everywhere
 		began := time.Now()
 		if err := lockCall("flock", holder, false); err != nil {
-			return 0, err
+			return nil, err
 		}
 		times = append(times, float64((<-got).Sub(began).Nanoseconds())/1e3)
 		if err := <-failed; err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-	return median(times), nil
+	return times, nil
 }
 
 // alternation lets two programs go round three locks, each taking the next one
