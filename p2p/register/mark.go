@@ -36,7 +36,7 @@ type Marker struct {
 func (d *Dir) NewMarker() *Marker { return &Marker{d: d} }
 
 // ownMarks is how many of its marks a marker knows again: what is read may be old.
-const ownMarks = 64
+const ownMarks = 1024
 
 // Renew writes a mark of the member with this incarnation. If the error is
 // [ErrCloned] there is one of another process, and nothing was written: of two
