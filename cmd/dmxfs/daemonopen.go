@@ -1,0 +1,224 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"dmxfs/fusefs"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/p2p"
+	"dmxfs/p2p/register"
+
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// open takes everything that can fail before other nodes hear of this one. On
+// error nothing is left behind.
+// It takes root, the shared directory, also on error.
+func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), online: make(chan struct{}), quit: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			d.close()
+			d = nil
+		}
+	}()
+	if err = d.rules.askFor(cfg.Rules); err != nil {
+		return d, err
+	}
+	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
+		return d, err
+	}
+	if cfg.ListingAge >= 0 {
+		d.storage.ListingAge = cfg.ListingAge
+	}
+	for _, w := range storageWarnings(d.storage, cfg.ListingAge >= 0) {
+		log.Warn(w, "source", cfg.Source, "type", d.storage.Type)
+	}
+	if d.params, err = cfg.params(); err != nil {
+		return d, withCode(exitUsage, err)
+	}
+	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
+		return d, err
+	}
+	if d.identity, err = p2p.LoadIdentity(d.state.path); err != nil {
+		return d, err
+	}
+	c, kept, err := d.openCluster()
+	if err != nil {
+		return d, err
+	}
+	secret, err := p2p.ParseSecret(c.Secret)
+	if err != nil {
+		return d, withCode(exitRefused, err)
+	}
+	if err := d.openParts(c, kept); err != nil {
+		return d, err
+	}
+	return d, d.openNetwork(c, secret)
+}
+
+// openCluster finds the cluster of the shared directory, or founds it; kept are
+// the secrets that this node has had.
+func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error) {
+	cfg := d.cfg
+	d.register = register.NewDir(d.root, cfg.Source, d.identity.ID().String())
+	var given []byte
+	if cfg.Secret != "" {
+		if given, err = register.ReadSecret(cfg.Secret); err != nil {
+			return nil, kept, withCode(exitUsage, err)
+		}
+	}
+	// Before anything is made there: a directory on which the storage is not
+	// mounted looks like one that nobody shares yet.
+	known, err := journal.ClusterOf(d.state.file("journal"))
+	if err != nil {
+		return nil, kept, fmt.Errorf("the state directory: %w", err)
+	}
+	if kept, err = readKept(d.state.path); err != nil {
+		return nil, kept, err
+	}
+	if err := d.refuseFolded(); err != nil {
+		return nil, kept, err
+	}
+	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.all(), Cluster: known, Join: cfg.Join})
+	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
+		return nil, kept, err // it may be mounted yet
+	}
+	if err != nil {
+		return nil, kept, withCode(storageCode(err), err)
+	}
+	if err := kept.refuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
+		return nil, kept, withCode(exitRefused, err)
+	}
+	return c, kept, nil
+}
+
+// openParts takes what depends on the cluster alone.
+func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
+	d.warnings = c.Warnings
+	if c.Founded {
+		d.warnings = append(d.warnings, fmt.Sprintf("no cluster was in %s: this is the first host of a new one, %s. If other hosts have mounted it already, this host does not see the same storage, or saw it too late: "+
+			"unmount here, mend that, and mount with --join, which never makes a cluster", d.cfg.Source, c.ID))
+	}
+	for _, w := range d.warnings {
+		d.log.Warn(w)
+	}
+	d.clusterID = c.ID
+	d.folded = fusefs.FoldsCase(int(d.root.Fd()))
+	d.fileID = fileIDOf(d.cfg.FileID, d.storage, c.Inode, d.folded)
+	d.secret = newClusterSecret(d.state.path, c, kept)
+	if err := d.secret.keep(kept); err != nil {
+		d.log.Warn("the secret is not kept: if .dmxfs is removed, this host cannot make it anew", "err", err)
+	}
+	d.stored = c.Stored
+	var err error
+	if d.marks, err = marksOf(d.root); err != nil {
+		return fmt.Errorf("the shared directory: %w", err)
+	}
+	d.journal, err = openHistory(d.state.file("journal"), journal.Options{
+		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
+	}, d.cfg.Journal == journalRequired)
+	if err != nil {
+		return err
+	}
+	logRecovery(d.log, d.journal.Recovery())
+	return nil
+}
+
+// openNetwork makes what others reach this node by, and the engine.
+func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
+	listen, err := multiaddrs(d.cfg.Listen)
+	if err != nil {
+		return withCode(exitUsage, fmt.Errorf("--listen: %w", err))
+	}
+	if err := d.contacts.static(d.cfg.Peers); err != nil {
+		return withCode(exitUsage, fmt.Errorf("--peer: %w", err))
+	}
+	d.host, err = p2p.NewHost(p2p.Options{
+		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: d.cfg.MDNS, Log: d.log,
+		Offline: true,
+	})
+	if err != nil {
+		return err
+	}
+	d.secret.bind(d.useSecrets)
+	d.engine = engine.New(engine.Options{
+		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: d.log,
+		Algorithms: algorithms,
+		Rule:       d.rules.algorithm,
+		Uniform:    d.rules.uniform,
+		Live:       d.live,
+		MaxLocks:   d.cfg.MaxLocks,
+		Damaged:    d.damaged,
+		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
+	})
+	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
+		Member: d.onMember,
+		Lock:   func(from locks.NodeID, e locks.Epoch, frame []byte) { d.engine.Receive(from, e, frame) },
+		Sync:   d.onSync,
+		Ask:    d.onAsk,
+	}, d.log)
+	return nil
+}
+
+// useSecrets has the network take secrets, which are valid.
+func (d *daemon) useSecrets(list [][]byte) {
+	var parsed []p2p.Secret
+	for _, b := range list {
+		s, err := p2p.ParseSecret(b)
+		if err != nil {
+			d.log.Error("a secret cannot be used", "err", err) // a damaged file: it was checked before it got there
+			continue
+		}
+		parsed = append(parsed, s)
+	}
+	if len(parsed) > 0 {
+		d.host.SetSecrets(parsed[0], parsed[1:]...)
+	}
+}
+
+// storageWarnings is what an admin should know of the storage; told: the age of
+// its listings was given.
+func storageWarnings(s fusefs.Storage, told bool) []string {
+	var list []string
+	if s.Soft {
+		list = append(list, "the storage is mounted soft: writes are lost when the server is slow; mount it hard")
+	}
+	switch age := s.ListingAge; {
+	case told || age == 0:
+	case !s.Known:
+		list = append(list, fmt.Sprintf("the storage is of a type that is not known: its listings are taken to be up to %v old (--listing-age), so a start without any other node takes %v", age, 3*age))
+	default:
+		list = append(list, fmt.Sprintf("listings of this storage may be up to %v old (--listing-age), so a start without any other node takes %v", age, 3*age))
+	}
+	return list
+}
+
+func multiaddrs(list []string) ([]ma.Multiaddr, error) {
+	var out []ma.Multiaddr
+	for _, s := range list {
+		a, err := ma.NewMultiaddr(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a multiaddr like /ip4/0.0.0.0/tcp/7654: %w", s, err)
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// logRecovery tells what the last run left behind.
+func logRecovery(log *slog.Logger, r journal.Recovery) {
+	for _, l := range r.Lost {
+		log.Warn("a lock that the last run of the daemon held is lost", "path", l.Path, "class", l.Key.Class.String(),
+			"mode", l.Mode.String(), "pid", l.PID, "command", l.Command)
+	}
+	for _, x := range r.Damaged {
+		log.Error("a part of the journal cannot be read", "part", x.String())
+	}
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/p2p/member"
+)
+
+// row is a lock with what is needed to find out who waits for whom.
+type row struct {
+	lockJSON
+	Owner  uint64   `json:"owner"`
+	Shared bool     `json:"shared"` // the algorithm lets readers and ranges be apart
+	Remote []string `json:"remote"` // members whose answer is missing
+}
+
+// rows are the locks of this node.
+func (d *daemon) rows() []row {
+	host, _ := os.Hostname()
+	self := d.identity.ID().String()
+	rows := []row{}
+	for _, l := range d.engine.Locks() {
+		r := row{
+			lockJSON: lockJSON{
+				Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
+				State: map[engine.LockState]string{engine.Held: "held", engine.Waits: "waiting", engine.Cached: "cached"}[l.State],
+				Node:  self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID, Since: l.Since.UTC(),
+				Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
+				File: l.Key.File, Request: l.Request,
+			},
+			Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
+		}
+		if l.Key.Class == locks.Open && l.State == engine.Held {
+			d.tellUse(&r.lockJSON, l.Handle)
+		}
+		for _, p := range l.Local {
+			r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
+		}
+		for _, n := range l.Remote {
+			if node, err := member.ParseNode(n); err == nil {
+				r.Remote = append(r.Remote, node.Peer)
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// tellUse fills in how the open lock of a handle of this mount is used.
+func (d *daemon) tellUse(l *lockJSON, h locks.HandleID) {
+	s := d.server.Load()
+	if s == nil {
+		return
+	}
+	o, ok := s.OpenLock(h)
+	if !ok {
+		return
+	}
+	switch {
+	case o.Shared:
+		l.Use = "shared"
+	case o.Stream:
+		l.Use = "stream"
+	case o.Used:
+		l.Use = "section"
+	default:
+		l.Use = "unused"
+	}
+	since := time.Now().Add(-o.Idle).UTC().Round(time.Millisecond)
+	l.IdleSince = &since
+}
+
+func rangeEnd(r locks.Range) int64 {
+	if r.End >= locks.MaxOffset {
+		return -1
+	}
+	return int64(r.End)
+}
+
+// lockedBelow reports whether a member has a lock on a file below dir, where
+// locks go by path.
+func (d *daemon) lockedBelow(dir string) (bool, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	a := d.locks(ctx, false)
+	if len(a.Missing) > 0 {
+		return false, fmt.Errorf("no answer from %s", strings.Join(a.Missing, ", "))
+	}
+	for _, l := range a.Locks {
+		if l.State != "cached" && strings.HasPrefix(l.File, "p"+dir+"/") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// locks is the table of this node, or of the whole cluster.
+func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
+	all := d.rows()
+	var a locksAnswer
+	hosts := map[string]string{}
+	if v := d.node.Load().Status().View; v != nil && !local {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		self := d.identity.ID().String()
+		for _, m := range v.Members {
+			hosts[m.Peer] = m.Host
+			if m.Peer == self {
+				continue
+			}
+			wg.Go(func() {
+				rows, err := d.askRows(ctx, m.Peer)
+				mu.Lock()
+				defer mu.Unlock()
+				all = append(all, rows...)
+				if err != nil {
+					a.Missing = append(a.Missing, fmt.Sprintf("%s (%s): %v", m.Host, m.Peer, err))
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for i := range all {
+		if all[i].State == "waiting" {
+			all[i].WaitsFor = append(all[i].WaitsFor, remoteBlockers(&all[i], all, hosts)...)
+		}
+	}
+	for _, r := range all {
+		a.Locks = append(a.Locks, r.lockJSON)
+	}
+	slices.SortStableFunc(a.Locks, func(x, y lockJSON) int {
+		if c := strings.Compare(x.Path, y.Path); c != 0 {
+			return c
+		}
+		if c := strings.Compare(x.Class, y.Class); c != 0 {
+			return c
+		}
+		if c := strings.Compare(order[x.State], order[y.State]); c != 0 {
+			return c
+		}
+		return x.Since.Compare(y.Since)
+	})
+	slices.Sort(a.Missing)
+	return a
+}
+
+// order is that of the states of one file's locks in the table.
+var order = map[string]string{"held": "1", "waiting": "2", "cached": "3"}
+
+// askRows asks a member for its locks, again and again until ctx ends: it may be
+// about to be dropped, upon which it has none, or to be replaced.
+func (d *daemon) askRows(ctx context.Context, to string) (rows []row, err error) {
+	tick := time.NewTicker(askPause)
+	defer tick.Stop()
+	for {
+		rows = nil
+		if err = d.ask(ctx, to, askTimeout, question{What: "locks"}, &rows); err == nil {
+			return rows, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+		v := d.node.Load().Status().View
+		if v == nil || !slices.ContainsFunc(v.Members, func(m member.Member) bool { return m.Peer == to }) {
+			return nil, nil
+		}
+	}
+}
+
+// askPause is the time between two tries to ask a member.
+const askPause = 100 * time.Millisecond
+
+// remoteBlockers finds what a waiting lock waits for on other nodes: the locks
+// there that conflict, and then the nodes that have not answered. A node that
+// waits for an exclusive lock does not know which of the others has it; when
+// the holder is found, those others are of no interest.
+func remoteBlockers(w *row, all []row, hosts map[string]string) []waitFor {
+	var holders, nodes []waitFor
+	for _, n := range w.Remote {
+		found := false
+		for i := range all {
+			h := &all[i]
+			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(&h.lockJSON, &w.lockJSON)) {
+				holders = append(holders, waitFor{n, h.Host, h.PID, h.Command})
+				found = true
+			}
+		}
+		if !found {
+			nodes = append(nodes, waitFor{Node: n, Host: hosts[n]})
+		}
+	}
+	if !w.Shared && len(holders) > 0 {
+		return holders
+	}
+	return append(holders, nodes...)
+}
+
+func conflict(a, b *lockJSON) bool {
+	end := func(l *lockJSON) uint64 {
+		if l.End < 0 {
+			return locks.MaxOffset
+		}
+		return uint64(l.End)
+	}
+	return (a.Mode == "W" || b.Mode == "W") && max(a.Start, b.Start) < min(end(a), end(b))
+}
