@@ -1,6 +1,10 @@
 package sim
 
-import "dmxfs/locks"
+import (
+	"container/heap"
+
+	"dmxfs/locks"
+)
 
 type kind uint8
 
@@ -37,13 +41,27 @@ const (
 	tieBits = 64 - seqBits
 )
 
-// agenda is the events to come, as a binary heap: container/heap would allocate
-// for each, and this is where a simulation spends its time.
+// agenda is the events to come. Its heap is that of container/heap, without
+// heap.Push and heap.Pop, which would allocate for each event: this is where a
+// simulation spends its time.
 type agenda struct {
-	heap   []due
+	heap   dueHeap
 	events []event
 	free   []int32
 	seq    uint64
+}
+
+// dueHeap has what is due first at its root.
+type dueHeap []due
+
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h dueHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *dueHeap) Push(x any)        { *h = append(*h, x.(due)) }
+func (h *dueHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 // add schedules e; tie places it among the events of that instant.
@@ -58,15 +76,7 @@ func (a *agenda) add(at Time, tie uint64, e event) {
 	}
 	a.seq++
 	a.heap = append(a.heap, due{at, tie<<seqBits | a.seq&(1<<seqBits-1), slot})
-	h, i := a.heap, len(a.heap)-1
-	for i > 0 {
-		up := (i - 1) / 2
-		if !h[i].before(h[up]) {
-			break
-		}
-		h[i], h[up] = h[up], h[i]
-		i = up
-	}
+	heap.Fix(&a.heap, len(a.heap)-1)
 }
 
 // next takes the earliest event out.
@@ -74,27 +84,11 @@ func (a *agenda) next() (Time, event, bool) {
 	if len(a.heap) == 0 {
 		return 0, event{}, false
 	}
-	h := a.heap
-	first, last := h[0], h[len(h)-1]
-	h = h[:len(h)-1]
-	a.heap = h
-	i := 0
-	for {
-		down := 2*i + 1
-		if down >= len(h) {
-			break
-		}
-		if r := down + 1; r < len(h) && h[r].before(h[down]) {
-			down = r
-		}
-		if !h[down].before(last) {
-			break
-		}
-		h[i] = h[down]
-		i = down
-	}
-	if len(h) > 0 {
-		h[i] = last
+	first, last := a.heap[0], len(a.heap)-1
+	a.heap[0] = a.heap[last]
+	a.heap = a.heap[:last]
+	if last > 0 {
+		heap.Fix(&a.heap, 0)
 	}
 	e := a.events[first.slot]
 	a.events[first.slot] = event{}
