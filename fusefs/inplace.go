@@ -35,6 +35,7 @@ func (f *fileSystem) changedInPlace(n *node, st *unix.Stat_t) bool {
 	n.sole.mu.Lock()
 	defer n.sole.mu.Unlock()
 	for range inPlaceTries {
+		reopened := n.sole.reopened.Load()
 		was, hs := n.soleHandles()
 		if !n.seemsReplaced(st) {
 			return true // somebody else found out; or it may be changed by now, through this host
@@ -45,7 +46,7 @@ func (f *fileSystem) changedInPlace(n *node, st *unix.Stat_t) bool {
 		}
 		*st = now
 		if f.readsTheSame(hs, fd, was.Size, now.Size) {
-			f.useInstead(n, hs, fd, &now)
+			f.useInstead(n, hs, fd, &now, reopened)
 			return true
 		}
 		closeFD(fd)
@@ -111,13 +112,19 @@ func (f *fileSystem) readsTheSame(hs []*handle, fd int, was, now int64) bool {
 // reads ahead, and answers from that, for as long as it likes, who reads where it
 // begins. The kernel reads where pages begin.
 func sameText(old, new int, size int64) bool {
-	if !samePart(old, new, 0, 1, size) {
+	// The kernel asks for what is behind the end that it knows of, but only up to a
+	// multiple of its largest request, so that must not be just the end.
+	odd := int64(1)
+	if (size-odd)%inPlaceTail == 0 {
+		odd = 3
+	}
+	if !samePart(old, new, 0, odd, size) {
 		return false
 	}
 	if size > inPlaceWhole {
 		return samePart(old, new, 1, inPlaceHead, size) && samePart(old, new, (size-inPlaceTail)|1, inPlaceTail, size)
 	}
-	return size == 1 || samePart(old, new, 1, size, size)
+	return size <= odd || samePart(old, new, odd, size, size)
 }
 
 // samePart compares length bytes at off, and what is behind the end with them,
@@ -140,8 +147,10 @@ func samePart(old, new int, off, length, size int64) bool {
 }
 
 // useInstead lets hs, which have n open, use the file of fd from now on, which
-// is like now. It closes fd.
-func (f *fileSystem) useInstead(n *node, hs []*handle, fd int, now *unix.Stat_t) {
+// is like now. It closes fd. One that was reopened since n.sole.reopened was
+// counted, before fd was opened, has a newer descriptor than that: a lock may
+// have been away meanwhile, and another file be there.
+func (f *fileSystem) useInstead(n *node, hs []*handle, fd int, now *unix.Stat_t, reopened uint64) {
 	defer closeFD(fd)
 	for _, h := range hs {
 		next, err := f.withReserve(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
@@ -149,7 +158,7 @@ func (f *fileSystem) useInstead(n *node, hs []*handle, fd int, now *unix.Stat_t)
 			continue // the old one reads the same
 		}
 		h.mu.Lock()
-		if !h.released {
+		if !h.released && n.sole.reopened.Load() == reopened {
 			h.fd, next = next, h.fd
 		}
 		h.mu.Unlock()

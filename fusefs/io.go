@@ -27,6 +27,9 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 		n, err = pread(h.fd, buf, int64(in.Offset))
 	}
 	f.leave(&a)
+	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
+		err = unix.EIO // the kernel could take what is missing for zeros
+	}
 	if err != nil {
 		return nil, status(err)
 	}

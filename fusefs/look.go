@@ -94,6 +94,7 @@ func (f *fileSystem) reopen(h *handle) error {
 	if !h.released {
 		err = h.sync() // what is written is known to the old one
 		old, h.fd, h.flags = h.fd, fd, flags
+		h.n.sole.reopened.Add(1)
 	}
 	h.mu.Unlock()
 	f.dropBelow(old)

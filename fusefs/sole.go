@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +34,9 @@ type soleVersion struct {
 	st      unix.Stat_t
 	// mu is held while it is found out whether the file is another one.
 	mu sync.Mutex
+	// reopened counts how often a handle got another descriptor by reopen. It is
+	// changed with the mu of that handle held.
+	reopened atomic.Uint64
 }
 
 // forget is for when nobody has the file open any more.
@@ -76,6 +80,19 @@ func (n *node) seemsReplaced(st *unix.Stat_t) bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	return n.sole.known && !n.replaced.Load() && (st.Size != n.sole.st.Size || st.Mtim != n.sole.st.Mtim)
+}
+
+// cutShort reports whether a read of want bytes at off, which has got so many, has
+// ended before the file that programs have open as n does. The kernel reads nothing
+// of a client's file behind the end that it knows of, which is that of the one that
+// has taken its place.
+func (n *node) cutShort(off int64, got, want int) bool {
+	if got == want || !n.replaced.Load() {
+		return false
+	}
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	return n.sole.known && off+int64(got) < n.sole.st.Size
 }
 
 // stay puts in st what the file was like that programs have open as n, if another
