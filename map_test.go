@@ -22,7 +22,7 @@ func TestMap(t *testing.T) {
 	_, table, _ := strings.Cut(string(b), "\n| package | is |")
 	table, _, _ = strings.Cut(table, "\n\n")
 	inTable := map[string]bool{}
-	for _, cell := range regexp.MustCompile("(?m)^\\|[^|]*").FindAllString(table, -1) {
+	for _, cell := range regexp.MustCompile(`(?m)^\|[^|]*`).FindAllString(table, -1) {
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
 			inTable[m[1]] = true
 		}
