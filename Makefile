@@ -37,6 +37,7 @@ storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no NFS in the
 	go test -count $(or $(RUNS),5) -run 'TestNFS$$' -timeout 10h -v ./cmd/dmxfs -storage.nfs '$(or $(TESTS),Test.*OverNFS)' $(if $(SMALL),,-storage.full)
 
 install: ## the program, the simulator, and the helper of mount(8), for fstab
+	install -d $(DESTDIR)/usr/local/bin $(DESTDIR)/sbin
 	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs
 	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs-sim ./cmd/dmxfs-sim
 	ln -sf /usr/local/bin/dmxfs $(DESTDIR)/sbin/mount.fuse.dmxfs
