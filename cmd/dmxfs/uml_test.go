@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"dmxfs/internal/long"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -47,6 +49,9 @@ var umlPackages = map[string]string{
 // its tests use. What is root's on this machine is root's in there only for root.
 func needUML(t *testing.T) {
 	t.Helper()
+	if long.Race {
+		t.Skip("user-mode Linux has no room for what the race detector maps")
+	}
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -21,7 +21,7 @@ func Or[T any](short, full T) T {
 // detector, which has nothing to find there and takes ten times as long, and full
 // without. .ci/run runs the packages with calls of Pure both ways.
 func Pure[T any](short, full T) T {
-	if race {
+	if Race {
 		return short
 	}
 	return full

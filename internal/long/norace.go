@@ -2,4 +2,5 @@
 
 package long
 
-const race = false
+// Race reports whether the race detector is on.
+const Race = false

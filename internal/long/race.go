@@ -2,4 +2,5 @@
 
 package long
 
-const race = true
+// Race reports whether the race detector is on.
+const Race = true
