@@ -128,6 +128,15 @@ var costs = []struct {
 			}
 		}
 	}},
+	{"ranges of an owner", false, func(t *testing.T, n int) func() {
+		m := newMany(t, n, false, false)
+		return func() {
+			m.rememberAll()
+			for _, r := range m.reqs {
+				m.unremember(m.n, recordKey{locks.Posix, r.Owner}, r.Range)
+			}
+		}
+	}},
 	{"owners by one open file", false, func(t *testing.T, n int) func() {
 		m := newMany(t, n, false, true)
 		return func() {

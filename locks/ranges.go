@@ -141,6 +141,14 @@ func (s *Ranges) Remove(r Range) {
 		}
 		j++
 	}
+	// What is shorter moves, before or behind: whoever gives a set up range by
+	// range, from either end, moves nothing.
+	if gone := j - i - n; gone > 0 && i < len(t)-j {
+		copy(t[gone:], t[:i])
+		copy(t[gone+i:], rest[:n])
+		*s = t[gone:]
+		return
+	}
 	*s = slices.Replace(t, i, j, rest[:n]...)
 }
 
