@@ -225,14 +225,14 @@ func (f *fileSystem) release(h *handle) {
 	h.released = true
 	f.writeBack(h) // while the lock is held
 	f.withdraw(h)
-	locked := h.open.state != openNone
+	locked, key := h.open.state != openNone, h.open.req.Key // a rename of the file gives it another one
 	if h.holds.Load() {
 		f.noteVersion(h)
 	}
 	h.mu.Unlock()
 	closeFD(h.fd)
 	if locked {
-		f.locker.UnlockHandle(h.open.req.Key, h.lockID(), "closed")
+		f.locker.UnlockHandle(key, h.lockID(), "closed")
 	}
 	f.forgetHandle(h)
 	if h.flocked.Load() || h.posixed.Load() {

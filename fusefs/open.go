@@ -205,12 +205,12 @@ func (f *fileSystem) abandon(h *handle) {
 	h.mu.Lock()
 	h.released = true
 	f.withdraw(h)
-	locked := h.open.state != openNone
+	locked, key := h.open.state != openNone, h.open.req.Key
 	fd := h.fd
 	h.mu.Unlock()
 	closeFD(fd)
 	if locked {
-		f.locker.UnlockHandle(h.open.req.Key, h.lockID(), "closed")
+		f.locker.UnlockHandle(key, h.lockID(), "closed")
 	}
 	f.detach(h)
 }

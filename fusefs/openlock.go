@@ -222,8 +222,9 @@ func (f *fileSystem) giveUp(h *handle) {
 	}
 	f.withdraw(h)
 	f.setState(h, openNone)
+	key := h.open.req.Key
 	h.mu.Unlock()
-	f.locker.UnlockHandle(h.open.req.Key, h.lockID(), givenUp)
+	f.locker.UnlockHandle(key, h.lockID(), givenUp)
 }
 
 // withdraw ends the acquisition that is under way, if any; I/O that waits for
