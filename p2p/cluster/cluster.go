@@ -193,14 +193,13 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.clerk.wait(endPatience)
 		n.work.Wait()
 	}()
-	ticker := newTicker(time.Duration(n.o.Params.Tick) * time.Millisecond)
-	defer ticker.stop()
+	ticker := time.NewTicker(time.Duration(n.o.Params.Tick) * time.Millisecond)
+	defer ticker.Stop()
 	n.step(item{in: member.Start{Saved: n.o.Saved}})
 	for n.end == nil {
 		// A tick that is due goes first, however many messages wait.
 		select {
-		case <-ticker.c:
-			ticker.again()
+		case <-ticker.C:
 			if err := n.tick(); err != nil {
 				return err
 			}
@@ -212,8 +211,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 			return context.Cause(ctx)
 		case err := <-n.failed:
 			return err
-		case <-ticker.c:
-			ticker.again()
+		case <-ticker.C:
 			if err := n.tick(); err != nil {
 				return err
 			}
