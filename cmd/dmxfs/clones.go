@@ -16,8 +16,8 @@ import (
 // the same time.
 const markEvery = 2 * time.Second
 
-const clonedText = "another process is this member, too, in the same incarnation: the machine was cloned while it ran, as by resuming a snapshot with its memory twice, and the other copy goes on; " +
-	"mount here again when that one is gone, or with another state directory (--state)"
+const clonedText = "another process is this member, too, or was it since: the machine was cloned while it ran, as by resuming a snapshot with its memory twice, and the other copy goes on, or was put back to such a snapshot; " +
+	"mount here again if there is no other copy, else with another state directory (--state)"
 
 // followClones ends this node when another process is the same one.
 func (d *daemon) followClones(ctx context.Context) {
