@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
+	"strings"
 	"testing"
 )
 
@@ -50,6 +52,78 @@ var longer = map[string]int{
 	"p2p/record_test.go: TestAddressesThatAreUsed":        90,
 	"p2p/session_test.go: twoEnds":                        90,
 	"sim/figures/claims_test.go: TestVerdicts":            100,
+}
+
+// How many methods a type may have, and in how many files.
+const (
+	maxMethods = 60
+	maxFiles   = 5
+)
+
+// size of a type: its methods, and the files that they are in.
+type size struct{ methods, files int }
+
+// crowded are the types that have more than that, and what they have. The list
+// only gets shorter, as longer does.
+var crowded = map[string]size{
+	"cmd/dmxfs: daemon":     {69, 19},
+	"fusefs: Server":        {16, 6},
+	"fusefs: fileSystem":    {278, 46},
+	"fusefs: handle":        {10, 8},
+	"fusefs: node":          {24, 15},
+	"journal: Journal":      {17, 6},
+	"locks/engine: Engine":  {179, 25},
+	"locks/engine: entry":   {31, 13},
+	"locks/locktest: world": {24, 6},
+	"locks/rw: machine":     {75, 10},
+	"p2p/member: Machine":   {129, 14},
+	"p2p/register: Dir":     {73, 12},
+	"p2p: Host":             {24, 7},
+	"p2p: Transport":        {41, 10},
+	"sim/figures: Data":     {17, 6},
+}
+
+// TestTypes holds types to so few methods and files that a reader can know one.
+func TestTypes(t *testing.T) {
+	methods, files := map[string]int{}, map[string]map[string]bool{}
+	for _, name := range goFiles(t) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				typ, _, _ := strings.Cut(funcName(f), ".")
+				typ = path.Dir(name) + ": " + typ
+				methods[typ]++
+				if files[typ] == nil {
+					files[typ] = map[string]bool{}
+				}
+				files[typ][name] = true
+			}
+		}
+	}
+	for typ, n := range methods {
+		is, may := size{n, len(files[typ])}, crowded[typ]
+		most := size{max(maxMethods, may.methods), max(maxFiles, may.files)}
+		switch {
+		case is.methods > most.methods || is.files > most.files:
+			t.Errorf("%s has %d methods in %d files, more than %d in %d: divide it", typ, is.methods, is.files, most.methods, most.files)
+		case may == (size{}):
+		case is.methods <= maxMethods && is.files <= maxFiles:
+			t.Errorf("%s is small enough: take it off the list", typ)
+		case is != may:
+			t.Errorf("%s has %d methods in %d files by now: say so in the list", typ, is.methods, is.files)
+		}
+	}
+	for typ := range crowded {
+		if methods[typ] == 0 {
+			t.Errorf("%s is gone: take it off the list", typ)
+		}
+	}
 }
 
 func TestSizes(t *testing.T) {
