@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ is also a command is written with a slash: dmxfs ./status`
 	mount.Short = "Mount, the same as without a command"
 	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s),
 		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(), newRunCommand(s),
-		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s))
+		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s), newTreeCommand(s))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -126,34 +125,6 @@ func mountHelperArgs(args []string) ([]string, error) {
 		return nil, fmt.Errorf("mount gives %d arguments, want SOURCE and DIR", len(pos))
 	}
 	return append(append([]string{"mount"}, out...), append([]string{"--"}, pos...)...), nil
-}
-
-// version is that of the module, with the commit it was built from if known.
-func version() string {
-	v := "0.1.0"
-	if bi, ok := debug.ReadBuildInfo(); ok {
-		rev, dirty := "", ""
-		for _, s := range bi.Settings {
-			switch {
-			case s.Key == "vcs.revision" && len(s.Value) >= 12:
-				rev = "+" + s.Value[:12]
-			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = ".dirty"
-			}
-		}
-		v += rev + dirty
-	}
-	return v
-}
-
-func newVersionCommand(s streams) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: usageArgs(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(s.out, "dmxfs %s\n", version())
-			return err
-		},
-	}
 }
 
 func stdStreams() streams { return streams{os.Stdin, os.Stdout, os.Stderr} }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,8 +16,8 @@ import (
 func newPeersCommand(s streams) *cobra.Command {
 	c := show(s, "peers", "List the members of the cluster, and who went",
 		`List the members of the cluster: the state that each one says it is in, or, if
-it does not answer, what this node knows of it; the round trip time; and when it
-was last heard. Then who left or was expelled since this daemon began, who wants
+it does not answer, what this node knows of it; the round trip time; when it was
+last heard; and its version. Then who left or was expelled since this daemon began, who wants
 to join, and who is revoked.
 
   live           grants locks
@@ -24,11 +25,13 @@ to join, and who is revoked.
   suspended      not sure of the others or of the storage: grants nothing, I/O under locks waits
   silent         does not answer; it will be dropped when its locks must have ended`,
 		"/peers", func(v peersJSON) ([]string, [][]string) {
-			return []string{"ID", "HOST", "STATE", "RTT", "LAST HEARD", "ADDRESSES"}, peerRows(v, time.Now())
+			return peerHeads, peerRows(v, time.Now())
 		})
 	c.AddCommand(newPeersRemoveCommand(s), newPeersRevokeCommand(s))
 	return c
 }
+
+var peerHeads = []string{"ID", "HOST", "STATE", "RTT", "LAST HEARD", "VERSION", "ADDRESSES"}
 
 func peerRows(v peersJSON, now time.Time) [][]string {
 	var rows [][]string
@@ -44,16 +47,16 @@ func peerRows(v peersJSON, now time.Time) [][]string {
 		if m.ID == v.Self {
 			host += " (this node)"
 		}
-		rows = append(rows, []string{m.ID, host, m.State, rtt, heard, strings.Join(m.Addrs, " ")})
+		rows = append(rows, []string{m.ID, host, m.State, rtt, heard, cmp.Or(m.Version, "-"), strings.Join(m.Addrs, " ")})
 	}
 	for _, j := range v.Joining {
-		rows = append(rows, []string{j.ID, j.Host, j.State, "-", "-", strings.Join(j.Addrs, " ")})
+		rows = append(rows, []string{j.ID, j.Host, j.State, "-", "-", "-", strings.Join(j.Addrs, " ")})
 	}
 	for _, g := range v.Gone {
-		rows = append(rows, []string{g.ID, g.Host, g.State, "-", ago(g.At, now), g.Why})
+		rows = append(rows, []string{g.ID, g.Host, g.State, "-", ago(g.At, now), "-", g.Why})
 	}
 	for _, r := range v.Revoked {
-		rows = append(rows, []string{r, "-", "revoked", "-", "-", "-"})
+		rows = append(rows, []string{r, "-", "revoked", "-", "-", "-", "-"})
 	}
 	return rows
 }

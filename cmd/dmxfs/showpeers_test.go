@@ -1,0 +1,26 @@
+package main
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// Each row of `dmxfs peers` has a cell for each head, and a member its version.
+func TestPeerRows(t *testing.T) {
+	v := peersJSON{
+		Self:    "a",
+		Members: []peerJSON{{ID: "a", Host: "h", State: "live", Version: "0.1.0+feed"}, {ID: "b", Host: "i", State: "silent"}},
+		Joining: []joinerJSON{{ID: "c"}}, Gone: []departedJSON{{ID: "d"}}, Revoked: []string{"e"},
+	}
+	rows := peerRows(v, time.Now())
+	at := slices.Index(peerHeads, "VERSION")
+	if got := rows[0][at] + " " + rows[1][at]; got != "0.1.0+feed -" {
+		t.Errorf("versions: %s", got)
+	}
+	for _, r := range rows {
+		if len(r) != len(peerHeads) {
+			t.Errorf("%q: %d cells, want %d", r, len(r), len(peerHeads))
+		}
+	}
+}
