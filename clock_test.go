@@ -29,6 +29,8 @@ var wallClockUses = map[string]string{
 	"cmd/dmxfs/doctorchecks.go":   "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/doctorhands.go":    "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/restorecmd.go":     "when a view was made, for people",
+	"internal/waitgraph/build.go": "when a graph was made, for people",
+	"internal/waitgraph/text.go":  "since when somebody waits, for people",
 	"p2p/register/restore.go":     "when a cluster was made anew, for people",
 	"cmd/dmxfs/showjournal.go":    "the time of a record, and times that an admin asks for",
 	"fusefs/cache.go":             "whether a file is still as it was: its time is compared with itself",

@@ -35,6 +35,7 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /locks", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
 	})
+	mux.HandleFunc("GET /waits", onlooker{d}.serveWaits)
 	mux.HandleFunc("GET /journal", d.serveJournal)
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
 		n, text := d.secret.text()

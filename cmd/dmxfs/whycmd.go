@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"dmxfs/internal/waitgraph"
+)
+
+// answerTime is how long a command that shows the cluster takes at most, by
+// default, whoever is silent.
+const answerTime = 3 * time.Second
+
+func newWhyCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "why PID|PATH [MOUNTPOINT]", Short: "Tell what a process waits for, or who waits for a file, up to the end of the chain",
+		Long: `Tell what a process of this host waits for right now (with --host, of another
+one), or who waits for a file: who is in the way, what those wait for themselves,
+up to the process at the end of the chain, and what would free it. A cycle of
+processes that wait for one another is told of as such.
+
+Members that do not answer in time are named, and those that were expelled in the
+last hour. Times are those of the host that a process runs on.
+
+PATH is relative to the mount, or below it, or the file's identity as
+"dmxfs locks --json" has it. A file whose name is a number is written ./123.`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+	}
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	host := c.Flags().String("host", "", "the host that the process runs on, by its name or peer ID")
+	clientFor := askTimeoutFlag(c, answerTime)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, r, err := clientFor(mountAbove(args[0], args[1:]))
+		if err != nil {
+			return err
+		}
+		g, err := askGraph(c.Context(), cl)
+		if err != nil {
+			return noDaemon(err, r)
+		}
+		t, err := whyTarget(g, r, args[0], *host)
+		if err != nil {
+			return err
+		}
+		story := g.Why(t)
+		if *asJSON {
+			return printJSON(s.out, story)
+		}
+		if len(story.Steps) == 0 {
+			if t.PID != 0 {
+				fmt.Fprintf(s.out, "process %d waits for no lock of %s\n", t.PID, printable(r.Mountpoint))
+			} else {
+				fmt.Fprintf(s.out, "nobody waits for a lock of %s\n", printable(t.Path))
+			}
+		}
+		for _, l := range story.Lines() {
+			fmt.Fprintln(s.out, printable(l))
+		}
+		return nil
+	}
+	return c
+}
+
+// askGraph asks who waits for whom. The members have what the time of the client
+// leaves, so that the answer comes in time whoever is silent.
+func askGraph(ctx context.Context, cl *client) (*waitgraph.Graph, error) {
+	limit := max(cl.timeout*2/3, 100*time.Millisecond)
+	g := &waitgraph.Graph{}
+	return g, cl.get(ctx, "/waits?"+url.Values{"timeout": {limit.String()}}.Encode(), g)
+}
+
+// whyTarget is what a word of the command line stands for.
+func whyTarget(g *waitgraph.Graph, r registration, word, host string) (waitgraph.Target, error) {
+	if pid, err := strconv.Atoi(word); err == nil {
+		if pid <= 0 {
+			return waitgraph.Target{}, withCode(exitUsage, fmt.Errorf("%s is no process ID", word))
+		}
+		return waitgraph.Target{PID: pid, Host: host}, nil
+	}
+	if host != "" {
+		return waitgraph.Target{}, withCode(exitUsage, errors.New("--host goes with a process ID"))
+	}
+	return waitgraph.Target{Path: pathBelow(r.Mountpoint, word)}, nil
+}
+
+// pathBelow is path as the daemon of a mount point knows it: relative to that.
+func pathBelow(mountpoint, path string) string {
+	if !filepath.IsAbs(path) {
+		return strings.TrimPrefix(path, "./")
+	}
+	below := func(p string) (string, bool) {
+		rel, err := filepath.Rel(mountpoint, p)
+		return rel, err == nil && filepath.IsLocal(rel)
+	}
+	if rel, ok := below(path); ok { // a daemon that is stopped is not asked for it
+		return rel
+	}
+	if rel, ok := below(resolved(path)); ok {
+		return rel
+	}
+	return path
+}
+
+// resolved is path with the links in its directory resolved, if they can be.
+func resolved(path string) string {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
+}
+
+// mountAbove is the mount point that a command is for: the one given, or the one that
+// an absolute path is below, so that a host with several needs it not named.
+func mountAbove(path string, given []string) []string {
+	if len(given) > 0 || !filepath.IsAbs(path) {
+		return given
+	}
+	all, err := mounts()
+	if err != nil {
+		return given
+	}
+	best := ""
+	for _, m := range all {
+		rel, err := filepath.Rel(m.point, path)
+		if m.fsType == fsType && err == nil && filepath.IsLocal(rel) && len(m.point) > len(best) {
+			best = m.point
+		}
+	}
+	if best == "" {
+		return given
+	}
+	return []string{best}
+}
