@@ -134,7 +134,7 @@ func settleBound(o options) int64 {
 	if p == (member.Params{}) {
 		p = member.Default()
 	}
-	b := max(p.Tenure, p.LookTenure) + p.Delta + 3000 + p.BackoffMax + 1000 + 5*o.cache
+	b := max(p.Tenure, p.LookTenure) + p.Delta + 3000 + p.BackoffMax + 1000 + 7*o.cache
 	if o.fence {
 		b += p.Tenure + 2000 // a fence command that failed is tried again
 	}

@@ -65,8 +65,9 @@ func (m *Machine) awaitTwin() bool {
 			j.ask = m.newAsk(true)
 		}
 	case j.ask.others:
-		// They may all have died since: then it has to be asked again.
-		if m.unanswered(m.p.Polite + 2*j.ask.cache + m.p.Tenure) {
+		// They may all have died since: then it has to be asked again. The
+		// twin has had its time to answer.
+		if m.unanswered(m.p.Polite + 2*j.ask.cache) {
 			m.leaveToOthers()
 		}
 	case m.unanswered(m.p.Polite + 2*j.ask.cache):

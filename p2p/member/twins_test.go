@@ -135,6 +135,20 @@ func TestRebootedHostComesBack(t *testing.T) {
 	}
 }
 
+// Others may answer it and die as well, before they have dropped its former self:
+// then it asks once more as soon as that could have answered.
+func TestRebootedHostThatOthersAnswerBeforeTheyDie(t *testing.T) {
+	tell(t, 50, options{}, func(s *scene) {
+		n := s.cluster(2)
+		n[0].kill()
+		again := s.startOn("a", s.copyOf(n[0].host), nil)
+		s.run(500 + s.rng.Int64N(2500))
+		n[1].kill()
+		s.until(settleBound(s.opt), "it to go on alone", s.settled)
+		s.expect(again.granting(), "it to be the one, not %s", again.describe())
+	})
+}
+
 // Without the rule the copy takes the connections of the original.
 func TestCopyThatIsNotRefused(t *testing.T) {
 	for seed := range uint64(20) {
