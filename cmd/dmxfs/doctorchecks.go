@@ -18,10 +18,11 @@ type doctor struct {
 	patience    time.Duration
 	here, there *doctorSide
 	storage     fusefs.Storage
-	host        string // of the other side
-	oneMount    bool   // both sides have one mount on this host
-	made        bool   // the doctor's directory
-	proven      bool   // the data comes with the lock
+	host        string       // of the other side
+	oneMount    bool         // both sides have one mount on this host
+	made        bool         // the doctor's directory
+	taken       *doctorTurns // what they have shown, until it is told
+	proven      bool         // the data comes with the lock
 
 	findings []findingJSON
 	options  []string
@@ -139,10 +140,11 @@ func (d *doctor) examine() error {
 }
 
 func (d *doctor) allChecks() error {
+	defer d.tellTurns()
 	for _, c := range []doctorCheck{
 		{"files", d.meet}, {"clock", d.greet}, {"link", d.links}, {"inode numbers", d.inodes},
 		{"data under a lock", d.turns}, {"data after reopen", d.reopen}, {"data without reopen", d.keptOpen}, {"O_EXCL", d.excl},
-		{"rename", d.renames}, {"locks below", d.locksBelow}, {"attributes", d.late},
+		{"rename", d.renames}, {"locks below", d.locksBelow}, {"attributes", d.late}, {"data under a lock", d.moreTurns},
 	} {
 		err := c.run()
 		var final *codedError

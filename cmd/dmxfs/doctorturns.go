@@ -180,7 +180,25 @@ func (m *doctorMount) leave(way string, n int) error {
 // a second.
 const pauseOfTurns = 1100 * time.Millisecond
 
-// turns is what matters most: whether the data comes with the lock.
+// Of the turns in a row so many are made, if there is the time: what goes wrong
+// seldom may show in them. What a cache keeps for too long shows after a pause.
+const (
+	turnsInARow = 500
+	turnPauses  = 6
+)
+
+// doctorTurns is what the turns have shown.
+type doctorTurns struct {
+	made, paused, inARow int            // turns; those after a pause; those without
+	tries, wrong         map[string]int // by the way
+	last                 string
+	took                 []time.Duration // to have the lock and to have read all
+	spent                time.Duration   // on those in a row, all in all
+	at                   int             // of the findings, where they are told
+}
+
+// turns is what matters most: whether the data comes with the lock. If the
+// storage is slow some are left for moreTurns.
 func (d *doctor) turns() error {
 	for _, side := range []*doctorSide{d.here, d.there} {
 		r, err := d.do(side, doctorOrder{Op: "mount"})
@@ -192,68 +210,116 @@ func (d *doctor) turns() error {
 			return nil
 		}
 	}
-	wrong := map[string]int{}
-	tries := map[string]int{}
-	last := ""
-	var took []time.Duration
-	n := 0
-	once := func(ways []string) error {
-		n++
-		side := []*doctorSide{d.here, d.there}[n%2]
-		r, err := d.must(side, doctorOrder{Op: "turn", Count: n, Data: strings.Join(ways, ",")})
-		if err != nil {
-			return err
-		}
-		for _, way := range ways {
-			tries[way]++
-		}
-		for _, way := range r.Names {
-			wrong[way]++
-			last = fmt.Sprintf("%s: %s", way, r.Data)
-		}
-		if n > 2 {
-			took = append(took, time.Duration(r.Time))
-		}
-		return nil
-	}
-	began := time.Now()
-	const pauses = 6
-	for i := 0; i < 2*pauses && time.Since(began) < d.upTo(0.2, 30*time.Second); i++ {
-		if i%2 == 1 {
-			time.Sleep(min(pauseOfTurns, d.upTo(0.05, pauseOfTurns)))
-		}
-		if err := once(manyWays); err != nil {
-			return err
-		}
-	}
-	for i, began := 0, time.Now(); i < 500 && time.Since(began) < d.upTo(0.15, 20*time.Second); i++ {
-		if err := once(fewWays); err != nil {
-			return err
-		}
-	}
-	slices.Sort(took)
-	cost := "-"
-	if len(took) > 0 {
-		cost = fmt.Sprintf("%v in the middle, %v at most", took[len(took)/2].Round(10*time.Microsecond), took[len(took)-1].Round(time.Millisecond))
-	}
-	names := wrong[wayNames]
-	delete(wrong, wayNames)
-	if len(wrong) > 0 {
-		var what []string
-		for _, way := range manyWays {
-			if wrong[way] > 0 {
-				what = append(what, fmt.Sprintf("%s (%d of %d turns)", way, wrong[way], tries[way]))
+	t := &doctorTurns{tries: map[string]int{}, wrong: map[string]int{}, at: len(d.findings)}
+	d.taken = t
+	for began := time.Now(); t.paused < turnPauses && time.Since(began) < d.upTo(0.2, 30*time.Second); t.paused++ {
+		// The sides take turns: with one more, the pause is before the other one's.
+		for range 1 + t.paused%2 {
+			if err := d.turn(t, manyWays); err != nil {
+				return err
 			}
 		}
-		d.found(resultBad, "data under a lock", "a side did not see under the lock what the other had written under it: %s; the last was %s. %s", strings.Join(what, ", "), last, d.lessCaching())
-		return nil
+		time.Sleep(min(pauseOfTurns, d.upTo(0.05, pauseOfTurns)))
+		if err := d.turn(t, manyWays); err != nil {
+			return err
+		}
 	}
-	d.proven = true
-	d.found(resultOK, "data under a lock", "in %d turns with flock, %d of them after a pause, each side saw what the other had left: through descriptors that stay open and through new ones, appended, and replaced by rename; to have the lock and read takes %s", n, pauses, cost)
-	if names > 0 {
-		d.found(resultNote, "names under a lock", "names that the other side had made or removed were seen late in %d of %d turns, under the lock as well: programs that find their work by names that come and go have to expect that", names, tries[wayNames])
+	return d.turnsInARow(time.Now().Add(d.upTo(0.15, 20*time.Second)))
+}
+
+// moreTurns makes the turns for which there was no time among the other checks,
+// with the time that these have left, less what tidying up may need.
+func (d *doctor) moreTurns() error {
+	return d.turnsInARow(d.began.Add(d.patience - d.upTo(0.1, 10*time.Second)))
+}
+
+// turnsInARow makes turns until all are made, or this time is over, or one went wrong.
+func (d *doctor) turnsInARow(until time.Time) error {
+	t := d.taken
+	if t == nil {
+		return nil // no mount
+	}
+	for began := time.Now(); t.inARow < turnsInARow && time.Now().Before(until) && t.right(); t.inARow++ {
+		if err := d.turn(t, fewWays); err != nil {
+			return err
+		}
+		t.spent += time.Since(began)
+		began = time.Now()
+	}
+	d.proven = t.right()
+	return nil
+}
+
+// right is whether no data was missing; names may be late.
+func (t *doctorTurns) right() bool {
+	return len(t.wrong) == 0 || len(t.wrong) == 1 && t.wrong[wayNames] > 0
+}
+
+// turn has the side whose turn it is take one.
+func (d *doctor) turn(t *doctorTurns, ways []string) error {
+	t.made++
+	side := []*doctorSide{d.here, d.there}[t.made%2]
+	r, err := d.must(side, doctorOrder{Op: "turn", Count: t.made, Data: strings.Join(ways, ",")})
+	if err != nil {
+		d.taken = nil // the error is what there is to tell
+		return err
+	}
+	for _, way := range ways {
+		t.tries[way]++
+	}
+	for _, way := range r.Names {
+		t.wrong[way]++
+		t.last = fmt.Sprintf("%s: %s", way, r.Data)
+	}
+	if t.made > 2 {
+		t.took = append(t.took, time.Duration(r.Time))
 	}
 	return nil
+}
+
+// tellTurns says what the turns have shown, once.
+func (d *doctor) tellTurns() {
+	t := d.taken
+	if t == nil {
+		return
+	}
+	d.taken = nil
+	later := slices.Clone(d.findings[t.at:])
+	d.findings = d.findings[:t.at]
+	d.foundOfTurns(t)
+	d.findings = append(d.findings, later...)
+}
+
+func (d *doctor) foundOfTurns(t *doctorTurns) {
+	if !t.right() {
+		var what []string
+		for _, way := range manyWays {
+			if t.wrong[way] > 0 && way != wayNames {
+				what = append(what, fmt.Sprintf("%s (%d of %d turns)", way, t.wrong[way], t.tries[way]))
+			}
+		}
+		d.found(resultBad, "data under a lock", "a side did not see under the lock what the other had written under it: %s; the last was %s. %s", strings.Join(what, ", "), t.last, d.lessCaching())
+		return
+	}
+	d.found(resultOK, "data under a lock", "in %d turns with flock, %d of them after a pause, each side saw what the other had left: through descriptors that stay open and through new ones, appended, and replaced by rename; %s", t.made, t.paused, t.cost())
+	if names := t.wrong[wayNames]; names > 0 {
+		d.found(resultNote, "names under a lock", "names that the other side had made or removed were seen late in %d of %d turns, under the lock as well: programs that find their work by names that come and go have to expect that", names, t.tries[wayNames])
+	}
+}
+
+// cost says how long the turns took, and, if there was no time for all, what
+// that means.
+func (t *doctorTurns) cost() string {
+	if len(t.took) == 0 || t.inARow == 0 {
+		return "there was no time for more"
+	}
+	slices.Sort(t.took)
+	s := fmt.Sprintf("to have the lock and read takes %v in the middle, %v at most", t.took[len(t.took)/2].Round(10*time.Microsecond), t.took[len(t.took)-1].Round(time.Millisecond))
+	if t.inARow < turnsInARow {
+		s += fmt.Sprintf(". There was time for %d of %d turns in a row, as each took %v with writing and writing out: what caches keep for too long shows after a pause, all the same, but what goes wrong once in some hundred times may not have. With a longer --patience there is time for all",
+			t.inARow, turnsInARow, (t.spent / time.Duration(t.inARow)).Round(time.Millisecond))
+	}
+	return s
 }
 
 // lessCaching says what to set on storage that keeps old data.
