@@ -101,6 +101,7 @@ func TestBreakALock(t *testing.T) {
 
 // Who is no member may break nothing.
 func TestOnlyMembersBreakLocks(t *testing.T) {
+	t.Parallel()
 	v := &member.View{Members: []member.Member{{Node: member.Node{Peer: "A", Inc: 1}}, {Node: member.Node{Peer: "B", Inc: 1}}}}
 	for id, want := range map[string]bool{"A": true, "B": true, "C": false, "": false} {
 		if name, ok := memberName(v, id); ok != want || ok != (name != "") {

@@ -46,6 +46,7 @@ func changeLater(args []string) error {
 // puts another one in its place, does not wait as long; nor does who lists the
 // directory, and SIGKILL ends all of them.
 func TestNobodyStandsBehindAWait(t *testing.T) {
+	t.Parallel()
 	needMounts(t)
 	c := newCluster(t, 2, "--yield", "100ms", "--hold", "500ms")
 	a, b := c.mounts[0], c.mounts[1]

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,20 +26,16 @@ PATH is relative to the mount, or below it, or the file's identity as
 "dmxfs locks --json" has it.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
-	reason := c.Flags().String("reason", "", "why, for the journals (needed)")
+	var w breakWish
+	c.Flags().StringVar(&w.reason, "reason", "", "why, for the journals (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
-	class := c.Flags().String("class", "", "only locks of this class: open, flock or posix")
-	host := c.Flags().String("host", "", "only locks that programs on this host hold")
-	pid := c.Flags().Int("pid", 0, "only locks of this process")
+	c.Flags().StringVar(&w.class, "class", "", "only locks of this class: open, flock or posix")
+	c.Flags().StringVar(&w.host, "host", "", "only locks that programs on this host hold")
+	c.Flags().IntVar(&w.pid, "pid", 0, "only locks of this process")
 	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		switch *class {
-		case "", "open", "flock", "posix":
-		default:
-			return withCode(exitUsage, fmt.Errorf("--class %q: must be open, flock or posix", *class))
-		}
-		if strings.TrimSpace(*reason) == "" {
-			return withCode(exitUsage, errors.New("give the --reason: it goes to the journals"))
+		if err := w.check(); err != nil {
+			return err
 		}
 		cl, r, err := clientFor(args[1:])
 		if err != nil {
@@ -48,22 +45,16 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err := cl.get(c.Context(), "/locks", &v); err != nil {
 			return noDaemon(err, r)
 		}
-		path := args[0]
-		if rel, err := filepath.Rel(r.Mountpoint, path); err == nil && filepath.IsAbs(path) && filepath.IsLocal(rel) {
-			path = rel
-		}
-		var held []lockJSON
-		for _, l := range v.Locks {
-			if (l.Path == path || l.File == path) && l.State == "held" && (*class == "" || l.Class == *class) &&
-				(*host == "" || l.Host == *host) && (*pid == 0 || l.PID == *pid) {
-				held = append(held, l)
-			}
+		w.path = args[0]
+		if rel, err := filepath.Rel(r.Mountpoint, w.path); err == nil && filepath.IsAbs(w.path) && filepath.IsLocal(rel) {
+			w.path = rel
 		}
 		for _, m := range v.Missing {
 			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", printable(m))
 		}
+		held := w.heldIn(v.Locks)
 		if len(held) == 0 {
-			return fmt.Errorf("no program holds a lock of %q that was meant: see dmxfs locks", path)
+			return fmt.Errorf("no program holds a lock of %q that was meant: see dmxfs locks", w.path)
 		}
 		fmt.Fprintln(s.err, "These are taken away:")
 		if err := printTable(s.err, lockHeads, lockRows(held, false, time.Now())); err != nil {
@@ -72,18 +63,9 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err := confirm(c.Context(), s, *yes, "Break them?"); err != nil {
 			return err
 		}
-		body, err := json.Marshal(breakRequest{held, *reason})
+		a, err := cl.breakLocks(c.Context(), breakRequest{held, w.reason})
 		if err != nil {
 			return err
-		}
-		resp, err := cl.send(c.Context(), http.MethodPost, "/locks/break", bytes.NewReader(body))
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		var a breakAnswer
-		if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}
 		for _, l := range a.Broken {
 			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", printable(l.Path), l.Class, l.Mode, l.PID, printable(l.Command), printable(l.Host))
@@ -94,4 +76,54 @@ PATH is relative to the mount, or below it, or the file's identity as
 		return nil
 	}
 	return c
+}
+
+// breakWish says which locks are to be broken: those of path, and of them, where
+// the other fields are set, only what agrees with them.
+type breakWish struct {
+	path, class, host string
+	pid               int
+	reason            string
+}
+
+func (w *breakWish) check() error {
+	switch w.class {
+	case "", "open", "flock", "posix":
+	default:
+		return withCode(exitUsage, fmt.Errorf("--class %q: must be open, flock or posix", w.class))
+	}
+	if strings.TrimSpace(w.reason) == "" {
+		return withCode(exitUsage, errors.New("give the --reason: it goes to the journals"))
+	}
+	return nil
+}
+
+// heldIn returns those of locks that are held and meant.
+func (w *breakWish) heldIn(locks []lockJSON) []lockJSON {
+	var held []lockJSON
+	for _, l := range locks {
+		if (l.Path == w.path || l.File == w.path) && l.State == "held" && (w.class == "" || l.Class == w.class) &&
+			(w.host == "" || l.Host == w.host) && (w.pid == 0 || l.PID == w.pid) {
+			held = append(held, l)
+		}
+	}
+	return held
+}
+
+// breakLocks has the daemon break locks, on whatever host they are held.
+func (cl *client) breakLocks(ctx context.Context, r breakRequest) (breakAnswer, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return breakAnswer{}, err
+	}
+	resp, err := cl.send(ctx, http.MethodPost, "/locks/break", bytes.NewReader(body))
+	if err != nil {
+		return breakAnswer{}, err
+	}
+	defer resp.Body.Close()
+	var a breakAnswer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		return breakAnswer{}, fmt.Errorf("the daemon's answer cannot be read: %w", err)
+	}
+	return a, nil
 }

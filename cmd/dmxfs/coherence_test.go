@@ -12,6 +12,7 @@ import (
 // file are those of peers that fail them, or lose updates.
 
 func TestCountersOverSeparateClients(t *testing.T) {
+	t.Parallel()
 	for _, kind := range clientKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2)
@@ -54,6 +55,7 @@ func runCounters(t *testing.T, c *testCluster, procs, n int) {
 // Every change under a lock is seen by the other host under its next lock: in
 // the data, in the size and the other attributes, and in what is mapped.
 func TestChangesAreSeenOverSeparateClients(t *testing.T) {
+	t.Parallel()
 	for _, kind := range clientKinds {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2)
@@ -78,6 +80,7 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 }
 
 func TestSQLiteOverSeparateClients(t *testing.T) {
+	t.Parallel()
 	needTool(t, "sqlite3")
 	for _, kind := range clientKinds {
 		t.Run(kind.name, func(t *testing.T) {
@@ -111,6 +114,7 @@ func runSQLite(t *testing.T, c *testCluster, n int) {
 // While nobody else writes, nothing is read again from the storage: counted by
 // its client, for locks of every kind, also when the other host reads.
 func TestNothingIsReadAgainWithoutAWriter(t *testing.T) {
+	t.Parallel()
 	c := newClientCluster(t, clientKinds[0], 2)
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, a.path("data"), strings.Repeat("0123456789", 2000))

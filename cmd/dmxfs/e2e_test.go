@@ -1,12 +1,8 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +32,7 @@ func read(t testing.TB, path string) string {
 }
 
 func TestNodesFindEachOtherAndLeave(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 5)
 	p := c.mounts[0].peers()
 	if len(p.Members) != 5 {
@@ -70,11 +67,13 @@ func TestNodesFindEachOtherAndLeave(t *testing.T) {
 // Two mounts, four processes each: no increment is lost, whatever kind of
 // lock, whichever file is locked, and however the files are opened.
 func TestCounters(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	runCounters(t, c, 4, long.Or(25, 250))
 }
 
 func TestTryFailsAtOnce(t *testing.T) {
+	t.Parallel()
 	needTool(t, "flock")
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
@@ -101,6 +100,7 @@ func TestTryFailsAtOnce(t *testing.T) {
 
 // A hundred tries at once for a free lock: exactly one has it, in every round.
 func TestOneOfManyTriesWins(t *testing.T) {
+	t.Parallel()
 	needTool(t, "flock")
 	c := newCluster(t, 2)
 	for round := range long.Or(2, 5) {
@@ -140,6 +140,7 @@ func TestOneOfManyTriesWins(t *testing.T) {
 // A file that is open for writing on one host makes an open on another wait,
 // and what is read then is what was written last.
 func TestOpenWaitsForAWriterElsewhere(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--yield-shared", "never") // however long the writer takes
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, a.path("f"), "old\n")
@@ -179,6 +180,7 @@ func TestOpenWaitsForAWriterElsewhere(t *testing.T) {
 // What scripts do to lock themselves: open for writing, then flock. It must
 // not wait for the open of another.
 func TestScriptsThatLockThemselves(t *testing.T) {
+	t.Parallel()
 	needTool(t, "flock")
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
@@ -205,6 +207,7 @@ func TestScriptsThatLockThemselves(t *testing.T) {
 }
 
 func TestKillFreesTheLock(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	for _, kind := range []string{"flock", "fcntl", "ofd"} {
@@ -359,83 +362,11 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// An admin sees the other host's holder and this one's waiter while they hold
-// and wait, and later, in the journals, the life of each request.
-func TestAdminSeesWhoHoldsAndWhoWaits(t *testing.T) {
-	c := newCluster(t, 2)
-	a, b := c.mounts[0], c.mounts[1]
-	write(t, a.path("dir.txt"), "")
-	hold := b.helper("hold", "fcntl", "dir.txt")
-	b.held("dir.txt", 1)
-	wait := a.helper("take", "fcntl", "dir.txt")
-	a.blocked("dir.txt", 1)
-	host, _ := os.Hostname()
-	var holder, waiter lockJSON
-	for _, l := range a.locks() {
-		switch l.State {
-		case "held":
-			holder = l
-		case "waiting":
-			waiter = l
-		}
-	}
-	if holder.Path != "dir.txt" || holder.PID != hold.cmd.Process.Pid || holder.Host != host || holder.Command == "" ||
-		holder.Mode != "W" || holder.Class != "posix" || holder.Node != b.peers().Self || holder.Token == 0 || holder.Algorithm != "rw" {
-		t.Errorf("holder: %+v", holder)
-	}
-	if waiter.PID != wait.cmd.Process.Pid || waiter.Node != a.peers().Self || len(waiter.WaitsFor) != 1 ||
-		waiter.WaitsFor[0].PID != holder.PID || waiter.WaitsFor[0].Node != holder.Node {
-		t.Errorf("waiter: %+v", waiter)
-	}
-	for _, l := range b.locks() {
-		if l.State == "waiting" && l.PID != waiter.PID {
-			t.Errorf("b sees another waiter: %+v", l)
-		}
-	}
-	await(t, "the journal tells of the wait", func() bool {
-		return len(a.journal("--pid", fmt.Sprint(waiter.PID), "--event", "waiting")) == 1
-	})
-	hold.signal(unix.SIGKILL)
-	if out, code := wait.wait(); code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
-	check := func(m *testMount, pid int, want string) {
-		t.Helper()
-		await(t, "the journal has the end of the request", func() bool {
-			rows := m.journal("--pid", fmt.Sprint(pid), "--path", "dir.txt", "--event", "released")
-			return len(rows) > 0
-		})
-		var steps []string
-		for _, r := range m.journal("--pid", fmt.Sprint(pid)) {
-			if r.Class == "posix" {
-				steps = append(steps, r.Event)
-			}
-		}
-		if got := strings.Join(steps, " "); got != want {
-			t.Errorf("%s: journal of %d: %s, want %s", m.dir, pid, got, want)
-		}
-	}
-	for _, when := range []string{"while they run", "after a restart"} {
-		t.Log(when)
-		check(b, hold.cmd.Process.Pid, "requested granted released")
-		check(a, wait.cmd.Process.Pid, "requested waiting granted released")
-		if when == "while they run" {
-			for _, m := range c.mounts {
-				c.run("unmount", m.dir)
-			}
-			// Without a daemon the journal is read directly.
-			check(b, hold.cmd.Process.Pid, "requested granted released")
-			for _, m := range c.mounts {
-				m.mount()
-			}
-		}
-	}
-}
-
 // The shim in place: programs see the files of the directory that it covers,
 // its locks are those of a node that sees the storage elsewhere, and after the
 // unmount the directory is as before.
 func TestInPlace(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 0)
 	write(t, c.src+"/before", "content")
 	bind := c.dir + "/bind"
@@ -484,146 +415,6 @@ func TestInPlace(t *testing.T) {
 }
 
 // journal --follow prints records as they come, until it is interrupted.
-func TestJournalFollows(t *testing.T) {
-	c := newCluster(t, 1)
-	m := c.mounts[0]
-	follow := c.cmd("journal", "--follow", "--json", "--event", "granted", "--path", "f*", m.dir)
-	out, err := follow.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := follow.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = follow.Process.Kill()
-		_ = follow.Wait()
-	})
-	lines := json.NewDecoder(out)
-	for _, name := range []string{"f1", "f2"} {
-		if out, code := m.sh("flock other true && flock " + name + " true"); code != 0 {
-			t.Fatalf("%d %s", code, out)
-		}
-		for {
-			var r journalRow
-			if err := lines.Decode(&r); err != nil {
-				t.Fatal(err)
-			}
-			if r.Event != "granted" || !strings.HasPrefix(r.Path, "f") {
-				t.Fatalf("a record that was not asked for: %+v", r)
-			}
-			if r.Path == name && r.Class == "flock" {
-				break
-			}
-		}
-	}
-}
-
-// As a table, too, each record is there when it is written.
-func TestJournalFollowsAsATable(t *testing.T) {
-	c := newCluster(t, 1)
-	m := c.mounts[0]
-	if out, code := m.sh("flock f0 true"); code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
-	follow := c.cmd("journal", "--follow", "--last", "1", m.dir)
-	out, err := follow.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := follow.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// No line: it ends, and the test with it.
-	late := time.AfterFunc(time.Minute, func() { _ = follow.Process.Kill() })
-	t.Cleanup(func() {
-		late.Stop()
-		_ = follow.Process.Kill()
-		_ = follow.Wait()
-	})
-	lines := bufio.NewScanner(out)
-	next := func(want string) {
-		for {
-			if !lines.Scan() {
-				t.Fatalf("no line with %q comes", want)
-			}
-			if strings.Contains(lines.Text(), want) {
-				return
-			}
-		}
-	}
-	next("f0")
-	if out, code := m.sh("flock f1 true"); code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
-	next("f1")
-}
-
-// A mount that was taken away does not come back, whatever goes wrong at its end.
-func TestAnUnmountIsFinal(t *testing.T) {
-	c := newCluster(t, 1)
-	m := c.mounts[0]
-	pids := []int{m.daemon(), m.watcher}
-	if err := os.RemoveAll(m.state); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Unmount(m.dir, 0); err != nil {
-		t.Fatal(err)
-	}
-	if !m.ended(pids) {
-		t.Error("the watcher goes on")
-	}
-	if m.mounted() {
-		t.Error("it is mounted again")
-	}
-}
-
-// A mount that has to wait, for a member that does not answer, can be given up.
-func TestAMountThatWaitsIsInterrupted(t *testing.T) {
-	c := newCluster(t, 1)
-	a, b := c.mounts[0], c.add()
-	a.signal(unix.SIGSTOP)
-	defer a.signal(unix.SIGCONT)
-	cmd := c.cmd("--state", b.state, "--listen", "/ip4/127.0.0.1/tcp/0", c.src, b.dir)
-	ended := make(chan error, 1)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { ended <- cmd.Wait() }()
-	await(t, "it has begun", func() bool {
-		_, err := os.Stat(filepath.Join(b.state, "dmxfs.log"))
-		return err == nil
-	})
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if err == nil || !strings.Contains(stderr.String(), "is not mounted") {
-			t.Errorf("%v: %s", err, stderr.String())
-		}
-	case <-time.After(30 * time.Second):
-		_ = cmd.Process.Kill()
-		t.Fatal("it waits on")
-	}
-	if b.mounted() || b.daemon() != 0 {
-		t.Error("it is mounted after all")
-	}
-}
-
-// A command that finds no state of a mount that is there says why that may be.
-func TestMountOfAnotherHome(t *testing.T) {
-	c := newCluster(t, 1)
-	cmd := c.cmd("status", c.mounts[0].dir)
-	cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+t.TempDir())
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != exitNoMount || !strings.Contains(string(out), "another HOME or XDG_STATE_HOME") {
-		t.Errorf("%v: %s", err, out)
-	}
-}
-
 // The size of a file comes with its lock, also while other programs of the host
 // are granted locks on other files all the time.
 func TestSizesAreHandedOver(t *testing.T) {

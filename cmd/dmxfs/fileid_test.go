@@ -90,6 +90,7 @@ func TestFileIDOf(t *testing.T) {
 // same storage mount the mount is refused, and where the host cannot see that,
 // the cluster above does not go into it any more.
 func TestSubdirectoryOfAClusterIsNoCluster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	a := c.mounts[0]
 	if err := os.MkdirAll(c.src+"/sub/deep", 0o755); err != nil {

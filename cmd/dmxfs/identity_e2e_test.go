@@ -137,6 +137,7 @@ func TestIdentityByPath(t *testing.T) {
 
 // A program cannot use up the memory for locks of all.
 func TestLimitOfLocksOfAProcess(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--max-locks", "100")
 	write(t, c.src+"/f", "")
 	st := newActors(t, false, c.mounts[0], c.mounts[0], c.mounts[1])

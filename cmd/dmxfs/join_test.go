@@ -10,6 +10,7 @@ import (
 // Nothing is founded on it by a mount that was in a cluster before, nor by one
 // with --join, and nothing is left there.
 func TestNothingIsFoundedOnStorageThatIsNotMounted(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	bare := c.dir + "/bare"
 	if err := os.Mkdir(bare, 0o755); err != nil {

@@ -28,6 +28,7 @@ var (
 // waits, on a local file system, on one mount and on two, as TestSemantics does
 // with its cases. All must see the same.
 func TestRandomLockCalls(t *testing.T) {
+	t.Parallel()
 	needMounts(t)
 	columns := newColumns(t)
 	for i := range *randomSeeds {

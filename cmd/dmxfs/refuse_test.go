@@ -126,6 +126,7 @@ func TestJournalOfAnotherCluster(t *testing.T) {
 
 // Whoever reaches the port without the secret disturbs nobody.
 func TestGarbageFromTheNetwork(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	for _, p := range c.mounts[0].peers().Members {
 		for _, s := range p.Addrs {
@@ -159,6 +160,7 @@ func TestGarbageFromTheNetwork(t *testing.T) {
 
 // A line of fstab: mount(8) finds the program by the type fuse.dmxfs.
 func TestFstab(t *testing.T) {
+	t.Parallel()
 	needTool(t, "mount", "unshare", "mount.fuse3")
 	c := newCluster(t, 0)
 	m := c.add()
@@ -199,6 +201,7 @@ dmxfs unmount $MNT`
 // is replaced, but one in place, which would uncover the shared directory for a
 // moment, stays dead until the user has taken it away.
 func TestMountAsAnotherUser(t *testing.T) {
+	t.Parallel()
 	needTool(t, "unshare", "setpriv", "fusermount3")
 	c := newCluster(t, 0)
 	self, err := os.ReadFile("/proc/self/exe")

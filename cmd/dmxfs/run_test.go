@@ -21,6 +21,7 @@ func (m *testMount) startRun(args ...string) *proc {
 }
 
 func TestRunKeepsHostsApart(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	for _, name := range []string{"/go", "/go2"} {
@@ -56,6 +57,7 @@ func TestRunKeepsHostsApart(t *testing.T) {
 }
 
 func TestRunPassesOnTheCommandsEnd(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	a := c.mounts[0]
 	write(t, a.path("noexec"), "")
@@ -115,6 +117,7 @@ func TestRunPassesOnTheCommandsEnd(t *testing.T) {
 
 // The token in the environment rises from run to run, over hosts.
 func TestRunTellsTheToken(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	last := uint64(0)
 	for i := range 6 {
@@ -177,6 +180,7 @@ func TestRunEndsTheCommandWhenTheLockIsLost(t *testing.T) {
 
 // A mount that is dead is no place for a lock.
 func TestRunOnADeadMount(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1, "--no-restart")
 	a := c.mounts[0]
 	pid := a.daemon()

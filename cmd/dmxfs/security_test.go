@@ -88,6 +88,7 @@ func TestWhoIsNoMemberGivesNoOrders(t *testing.T) {
 
 // SECURITY.md says by which tests its claims are tried. They are there.
 func TestSecurityIsTried(t *testing.T) {
+	t.Parallel()
 	root := filepath.Join("..", "..")
 	names := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(read(t, filepath.Join(root, "SECURITY.md")), -1)
 	if len(names) < 15 {

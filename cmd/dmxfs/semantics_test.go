@@ -20,6 +20,7 @@ import (
 // A difference must be named in the case, and the name explained in
 // docs/semantics.md. It prints the table of cases and columns with -v.
 func TestSemantics(t *testing.T) {
+	t.Parallel()
 	needMounts(t)
 	cases := readCases(t, "testdata/semantics/*.txt")
 	columns := newColumns(t)

@@ -13,6 +13,7 @@ import (
 // An engine that hangs cannot be asked for anything: the daemon writes down what
 // it hangs in, and ends with its mount in place, dead.
 func TestAStuckEngineEndsTheDaemon(t *testing.T) {
+	t.Parallel()
 	log := new(strings.Builder)
 	d := &daemon{log: slog.New(slog.NewTextHandler(log, nil)), state: &stateDir{path: t.TempDir()}}
 	nodeDone := make(chan error, 1)

@@ -40,6 +40,7 @@ var posixExceptions = map[string]struct {
 }
 
 func TestPosixSuite(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	for i, m := range c.mounts {
 		for name, fn := range posixtest.All {
@@ -61,6 +62,7 @@ func TestPosixSuite(t *testing.T) {
 // stress-ng checks nothing between hosts, but that no call fails and no lock
 // is left behind.
 func TestStressNG(t *testing.T) {
+	t.Parallel()
 	needTool(t, "stress-ng")
 	c := newCluster(t, 2)
 	for _, stressor := range []string{"flock", "lockf", "lockofd", "locka"} {
@@ -92,6 +94,7 @@ func TestStressNG(t *testing.T) {
 // they have grown since it had them last: by the number of processes, if and
 // only if locks and data are handed over together.
 func TestPingPong(t *testing.T) {
+	t.Parallel()
 	needTool(t, "ping_pong")
 	c := newCluster(t, 2)
 	increment := regexp.MustCompile(`data increment = (\d+)`)

@@ -25,6 +25,7 @@ func (st *stage) token(actor, fd string) uint64 {
 // the file that it has open, and the table of locks shows the same; also when
 // in between all daemons have left and come back.
 func TestTokensRise(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	write(t, c.src+"/f", "")
 	last := map[string]uint64{}
@@ -95,6 +96,7 @@ func TestTokensRise(t *testing.T) {
 
 // Who holds no lock reads no token, and nobody writes one, or copies it.
 func TestWhoReadsTheToken(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	write(t, c.src+"/f", "")
 	st := newActors(t, false, c.mounts[0], c.mounts[0], c.mounts[1])
@@ -147,6 +149,7 @@ func TestWhoReadsTheToken(t *testing.T) {
 // What scripts do: a lock by flock(1) on a descriptor of the shell, or for a
 // command.
 func TestScriptsReadTheToken(t *testing.T) {
+	t.Parallel()
 	needTool(t, "flock")
 	c := newCluster(t, 2)
 	exe, err := os.Executable()

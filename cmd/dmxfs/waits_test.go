@@ -115,6 +115,7 @@ func (k *keeper) want(want, format string, args ...any) {
 // Two hosts keep one file open and use it in turns. What one of them does at a
 // stretch is not overlapped by the other, which sees all of it.
 func TestHostsTakeTurnsWithAFileThatTheyKeepOpen(t *testing.T) {
+	t.Parallel()
 	// Not at any pause, as streams do: what it adds to is read before.
 	c := newCluster(t, 2, "--yield", "300ms", "--yield-stream", "never")
 	a, b := c.mounts[0], c.mounts[1]
@@ -154,6 +155,7 @@ func TestHostsTakeTurnsWithAFileThatTheyKeepOpen(t *testing.T) {
 // With never, an idle file stays with its host; and the time limit ends the
 // waits of others.
 func TestTheTimeLimitOfWaits(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--yield", "never", "--wait", "1500ms")
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, a.path("open"), "100")
@@ -197,6 +199,7 @@ func isErrno(err error, want unix.Errno) bool {
 
 // I/O that cannot have the file back in time fails, and the next one asks again.
 func TestTheTimeLimitOfIO(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--yield", "300ms")
 	a := c.mounts[0]
 	b := c.add("--yield", "300ms", "--wait", "1s")
@@ -229,6 +232,7 @@ func (m *testMount) holdsOpen(file string) bool {
 }
 
 func TestLongWaitsAreLogged(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2, "--log-waits", "200ms")
 	a, b := c.mounts[0], c.mounts[1]
 	hold := a.helper("hold", "flock", "f")
