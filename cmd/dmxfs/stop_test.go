@@ -61,7 +61,7 @@ func TestStoppedDaemonIsFenced(t *testing.T) {
 				t.Logf("a write under way at the stop came late, and is in the journal: %q", late)
 				content = before + "new " + strings.Replace(after, late, "", 1)
 			}
-			checkOrder(t, content, "old", "new", "again")
+			checkOrder(t, withoutCutLine(content, "old", "new"), "old", "new", "again")
 			rows := a.journal("--event", "lost", "--path", "f")
 			if len(rows) != 1 || rows[0].PID != old.cmd.Process.Pid {
 				t.Errorf("journal: %+v", rows)
@@ -72,6 +72,23 @@ func TestStoppedDaemonIsFenced(t *testing.T) {
 			hold.signal(unix.SIGKILL)
 		})
 	}
+}
+
+// withoutCutLine is content without the last line of the holder before next, if
+// that was cut where a page ends: Linux sends what a write(2) puts into a page
+// that it does not have in its cache as a request of its own, and the fencing
+// comes between two.
+func withoutCutLine(content, old, next string) string {
+	i := strings.Index(content, next+" ")
+	if i <= 0 || i%os.Getpagesize() != 0 || content[i-1] == '\n' {
+		return content
+	}
+	line := strings.LastIndex(content[:i], "\n") + 1
+	n := strings.Count(content[:line], "\n")
+	if !strings.HasPrefix(fmt.Sprintf("%s %d", old, n), content[line:i]) {
+		return content
+	}
+	return content[:line] + content[i:]
 }
 
 // size is how much is in a file on the storage.
