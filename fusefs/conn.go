@@ -27,7 +27,8 @@ type conn struct {
 	kernel  uint64           // what the kernel can do: FUSE_INIT flags
 	took    [64]atomic.Int64 // how long requests of a kind take, see slow
 	readers *readers
-	large   sync.Pool      // of *[]byte, see newLarge
+	large   sync.Pool      // of *[]byte, of largeSize
+	medium  sync.Pool      // of *[]byte, of mediumSize for data
 	small   sync.Pool      // of *[]byte, of smallSize
 	loops   sync.WaitGroup // of the readers
 
@@ -42,6 +43,10 @@ type conn struct {
 // smallSize is enough for all answers but those with data, see room.
 const smallSize = 512
 
+// mediumSize is enough for most answers with data, many of which there may be at
+// a time.
+const mediumSize = 32 << 10
+
 // largeSize is enough for all. At its begin is room for the headers, so that
 // data begins at a page, as O_DIRECT wants it.
 const (
@@ -51,10 +56,11 @@ const (
 	readHead  = int(unsafe.Sizeof(fuse.OutHeader{}))
 )
 
-func newLarge() any {
-	b := make([]byte, largeSize+pageSize)
+// newBuffer is a new buffer of size bytes that begins at a page.
+func newBuffer(size int) *[]byte {
+	b := make([]byte, size+pageSize)
 	past := int(uintptr(unsafe.Pointer(&b[0])) % pageSize)
-	b = b[(pageSize-past)%pageSize:][:largeSize]
+	b = b[(pageSize-past)%pageSize:][:size]
 	return &b
 }
 
@@ -69,7 +75,8 @@ func newConn(f *fileSystem, dev int, o *fuse.MountOptions) (*conn, error) {
 		dead:    make(chan struct{}),
 	}
 	c.readers.start = func() { c.loops.Go(c.read) }
-	c.large.New = newLarge
+	c.large.New = func() any { return newBuffer(largeSize) }
+	c.medium.New = func() any { return newBuffer(pageSize + mediumSize) }
 	c.small.New = func() any { b := make([]byte, smallSize); return &b }
 	if err := c.greet(); err != nil {
 		c.file.Close()
@@ -292,16 +299,16 @@ func asksForPhantom(in []byte) bool {
 // answer has a request handled and writes the answer. An error is that of the
 // writing, where it means something.
 func (c *conn) answer(in []byte) error {
-	var out []byte
-	if room(in) > 0 {
-		b := c.large.Get().(*[]byte)
-		defer c.large.Put(b)
-		out = (*b)[pageSize-readHead:]
-	} else {
-		b := c.small.Get().(*[]byte)
-		defer c.small.Put(b)
-		out = *b
+	pool, from := &c.small, 0
+	switch n := room(in); {
+	case n > mediumSize:
+		pool, from = &c.large, pageSize-readHead
+	case n > 0:
+		pool, from = &c.medium, pageSize-readHead
 	}
+	b := pool.Get().(*[]byte)
+	defer pool.Put(b)
+	out := (*b)[from:]
 	n, st := 0, fuse.ENOSYS
 	if asksForPhantom(in) {
 		st = fuse.ENOENT
@@ -335,6 +342,10 @@ func (c *conn) write(b []byte) (err error) {
 // handOver is called by the request with this number before it waits for
 // anything but the storage.
 func (c *conn) handOver(request uint64) { c.readers.handOver(request) }
+
+// blocks is called by the request with this number before it waits for the
+// storage.
+func (c *conn) blocks(request uint64) { c.readers.block(request) }
 
 // handsOver is handOver, for locks.Request.
 func (f *fileSystem) handsOver(in *fuse.InHeader) func() {

@@ -34,6 +34,7 @@ type fileSystem struct {
 	entryTTL, attrTTL time.Duration
 	removedRound      time.Duration
 
+	memory      memory
 	descriptors descriptors
 	noRoomAt    atomic.Int64 // when noRoom last logged, on the server's clock
 

@@ -22,9 +22,11 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	f.keeps(h.n)
 	f.stats.Reads.Add(1)
 	buf = buf[:min(len(buf), int(in.Size))]
-	n, err := pread(h.fd, buf, int64(in.Offset))
-	if err == unix.EINVAL && in.Flags&unix.O_DIRECT == 0 && h.buffer() {
-		n, err = pread(h.fd, buf, int64(in.Offset))
+	blocks := func() { f.conn.blocks(in.Unique) }
+	direct := in.Flags&unix.O_DIRECT != 0
+	n, err := f.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
+	if err == unix.EINVAL && !direct && h.buffer() {
+		n, err = f.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
 	f.leave(&a)
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
@@ -88,6 +90,9 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		}
 	}
 	appends := !back && in.Flags&unix.O_APPEND != 0
+	if f.storage.ClientCache || in.Flags&(unix.O_DIRECT|unix.O_DSYNC) != 0 {
+		f.conn.blocks(in.Unique)
+	}
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
 	err := f.change(cancel, c, func() (err error) {
 		h.n.fills()
@@ -151,6 +156,7 @@ func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 		return st
 	}
 	defer f.leave(&a)
+	f.conn.blocks(in.Unique)
 	const dataOnly = 1
 	err := retryEINTR(func() error {
 		if in.FsyncFlags&dataOnly != 0 {

@@ -8,7 +8,10 @@ import "sync"
 // answer one there is nobody who reads. Whoever is going to wait for another
 // node, or for anything that may take long, therefore leaves the reading to
 // others before; and tick finds those that turn out to take long, be it for a
-// disk that is slow or a mutex.
+// disk that is slow or a mutex. Whoever is going to wait for the storage, which
+// is over soon, makes sure that somebody else reads meanwhile and goes on
+// reading afterwards: so the storage has as many requests at a time as programs
+// make.
 //
 // There are two because a program that makes one call after the other is then
 // served by one that has slept before: the kernel can let it run where the
@@ -22,6 +25,7 @@ type readers struct {
 	mu      sync.Mutex
 	active  map[*reader]struct{} // those that read on when they have answered
 	waiting int                  // how many of them wait for a request
+	blocked int                  // how many of them wait for the storage
 	serving map[uint64]*reader   // by the number of the request
 	ticks   uint64
 	begun   uint64 // requests, so far
@@ -32,7 +36,8 @@ type readers struct {
 type reader struct {
 	request uint64 // that it answers; 0: none
 	since   uint64 // tick of its begin
-	waits   bool   // for more than the storage
+	waits   bool   // for another node or the storage, and has said so
+	blocked bool   // waits for the storage, and is active
 	streak  int    // requests that it did not have to wait for, one after the other
 }
 
@@ -42,6 +47,10 @@ const usual = 2
 // backlog is how many requests a reader finds ready, one after the other, before
 // it takes that for more than it can do.
 const backlog = 64
+
+// mostBlocked is how many readers wait for the storage at a time; each takes a
+// thread. What comes then waits for one of them.
+const mostBlocked = 48
 
 // long is how many ticks a request takes that takes long.
 const long = 2
@@ -103,9 +112,9 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	switch {
 	case leave:
 		rs.leave(r)
-	case rs.waiting == 0 && len(rs.active) < usual:
+	case rs.waiting == 0 && rs.free() < usual:
 		rs.more()
-	case r.streak >= backlog && len(rs.active) < rs.most:
+	case r.streak >= backlog && rs.free() < rs.most:
 		r.streak = 0
 		rs.more()
 	}
@@ -122,7 +131,8 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	defer rs.mu.Unlock()
 	delete(rs.serving, r.request)
 	r.request = 0
-	if _, on = rs.active[r]; !on && len(rs.active) < usual && rs.ticks-r.since >= long {
+	rs.unblock(r)
+	if _, on = rs.active[r]; !on && rs.free() < usual && rs.ticks-r.since >= long {
 		rs.active[r] = struct{}{}
 		on = true
 	}
@@ -144,11 +154,44 @@ func (rs *readers) leave(r *reader) {
 	if _, ok := rs.active[r]; !ok {
 		return
 	}
+	rs.unblock(r)
 	delete(rs.active, r)
-	if len(rs.active) == 0 { // or the other one is back in a moment
+	if rs.free() == 0 { // or the other one is back in a moment
 		rs.more()
 	}
 }
+
+// block is called while a request is answered that is going to wait for the
+// storage.
+func (rs *readers) block(request uint64) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.serving[request]
+	if r == nil || r.blocked || rs.blocked >= mostBlocked {
+		return
+	}
+	r.waits = true
+	if _, ok := rs.active[r]; !ok {
+		return
+	}
+	r.blocked = true
+	rs.blocked++
+	if rs.free() == 0 { // or the other one is back in a moment
+		rs.more()
+	}
+}
+
+// REQUIRES: mu held.
+func (rs *readers) unblock(r *reader) {
+	if r.blocked {
+		r.blocked = false
+		rs.blocked--
+	}
+}
+
+// free is how many readers read, or will in a moment unless they are held up.
+// REQUIRES: mu held.
+func (rs *readers) free() int { return len(rs.active) - rs.blocked }
 
 // tick is called once in a while, and starts one more reader if all have been
 // held up since the last time. It tells how many requests have begun so far.
@@ -158,7 +201,7 @@ func (rs *readers) tick() (begun uint64) {
 	rs.ticks++
 	free := len(rs.active) == 0 // nobody has begun to read, or all have ended
 	for r := range rs.active {
-		if r.request == 0 || r.request == starting || r.since+1 >= rs.ticks {
+		if r.request == 0 || r.request == starting || !r.blocked && r.since+1 >= rs.ticks {
 			free = true
 		}
 	}

@@ -181,3 +181,79 @@ func TestReadingOnAfterALongWait(t *testing.T) {
 		c.wantEnd(a, x.on, true)
 	}
 }
+
+// As many requests wait for the storage as programs make, one more is read
+// meanwhile, and when all are answered there are two who read.
+func TestReadersBehindTheStorage(t *testing.T) {
+	c := newCrew(t, 2)
+	all := []*reader{c.reading()}
+	const n = 16
+	for id := uint64(1); id <= n; id++ {
+		r := all[id-1]
+		c.take(r, id)
+		c.wantStarted(int(id))
+		c.block(id)
+		c.block(id)
+		c.wantStarted(int(id))
+		all = append(all, c.reading())
+	}
+	c.waits(all[n])
+	for range 10 {
+		c.tick()
+	}
+	c.wantStarted(n)
+	for i, r := range all[:n] {
+		c.wantEnd(r, true, true)
+		if on := c.wait(r); on != (i == 0) {
+			t.Fatalf("number %d reads on: %v", i, on)
+		}
+	}
+	if c.blocked != 0 || len(c.active) != usual {
+		t.Fatalf("%d are blocked, %d active", c.blocked, len(c.active))
+	}
+}
+
+// Nobody is started for one program that makes one call after the other.
+func TestOneBehindTheStorage(t *testing.T) {
+	c := newCrew(t, 4)
+	a, b := c.pair()
+	for id := uint64(1); id <= 100; id++ {
+		c.block(id)
+		c.wantEnd(a, true, true)
+		c.waits(a)
+		c.begin(b, id+1, false, false)
+		a, b = b, a
+	}
+	c.wantStarted(1)
+}
+
+// A request that waits for the storage and then for another node leaves, and so
+// does not count twice; and those that are over the bound are found by the ticks.
+func TestManyBehindTheStorage(t *testing.T) {
+	c := newCrew(t, 2)
+	r := c.reading()
+	for id := uint64(1); id <= mostBlocked; id++ {
+		c.take(r, id)
+		c.block(id)
+		r = c.reading()
+	}
+	c.take(r, mostBlocked+1)
+	started := c.started
+	c.block(mostBlocked + 1)
+	c.handOver(1)
+	if c.blocked != mostBlocked-1 {
+		t.Fatalf("%d are blocked, want %d", c.blocked, mostBlocked-1)
+	}
+	c.wantStarted(started)
+	next := c.reading() // was started when the last one began
+	c.take(next, mostBlocked+2)
+	started = c.started
+	c.block(mostBlocked + 1)
+	c.block(mostBlocked + 2)
+	if c.blocked != mostBlocked {
+		t.Fatalf("%d are blocked, want %d", c.blocked, mostBlocked)
+	}
+	if c.started > started+1 {
+		t.Fatalf("%d more were started", c.started-started)
+	}
+}

@@ -113,6 +113,7 @@ const capabilities = fuse.CAP_ATOMIC_O_TRUNC | // O_TRUNC comes with OPEN, after
 	fuse.CAP_HANDLE_KILLPRIV_V2 | // no GETXATTR before every WRITE
 	fuse.CAP_SETXATTR_EXT |
 	fuse.CAP_READDIRPLUS_AUTO |
+	fuse.CAP_ASYNC_DIO | // what one program asks for at once is read at once
 	fuse.CAP_HAS_EXPIRE_ONLY
 
 // connect begins the conversation with the kernel over dev, which it takes.
