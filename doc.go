@@ -23,6 +23,7 @@
 //   - policy: the rules that say which algorithm serves which path.
 //   - systemtest: tests of all but the kernel and the network, on virtual time.
 //   - internal/long: whether tests run in full.
+//   - internal/metrics: what a daemon counts, for Prometheus.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.
 //

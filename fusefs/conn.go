@@ -35,6 +35,8 @@ type conn struct {
 	watching atomic.Bool   // watch looks
 	wake     chan struct{} // it begins to
 
+	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
+
 	held  func(opcode uint32) // tests keep answers back by it; or nil
 	dying sync.Once
 	dead  chan struct{} // closed when the mount is gone
@@ -73,6 +75,7 @@ func newConn(f *fileSystem, dev int, o *fuse.MountOptions) (*conn, error) {
 		readers: newReaders(max(usual, runtime.GOMAXPROCS(0))),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
+		observe: f.opts.Observe,
 	}
 	c.readers.start = func() { c.loops.Go(c.read) }
 	c.large.New = func() any { return newBuffer(largeSize) }
@@ -102,7 +105,8 @@ func (c *conn) greet() (err error) {
 		return fmt.Errorf("it begins with request %d", init.Opcode)
 	}
 	c.kernel = init.Flags64()
-	return c.answer(in[:n])
+	_, err = c.answer(in[:n])
+	return err
 }
 
 // Some numbers of requests, from include/uapi/linux/fuse.h.
@@ -253,16 +257,37 @@ func (c *conn) serveOne(r *reader, b *[]byte, in []byte, ready bool) (on bool) {
 	c.readers.begin(r, head(in).Unique, ready, time.Duration(took.Load()) > slow)
 	c.awake()
 	began := time.Now()
-	if err := c.answer(in); err != nil {
-		c.log.Warn("the kernel did not take an answer", "request", operations[head(in).Opcode].name, "err", err)
+	op := head(in).Opcode
+	n, err := c.answer(in)
+	if err != nil {
+		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
 	}
 	on, waited := c.readers.end(r)
+	lasted := time.Since(began)
 	if !waited {
 		// A moving average. That two at once lose one of theirs is no harm.
 		avg := took.Load()
-		took.Store(avg + (int64(time.Since(began))-avg)/8)
+		took.Store(avg + (int64(lasted)-avg)/8)
+	}
+	if c.observe != nil {
+		c.tell(op, lasted, n, len(in))
 	}
 	return on
+}
+
+// tell has the observer count a request with so many bytes, headers included, and
+// its answer. What a WRITE gives counts also where the storage takes a part of it.
+func (c *conn) tell(op uint32, took time.Duration, answered, asked int) {
+	read, written := 0, 0
+	switch op {
+	case opRead:
+		read = max(answered-readHead, 0)
+	case opWrite:
+		if answered > readHead { // no error
+			written = max(asked-writeHead, 0)
+		}
+	}
+	c.observe(op, took, read, written)
 }
 
 // slow is how long requests of a kind take on average that had better not keep
@@ -296,20 +321,20 @@ func asksForPhantom(in []byte) bool {
 	return h.Opcode == opLookup && h.NodeId == fuse.FUSE_ROOT_ID && string(in[headSize:]) == phantom+"\x00"
 }
 
-// answer has a request handled and writes the answer. An error is that of the
-// writing, where it means something.
-func (c *conn) answer(in []byte) error {
+// answer has a request handled and writes the answer, of n bytes. An error
+// is that of the writing, where it means something.
+func (c *conn) answer(in []byte) (n int, err error) {
 	pool, from := &c.small, 0
-	switch n := room(in); {
-	case n > mediumSize:
+	switch size := room(in); {
+	case size > mediumSize:
 		pool, from = &c.large, pageSize-readHead
-	case n > 0:
+	case size > 0:
 		pool, from = &c.medium, pageSize-readHead
 	}
 	b := pool.Get().(*[]byte)
 	defer pool.Put(b)
 	out := (*b)[from:]
-	n, st := 0, fuse.ENOSYS
+	st := fuse.ENOSYS
 	if asksForPhantom(in) {
 		st = fuse.ENOENT
 	} else if _, ok := operations[head(in).Opcode]; ok {
@@ -320,16 +345,16 @@ func (c *conn) answer(in []byte) error {
 		n = copy(out, unsafe.Slice((*byte)(unsafe.Pointer(&h)), readHead))
 	}
 	if n == 0 {
-		return nil // FORGET
+		return 0, nil // FORGET
 	}
 	if c.held != nil {
 		c.held(head(in).Opcode)
 	}
-	err := c.write(out[:n])
+	err = c.write(out[:n])
 	if err == unix.ENOENT || err == unix.ENODEV {
-		return nil // the program is gone, or the mount
+		return n, nil // the program is gone, or the mount
 	}
-	return err
+	return n, err
 }
 
 func (c *conn) write(b []byte) (err error) {

@@ -20,6 +20,10 @@ type operation struct {
 	fence  passage
 }
 
+// RequestName is the name of a request that is served, by its number; empty if
+// there is no such request.
+func RequestName(opcode uint32) string { return operations[opcode].name }
+
 // operations are the requests that are served, by their number in
 // include/uapi/linux/fuse.h. One that is not here is answered with ENOSYS, so
 // nothing that is new to go-fuse or to the kernel gets by the fence.

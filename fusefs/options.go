@@ -57,6 +57,10 @@ type Options struct {
 	// wait that nothing can interrupt: whoever removes or renames its file, and
 	// so on. See stuck.go. 0 is DefaultHold; negative: without limit.
 	Hold time.Duration
+	// Observe is told of each request that was answered: its number in
+	// include/uapi/linux/fuse.h (see [RequestName]), how long that took, and how many
+	// bytes of data a READ had or a WRITE has given. It must not wait. It may be nil.
+	Observe func(opcode uint32, took time.Duration, read, written int)
 	// Log takes what an operator should know. Nil is slog.Default().
 	Log *slog.Logger
 }

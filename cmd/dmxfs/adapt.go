@@ -12,6 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"dmxfs/fusefs"
+	"dmxfs/internal/metrics"
 	"dmxfs/journal"
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
@@ -48,6 +49,7 @@ type files daemon
 
 func (f *files) Flush(k locks.Key) error {
 	if s := f.server.Load(); s != nil {
+		defer func(began time.Time) { f.metrics.Handover(time.Since(began)) }(time.Now())
 		return s.Flush(k)
 	}
 	return nil
@@ -73,6 +75,7 @@ func (f *files) Yield(k locks.Key) {
 
 func (f *files) Refresh(k locks.Key) error {
 	if s := f.server.Load(); s != nil {
+		defer func(began time.Time) { f.metrics.Refresh(time.Since(began)) }(time.Now())
 		return s.Refresh(k)
 	}
 	return nil
@@ -104,7 +107,18 @@ var events = map[engine.Step]journal.Event{
 	engine.Lost: journal.Lost,
 }
 
+// steps are those that are counted; the others are negative.
+var steps = [...]metrics.Step{
+	0: -1, engine.Waiting: -1, engine.Requested: metrics.Requested, engine.Granted: metrics.Granted, engine.Denied: metrics.Denied,
+	engine.Withdrawn: metrics.Withdrawn, engine.Released: metrics.Released, engine.Lost: metrics.Lost,
+}
+
 func (r *recorder) Record(ev engine.Event) {
+	if steps[ev.Step] >= 0 {
+		r.metrics.Lock(metrics.Lock{
+			Step: steps[ev.Step], Class: int(ev.Key.Class) - 1, Algorithm: ev.Algorithm, Final: ev.Final, Wait: ev.Wait, Hold: ev.Held, Messages: ev.Messages,
+		})
+	}
 	r.journal.Append(journal.Record{
 		Epoch: ev.Epoch, Event: events[ev.Step], Final: ev.Final, Request: ev.Request, Key: ev.Key, Path: ev.Path,
 		Mode: ev.Mode, Range: ev.Range, Algorithm: ev.Algorithm, PID: ev.Program.PID, UID: ev.Program.UID,
@@ -164,7 +178,9 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 		a.Answer.Tried = (*daemon)(s).tried(a.Answer.To.Peer)
 		op = a
 	}
+	began := time.Now()
 	done := register.Do(s.register, op, boottime)
+	s.metrics.Storage(operationName(op), time.Since(began), done.Err)
 	return done.Look, done.Err
 }
 
@@ -172,7 +188,11 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 // the log told of what is lost.
 type boundEngine daemon
 
-func (b *boundEngine) Freeze()               { b.engine.Freeze() }
+func (b *boundEngine) Freeze() {
+	b.metrics.Frozen(time.Now())
+	b.engine.Freeze()
+}
+
 func (b *boundEngine) State() []byte         { return b.engine.State() }
 func (b *boundEngine) Install(v *locks.View) { b.engine.Install(v) }
 func (b *boundEngine) Ping()                 { b.engine.Ping() }
@@ -188,6 +208,7 @@ func (b *boundEngine) Resume() {
 
 func (b *boundEngine) Expelled(reason string) {
 	lost := b.engine.Expelled(reason)
+	b.metrics.Expelled(time.Now())
 	b.log.Error("this node was expelled: its locks are lost", "why", reason, "locks", len(lost))
 	b.journal.Append(journal.Record{Event: journal.Fenced, Reason: reason})
 	for _, l := range lost {
@@ -213,6 +234,12 @@ func (d *daemon) notice(n member.Notice) {
 	}
 	d.journal.Append(r)
 	d.departed.note(n, time.Now())
+	switch n.Kind {
+	case member.Suspended:
+		d.metrics.Suspended(time.Now())
+	case member.Resumed:
+		d.metrics.Resumed(time.Now())
+	}
 	log := d.log.Info
 	switch n.Kind {
 	case member.Suspended, member.Removed, member.Storage, member.Fencing, member.Refusing:
@@ -227,6 +254,7 @@ func (d *daemon) notice(n member.Notice) {
 
 // lateWrite records a change that may have come too late.
 func (d *daemon) lateWrite(w fusefs.LateWrite) {
+	d.metrics.LateWrite()
 	d.log.Error("a "+w.Operation+" may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
 		"pid", w.Program.PID, "command", w.Program.Command)
 	d.journal.Append(journal.Record{

@@ -189,6 +189,7 @@ func (d *daemon) breakHere(ctx context.Context, q breakRequest) breakAnswer {
 			continue
 		}
 		d.engine.Break(k, handles)
+		d.metrics.Broken(len(lost))
 		for _, l := range lost {
 			d.log.Error("a lock is lost", "path", l.Path, "class", k.Class.String(), "mode", l.Mode.String(),
 				"pid", l.Program.PID, "command", l.Program.Command, "why", q.Reason)

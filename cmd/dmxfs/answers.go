@@ -36,6 +36,7 @@ func (d *daemon) handler() http.Handler {
 		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
 	})
 	mux.HandleFunc("GET /waits", onlooker{d}.serveWaits)
+	mux.Handle("GET /metrics", onlooker{d}.metricsHandler(true))
 	mux.HandleFunc("GET /journal", d.serveJournal)
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
 		n, text := d.secret.text()
@@ -99,6 +100,9 @@ func (d *daemon) status() statusJSON {
 	for _, dir := range d.server.Load().Nested() {
 		problem("%s is the shared directory of another cluster: what is below it has other locks there, and fails here with EIO; have those hosts mount %s, or remove %s/.dmxfs when none does",
 			dir, d.cfg.Source, dir)
+	}
+	if err := d.page.problem(); err != nil {
+		problem("metrics: %v", err)
 	}
 	if p := d.damages.problem(time.Now()); p != "" {
 		problem("%s", p)

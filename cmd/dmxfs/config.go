@@ -62,6 +62,9 @@ type Config struct {
 	// dropped, and must succeed for that; empty: there is none.
 	FenceCommand string
 
+	// Metrics is the TCP address on which metrics are shown; empty: on none.
+	Metrics string
+
 	LogLevel  string
 	LogFormat string
 
@@ -94,6 +97,7 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
 	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
+	f.StringVar(&c.Metrics, "metrics", "", "`HOST:PORT` on which Prometheus reads metrics, at /metrics, without a password: best a loopback address, and one for each mount (default: none; dmxfs metrics shows them in any case)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", "text", "how to log: text or json")
 	return f
@@ -120,6 +124,7 @@ type fileConfig struct {
 	Policy    *string   `toml:"policy"`
 	Restart   *bool     `toml:"restart"`
 	Fence     *string   `toml:"fence-command"`
+	Metrics   *string   `toml:"metrics"`
 	LogLevel  *string   `toml:"log-level"`
 	LogFormat *string   `toml:"log-format"`
 
@@ -195,7 +200,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		one("secret", fc.Secret), one("file-id", fc.FileID), one("journal", fc.Journal), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),
-		one("wait", fc.Wait), one("hold", fc.Hold), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+		one("wait", fc.Wait), one("hold", fc.Hold), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("metrics", fc.Metrics), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // setOptions takes the options behind -o: those of this program by the names
@@ -266,6 +271,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, err)
 	}
 	if _, err := c.params(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := metricsAddress(c.Metrics); err != nil {
 		errs = append(errs, err)
 	}
 	if c.MaxLocks < 1 {

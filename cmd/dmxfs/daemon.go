@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"dmxfs/fusefs"
+	"dmxfs/internal/metrics"
 	"dmxfs/locks/engine"
 	"dmxfs/p2p"
 	"dmxfs/p2p/cluster"
@@ -47,6 +48,8 @@ type daemon struct {
 	// node and server are made while the parts above already run; nil before.
 	node     atomic.Pointer[cluster.Node]
 	server   atomic.Pointer[fusefs.Server]
+	metrics  *metrics.Set
+	page     metricsPage
 	contacts contacts
 	rules    rules
 	departed departed
@@ -131,6 +134,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	defer serveStop()
 	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
 	g.Go(func() error { d.logLongWaits(serveCtx, d.cfg.LogWaits); return nil })
+	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
 	ready()
@@ -236,6 +240,7 @@ func (d *daemon) join() error {
 		Named:     d.state.addLife,
 		Notice:    d.notice,
 		Begin:     d.begin,
+		Installed: func(*member.View) { d.metrics.Installed(time.Now()) },
 		Static:    d.contacts.list,
 		Log:       d.log,
 	})
@@ -324,6 +329,7 @@ func (d *daemon) mount() error {
 		Rule:         d.ruleFor,
 		Movable:      d.movable,
 		LateWrite:    d.lateWrite,
+		Observe:      d.metrics.Request,
 		LockedBelow:  d.lockedBelow,
 		Hold:         d.cfg.hold(),
 		WriteThrough: true,

@@ -21,7 +21,7 @@ import (
 // error nothing is left behind.
 // It takes root, the shared directory, also on error.
 func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), online: make(chan struct{}), quit: make(chan struct{})}
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), online: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
 		if err != nil {
 			d.close()

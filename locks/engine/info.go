@@ -27,9 +27,13 @@ func (e *Engine) record(s Step, en *entry, req *request, ev event) {
 	if e.view != nil {
 		epoch = e.view.Epoch
 	}
+	var held time.Duration
+	if ev.final && (s == Released || s == Lost) && !req.granted.IsZero() {
+		held = time.Since(req.granted)
+	}
 	e.o.Recorder.Record(Event{
 		Step: s, Epoch: epoch, Request: req.id, Key: en.key, Path: req.Path, Mode: req.Mode, Range: ev.rng,
-		Algorithm: en.alg.Name, Program: req.Program, Token: ev.token, Wait: ev.wait, Messages: ev.messages,
+		Algorithm: en.alg.Name, Program: req.Program, Token: ev.token, Wait: ev.wait, Held: held, Messages: ev.messages,
 		Reason: ev.reason, Final: ev.final,
 	})
 }

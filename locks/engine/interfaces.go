@@ -114,6 +114,8 @@ type Event struct {
 	Token     locks.Token
 	// Wait is how long the request waited, set when it ends waiting.
 	Wait time.Duration
+	// Held is how long the program had the lock, set when a lock ends that was granted.
+	Held time.Duration
 	// Messages that this node sent or received for the file meanwhile.
 	Messages int
 	Reason   string

@@ -1,0 +1,101 @@
+package metrics
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// MaxPaths bounds how many paths are shown.
+const MaxPaths = 100
+
+// Handler shows metrics over HTTP, in the format that the client asks for.
+type Handler struct {
+	Set *Set
+	// Look takes a snapshot.
+	Look func() Snapshot
+	// Name is the name of a FUSE request, empty for one that is not served.
+	Name func(opcode uint32) string
+	// Paths lists the files that requests of this host wait for. Nil: nobody is told
+	// of paths. Otherwise those with the most waits are shown to who asks, by ?paths=N.
+	Paths func() []PathCount
+}
+
+// Registry has the metrics of this moment.
+func (h *Handler) registry(paths int) (*prometheus.Registry, error) {
+	c := &collector{set: h.Set, now: h.Look(), names: h.Name}
+	if paths > 0 {
+		c.paths = top(h.Paths(), paths)
+	}
+	r := prometheus.NewRegistry()
+	for _, x := range []prometheus.Collector{c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := r.Register(x); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n, err := h.wanted(r.FormValue("paths"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	reg, err := h.registry(n)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true}).ServeHTTP(w, r)
+}
+
+// wanted is how many paths are asked for.
+func (h *Handler) wanted(v string) (int, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	switch {
+	case err != nil || n < 0 || n > MaxPaths:
+		return 0, fmt.Errorf("paths=%s: must be a number up to %d", v, MaxPaths)
+	case n > 0 && h.Paths == nil:
+		return 0, fmt.Errorf("paths are not shown here: ask on the host, by dmxfs metrics --paths %d", n)
+	}
+	return n, nil
+}
+
+// top are the n of all with the most waits. What is no UTF-8 is no label.
+func top(all []PathCount, n int) []PathCount {
+	type key struct{ path, class string }
+	sums := map[key]int{}
+	for _, p := range all {
+		sums[key{strings.ToValidUTF8(p.Path, "\uFFFD"), p.Class}] += p.Waiting
+	}
+	out := make([]PathCount, 0, len(sums))
+	for k, w := range sums {
+		out = append(out, PathCount{k.path, k.class, w})
+	}
+	slices.SortFunc(out, func(a, b PathCount) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Path, b.Path), strings.Compare(a.Class, b.Class))
+	})
+	return out[:min(n, len(out))]
+}
+
+// Server serves h at /metrics and nothing else. No client holds it up for long.
+func Server(h http.Handler) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", http.MaxBytesHandler(h, 1<<10))
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+}
