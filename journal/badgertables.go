@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 )
 
@@ -69,38 +68,6 @@ func (s *badgerStore) drop(seq uint64) error {
 		err = errors.New("removing old records: some are left")
 	}
 	return err
-}
-
-// sync makes all that was written durable. [badger.DB.Sync] would sync only
-// the current log: not one that became full since, and not the directory that
-// it was created in. A log that has gone was written to a table, and synced.
-func (s *badgerStore) sync() error {
-	if err := s.reopen(); err != nil {
-		return err
-	}
-	logs, err := s.logs()
-	if err != nil {
-		return err
-	}
-	for _, n := range logs {
-		f, err := os.OpenFile(s.memPath(n), os.O_RDWR, 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
-			return err
-		}
-	}
-	if s.newDir {
-		if err := syncDir(s.opt.Dir); err != nil {
-			return err
-		}
-		s.newDir = false
-	}
-	return nil
 }
 
 func syncDir(dir string) error {

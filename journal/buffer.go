@@ -60,8 +60,8 @@ const (
 	// bufferLimit bounds the memory to about 20 MB, and strings. At the most
 	// that programs can lock on two cores, that is half a second.
 	bufferLimit = 64 << 10
-	// Who paces itself waits as long for the writer to store something, and as
-	// many times.
+	// Pace waits roomWait for the writer to store something, and roomWaits times
+	// that at most.
 	roomWait  = 250 * time.Millisecond
 	roomWaits = 4
 )

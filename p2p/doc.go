@@ -12,13 +12,15 @@
 //
 // # Channels
 //
-//   - member: messages up to 256 KiB, to a peer. What can't be sent now is
+//   - member: messages up to 1 MiB, to a peer. What can't be sent now is
 //     dropped. Nothing else can hold them up: they have a stream, and at both
 //     ends a goroutine, of their own. They also measure the round trip.
 //   - lock: frames up to 1 MiB, to a member of the epoch. Within an epoch each
 //     arrives exactly once and in order, over any number of lost connections.
 //     An epoch ends at both ends with [Transport.SetView], and everything of it
 //     is dropped.
+//     On its way out a frame goes through Transport.Send, sendQueue, appendFrame
+//     and outSession.write.
 //   - sync: the state of a node at the begin of an epoch, up to 256 MiB, to a
 //     member of it; at least once if SendSync returned nil.
 //   - ask: a question up to 1 MiB to a peer, with an answer up to 64 MiB; at
@@ -26,7 +28,7 @@
 //
 // # Who may speak
 //
-//  1. Who does not know the cluster secret can't do as much as a handshake: the
+//  1. Without the cluster secret a peer cannot even complete a handshake: the
 //     secret makes the key of a private network (libp2p pnet), below Noise.
 //  2. Noise proves the peer ID. Options.Allow and [Host.Revoke] decide by it.
 //  3. On the lock and sync channels the incarnations of both ends and the epoch

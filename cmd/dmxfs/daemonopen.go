@@ -88,7 +88,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 	}
 	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.all(), Cluster: known, Join: cfg.Join})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
-		return nil, kept, err // it may be mounted yet
+		return nil, kept, err // retryable: the storage may still get mounted
 	}
 	if err != nil {
 		return nil, kept, withCode(storageCode(err), err)

@@ -28,7 +28,7 @@ func openSource(cfg Config) (*os.File, error) {
 		}
 	}
 	if m, ok := mountedAt(all, cfg.Mountpoint); ok && m.fsType == fsType {
-		return nil, withCode(exitBusy, fmt.Errorf("%s is shimmed by dmxfs already (its source is %s); unmount it first", cfg.Mountpoint, m.source))
+		return nil, withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s); unmount it first", cfg.Mountpoint, m.source))
 	}
 	root, err := os.Open(cfg.Source)
 	if err != nil {

@@ -127,7 +127,7 @@
 // # What it does not do
 //
 // It does not see deadlocks over several keys; the engine finds them by
-// Blockers. A queue can close such a circle where one host would have none,
-// since blocking is hard there only: therefore Overtake, by which the engine
-// makes queues soft in time.
+// Blockers. A queue can complete a cycle that could not arise on one host,
+// where only held locks block: therefore Overtake, by which the engine lets
+// waiting requests pass one another in time.
 package rw

@@ -64,8 +64,8 @@ type release struct {
 	token  locks.Token
 }
 
-// clock tells who overtook without having heard of another overtaker that it
-// is not in front.
+// clock tells an overtaker that another one, of which it had not heard, is ahead
+// of it.
 type clock struct {
 	tag
 	high uint64

@@ -27,10 +27,10 @@
 //	S4  All that are live in an epoch tell files apart by the same.
 //	L1  After the last fault all nodes that run are live in one view, within
 //	    L + delta + 3 s + back-off (at most 2 s) + 1 s, and 7S, with Ls for L
-//	    if that is longer. They are those of a node that has to go on without
-//	    any other: its ask, which others have answered before they died, stands
-//	    for 2S, and the next one as long, its view is seen after S, the others
-//	    are dropped Ls + delta + S later, and that is seen after S.
+//	    if that is longer. The 7S are the worst case, a node that must go on
+//	    without any other: its ask, which others answered before they died,
+//	    stands for 2S, and the next one as long; its view is seen after S, the
+//	    others are dropped Ls + delta + S later, and that is seen after S.
 //	L3  A fault costs two views per node that it happens to: one to go on
 //	    without it and one for its return.
 //

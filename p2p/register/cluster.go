@@ -268,7 +268,8 @@ func (d *Dir) makeDir(path string) (bool, error) {
 	return true, nil
 }
 
-// noViews: views without the file of their cluster are no directory to found in.
+// noViews is an error if there are views: where they are without the file of their
+// cluster, no other one may be founded.
 func (d *Dir) noViews() error {
 	dir, err := d.open(viewsDir)
 	if err != nil {
