@@ -48,6 +48,8 @@ var wallClockUses = map[string]string{
 	"p2p/register/cluster.go":       "when a cluster was founded, for people",
 	"p2p/register/generation.go":    "when a secret was changed, for people",
 	"p2p/register/prune.go":         "the age of files by the storage's clock alone: no clock of this host counts",
+	"internal/web/pages.go":         "records of a span of time that an admin asks for",
+	"internal/web/text.go":          "times for people",
 }
 
 // A jump of CLOCK_REALTIME changes nothing but what is shown to people. The

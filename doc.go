@@ -24,6 +24,9 @@
 //   - systemtest: tests of all but the kernel and the network, on virtual time.
 //   - internal/long: whether tests run in full.
 //   - internal/metrics: what a daemon counts, for Prometheus.
+//   - internal/snapshot: what a daemon tells of its cluster at one moment, searched
+//     and summed up.
+//   - internal/web: the page of dmxfs web.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.
 //

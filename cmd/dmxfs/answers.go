@@ -32,9 +32,7 @@ func (d *daemon) handler() http.Handler {
 		}
 		reply(w, d.breakLocks(r.Context(), q), nil)
 	})
-	mux.HandleFunc("GET /locks", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, d.locks(r.Context(), r.FormValue("local") != ""), nil)
-	})
+	mux.HandleFunc("GET /locks", onlooker{d}.serveLocks)
 	mux.HandleFunc("GET /waits", onlooker{d}.serveWaits)
 	mux.Handle("GET /metrics", onlooker{d}.metricsHandler(true))
 	mux.HandleFunc("GET /journal", d.serveJournal)

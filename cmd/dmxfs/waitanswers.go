@@ -29,15 +29,38 @@ type onlooker struct{ *daemon }
 // serveWaits answers who waits for whom in the cluster. The time that members
 // have for it is in the query.
 func (d onlooker) serveWaits(w http.ResponseWriter, r *http.Request) {
-	limit := graphTime
-	if v := r.FormValue("timeout"); v != "" {
-		var err error
-		if limit, err = time.ParseDuration(v); err != nil || limit <= 0 {
-			reply(w, nil, withCode(exitUsage, fmt.Errorf("timeout %q: must be a time such as 2s", v)))
-			return
-		}
+	limit, err := answerLimit(r, graphTime)
+	if err != nil {
+		reply(w, nil, err)
+		return
 	}
 	reply(w, d.waitGraph(r.Context(), limit), nil)
+}
+
+// serveLocks answers with the table of locks. The time that members have for it
+// is in the query.
+func (d onlooker) serveLocks(w http.ResponseWriter, r *http.Request) {
+	limit, err := answerLimit(r, askTimeout)
+	if err != nil {
+		reply(w, nil, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	reply(w, d.locks(ctx, r.FormValue("local") != ""), nil)
+}
+
+// answerLimit is the time that a query gives members to answer.
+func answerLimit(r *http.Request, byDefault time.Duration) (time.Duration, error) {
+	v := r.FormValue("timeout")
+	if v == "" {
+		return byDefault, nil
+	}
+	limit, err := time.ParseDuration(v)
+	if err != nil || limit <= 0 {
+		return 0, withCode(exitUsage, fmt.Errorf("timeout %q: must be a time such as 2s", v))
+	}
+	return limit, nil
 }
 
 // waitGraph is who waits for whom in the cluster, of members that answer within
