@@ -83,7 +83,7 @@ func versionOfX(st *unix.Statx_t) version {
 // meanwhile. REQUIRES: h's open lock held by this node.
 func (f *fileSystem) noteVersion(h *handle) {
 	var st unix.Stat_t
-	gen := f.explicitGen.Load() // before: what is seen may be older than what a refresh brings
+	gen := f.arrivals.explicitGen.Load() // before: what is seen may be older than what a refresh brings
 	err := unix.Fstat(h.fd, &st)
 	n := h.n
 	n.cacheMu.Lock()
@@ -114,7 +114,7 @@ func (f *fileSystem) unchanged(n *node, st *unix.Stat_t) bool {
 	if !n.version.known || n.version != now {
 		return false
 	}
-	if !f.tree.ids.paths && now.gen == f.explicitGen.Load() {
+	if !f.tree.ids.paths && now.gen == f.arrivals.explicitGen.Load() {
 		return true
 	}
 	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0 // whole seconds
@@ -201,7 +201,7 @@ const fewNames = 32
 // to many files; what is told by the thousand, as to find(1), would keep the next
 // lock waiting, and is hardly asked for again.
 func (f *fileSystem) mayKeep(isDir bool, now int64) bool {
-	if t := f.refreshedAt.Load(); t == nil || time.Since(*t) > handoverTime {
+	if t := f.arrivals.refreshedAt.Load(); t == nil || time.Since(*t) > handoverTime {
 		return true
 	}
 	return isDir && f.entries.few(now)

@@ -35,11 +35,11 @@ func TestUnchanged(t *testing.T) {
 		{"of another size", old, old, false, true, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, n := &fileSystem{tree: &tree{ids: fileIDs{paths: tt.paths}}}, new(node)
+			f, n := &fileSystem{base: &base{tree: &tree{ids: fileIDs{paths: tt.paths}}}}, new(node)
 			st := unix.Stat_t{Size: 10, Mtim: tt.mtime, Ctim: tt.ctime}
-			n.version = versionAt(&st, f.explicitGen.Load())
+			n.version = versionAt(&st, f.arrivals.explicitGen.Load())
 			if tt.locked {
-				f.explicitGen.Add(1)
+				f.arrivals.explicitGen.Add(1)
 			}
 			if tt.changed {
 				st.Size++

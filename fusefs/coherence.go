@@ -255,9 +255,9 @@ func (f *fileSystem) writeBack(h *handle) {
 func (f *fileSystem) refresh(k locks.Key) error {
 	f.stats.Refreshes.Add(1)
 	now := time.Now()
-	f.refreshedAt.Store(&now)
+	f.arrivals.refreshedAt.Store(&now)
 	if k.Class != locks.Open {
-		f.explicitGen.Add(1)
+		f.arrivals.explicitGen.Add(1)
 	}
 	own, others := f.concerned(k)
 	defer f.unpinAll(own, others)
@@ -273,7 +273,7 @@ func (f *fileSystem) refresh(k locks.Key) error {
 	// An answer to the kernel that was prepared before this is not to be kept:
 	// either its maker sees the change, or what follows sees that there is
 	// something to drop.
-	f.refreshGen.Add(1)
+	f.arrivals.refreshGen.Add(1)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			if err := f.refreshPages(n); err != nil && failed == nil {
@@ -321,6 +321,3 @@ func (f *fileSystem) expelled() {
 func (h *handle) underLock() bool {
 	return h.holds.Load() || h.held.Load() > 0 || h.proc != nil && h.proc.held.Load() > 0
 }
-
-// now is the server's clock: milliseconds since it was made, at least 1.
-func (f *fileSystem) now() int64 { return time.Since(f.start).Milliseconds() + 1 }

@@ -25,7 +25,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 		return errHidden
 	}
 	f.abandonRetry(f.retries.take(in.Pid))
-	gen := f.refreshGen.Load()
+	gen := f.arrivals.refreshGen.Load()
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	for range createAttempts {
 		began := f.locker.Moment()

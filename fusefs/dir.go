@@ -73,7 +73,7 @@ func (f *fileSystem) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.
 }
 
 func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	gen := f.refreshGen.Load()
+	gen := f.arrivals.refreshGen.Load()
 	return f.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {

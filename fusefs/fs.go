@@ -1,7 +1,6 @@
 package fusefs
 
 import (
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,34 +18,17 @@ type fileSystem struct {
 	// the kernel does not send with default_permissions.
 	fuse.RawFileSystem
 
-	opts    Options
-	log     *slog.Logger
-	locker  Locker
-	storage Storage
-	self    credentials
-	acls    bool // the storage has POSIX ACLs
+	*base
 
-	conn  *conn
-	dev   device
-	fds   int // descriptor of /proc/self/fd
-	start time.Time
-
-	entryTTL, attrTTL time.Duration
-	removedRound      time.Duration
+	self         credentials
+	removedRound time.Duration
 
 	memory      memory
 	descriptors descriptors
 	noRoomAt    atomic.Int64 // when noRoom last logged, on the server's clock
-
-	tree     *tree
-	devices  *devices
-	procs    *processes
-	handles  registry[handle]
-	dirs     registry[dirHandle]
-	retries  retries
-	listings listings
-	wishes   *wishes
-	lastID   atomic.Uint64 // the newest handle
+	retries     retries
+	listings    listings
+	wishes      *wishes
 
 	unprotectedMu sync.Mutex
 	unprotected   map[*node]struct{}
@@ -55,26 +37,16 @@ type fileSystem struct {
 	turns         atomic.Uint64      // number of explicit locks that were granted
 	ruleGen       atomic.Uint64      // changes when the rules do
 
-	entries    entries
-	refreshGen atomic.Uint64 // changes when other nodes may have changed names
-	// explicitGen counts refreshes for explicit locks, which may be what
-	// protects any file.
-	explicitGen atomic.Uint64
+	entries entries
 	// zaps counts the locks of zap.
 	zaps atomic.Uint64
-	// refreshedAt is when the last lock came here from another node; nil for
-	// never.
-	refreshedAt atomic.Pointer[time.Time]
 
 	looks   atomic.Int64 // of watchHolders
 	private private
-	stats   counters
 
 	underway underway
 	stirring stirring
 	closes   closes
-
-	tasks sync.WaitGroup // what background started
 }
 
 // errHidden is what an attempt to make a hidden name gets.
@@ -85,13 +57,6 @@ func (f *fileSystem) String() string { return "dmxfs" }
 func (f *fileSystem) SetDebug(bool) {}
 
 func (f *fileSystem) OnUnmount() {}
-
-// background runs a task that ends by itself, or when the mount does.
-func (f *fileSystem) background(task func()) {
-	f.tasks.Go(task)
-}
-
-func (f *fileSystem) newID() uint64 { return f.lastID.Add(1) }
 
 func (f *fileSystem) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	n, errno := f.node(in)

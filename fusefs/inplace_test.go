@@ -53,7 +53,7 @@ func TestSameText(t *testing.T) {
 
 // A handle that was reopened while files were compared keeps what it got.
 func TestReopenedWhileCompared(t *testing.T) {
-	var f fileSystem
+	f := handlersOnly(t)
 	f.descriptors.most = 1 << 20
 	n := &node{}
 	h := &handle{n: n, fd: opened(t, []byte("as reopened"))}

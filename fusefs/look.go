@@ -23,7 +23,7 @@ import (
 //     advice leaves alone.
 
 // seenAt is when a node was looked at last: the count of explicit refreshes
-// (fileSystem.explicitGen) at that time, plus one; 0: it has to be looked at.
+// (arrivals.explicitGen) at that time, plus one; 0: it has to be looked at.
 type seenAt struct {
 	attr, data, name atomic.Uint64
 	until            atomic.Int64 // see isOld; on the server's clock
@@ -40,7 +40,7 @@ func (n *node) distrust() {
 // the lock of the file was elsewhere, or any explicit lock, which may be what
 // protects the file.
 func (f *fileSystem) outdated(seen *atomic.Uint64) bool {
-	return f.storage.ClientCache && seen.Load() != f.explicitGen.Load()+1
+	return f.storage.ClientCache && seen.Load() != f.arrivals.explicitGen.Load()+1
 }
 
 // lookAgain makes the client of the storage look at a file that is open. One
@@ -54,7 +54,7 @@ func (f *fileSystem) lookAgain(n *node) error {
 	if len(hs) == 0 || f.tree.anchorOf(n) < 0 {
 		return nil
 	}
-	gen := f.explicitGen.Load() + 1
+	gen := f.arrivals.explicitGen.Load() + 1
 	_ = f.pass(n) // if the file is gone, what is open of it stays
 	for _, h := range hs {
 		if err := f.reopen(h); err != nil {
@@ -195,7 +195,7 @@ func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n, fd := h.n, h.fd
-	gen := f.explicitGen.Load() + 1
+	gen := f.arrivals.explicitGen.Load() + 1
 	if err := f.pass(n); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (f *fileSystem) lookAt(n *node) error {
 	if !f.isOld(n) {
 		return nil
 	}
-	gen := f.explicitGen.Load() + 1
+	gen := f.arrivals.explicitGen.Load() + 1
 	if err := f.pass(n); err != nil {
 		return err
 	}

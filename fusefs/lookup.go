@@ -17,7 +17,7 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 		return fuse.ENOENT
 	}
 	f.letPass(in)
-	gen := f.refreshGen.Load()
+	gen := f.arrivals.refreshGen.Load()
 	n, st, err := f.find(in, dir, name)
 	if err != nil {
 		f.endsRetry(in)
@@ -173,18 +173,18 @@ func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *no
 	if ttl := f.entryTTL; ttl > 0 && n.holders.Load() == 0 {
 		if now := f.now(); f.mayKeep(n.isDir(), now) {
 			f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
-			if f.refreshGen.Load() == gen {
+			if f.arrivals.refreshGen.Load() == gen {
 				out.SetEntryTimeout(ttl)
 			}
 		}
 	}
 	// attrTold is set before gen is looked at, and refresh does it the other
 	// way round: one of the two finds out.
-	if ttl := f.attrTTLOf(n); f.refreshGen.Load() == gen {
+	if ttl := f.attrTTLOf(n); f.arrivals.refreshGen.Load() == gen {
 		out.SetAttrTimeout(ttl)
 	}
 	f.tellAttr(n, &out.Attr, st)
-	if f.refreshGen.Load() != gen {
+	if f.arrivals.refreshGen.Load() != gen {
 		f.tellNew(n, &out.Attr)
 	}
 }

@@ -43,7 +43,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 		return errHidden
 	}
 	for range createAttempts {
-		gen := f.refreshGen.Load()
+		gen := f.arrivals.refreshGen.Load()
 		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, f.making(dir, name, func() error { return call(dir) })); err != nil {
 			f.notMade(dir, err)
 			return status(err)
@@ -184,7 +184,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 	if path := f.tree.pathTo(n); f.opts.Movable != nil && path != "" && !f.opts.Movable(path, f.tree.join(dir, name), false) {
 		return fuse.EXDEV
 	}
-	gen := f.refreshGen.Load()
+	gen := f.arrivals.refreshGen.Load()
 	// The name in /proc leads to the file itself, also if that is a symbolic
 	// link, and to one that has no name yet.
 	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name}

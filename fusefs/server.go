@@ -47,15 +47,11 @@ func New(o Options) (*Server, error) {
 
 // newFileSystem prepares everything that needs no mount.
 func newFileSystem(o Options) (*fileSystem, error) {
+	b := &base{opts: o, log: o.Log, locker: o.Locker, fds: -1, dev: device{-1}, start: time.Now()}
 	f := &fileSystem{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
-		opts:          o,
-		log:           o.Log,
-		locker:        o.Locker,
+		base:          b,
 		self:          ownCredentials(),
-		fds:           -1,
-		dev:           device{-1},
-		start:         time.Now(),
 		unprotected:   make(map[*node]struct{}),
 		kept:          make(map[*node]struct{}),
 		removedRound:  removedRound,

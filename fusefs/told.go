@@ -164,8 +164,8 @@ func (f *fileSystem) tellNew(n *node, a *fuse.Attr) {
 func (f *fileSystem) untilNow(tell func() error) error {
 	const tries = 10
 	for i := 1; ; i++ {
-		gen := f.refreshGen.Load()
-		if err := tell(); err != nil || i == tries || f.refreshGen.Load() == gen {
+		gen := f.arrivals.refreshGen.Load()
+		if err := tell(); err != nil || i == tries || f.arrivals.refreshGen.Load() == gen {
 			return err
 		}
 	}

@@ -1,0 +1,56 @@
+package fusefs
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// base is what all parts of a mount share. Its fields are set before the mount
+// serves, and do not change any more; what they lead to has mutexes of its own.
+type base struct {
+	opts    Options
+	log     *slog.Logger
+	locker  Locker
+	storage Storage
+	acls    bool // the storage has POSIX ACLs
+
+	conn  *conn
+	dev   device
+	fds   int // descriptor of /proc/self/fd
+	start time.Time
+
+	entryTTL, attrTTL time.Duration
+
+	tree    *tree
+	devices *devices
+	procs   *processes
+	handles registry[handle]
+	dirs    registry[dirHandle]
+	lastID  atomic.Uint64 // the newest handle
+
+	arrivals arrivals
+	stats    counters
+
+	tasks sync.WaitGroup // what background started
+}
+
+// arrivals are the locks that have come here from other nodes.
+type arrivals struct {
+	refreshGen atomic.Uint64 // changes when other nodes may have changed names
+	// explicitGen counts refreshes for explicit locks, which may be what
+	// protects any file.
+	explicitGen atomic.Uint64
+	// refreshedAt is when the last lock came here from another node; nil for
+	// never.
+	refreshedAt atomic.Pointer[time.Time]
+}
+
+// background runs a task that ends by itself, or when the mount does.
+func (b *base) background(task func()) { b.tasks.Go(task) }
+
+func (b *base) newID() uint64 { return b.lastID.Add(1) }
+
+// now is the server's clock: milliseconds since it was made, at least 1.
+func (b *base) now() int64 { return time.Since(b.start).Milliseconds() + 1 }
