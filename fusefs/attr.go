@@ -1,8 +1,6 @@
 package fusefs
 
 import (
-	"slices"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -178,7 +176,7 @@ func (f *fileSystem) mayNotChown(in *fuse.InHeader, n *node) bool {
 	if in.Uid == 0 || unix.Fstat(n.fd, &st) != nil || in.Uid == st.Uid || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return false
 	}
-	return f.withoutSetID(in, &st) != st.Mode
+	return f.actor.withoutSetID(in, &st) != st.Mode
 }
 
 // isWritable reports whether n is open for writing.
@@ -243,55 +241,13 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 	c := &change{in: &in.InHeader, op: "truncate", h: h, off: int64(size)}
 	return status(f.change(cancel, c, func() error {
 		if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
-			if err := f.dropSetIDOf(&in.InHeader, n); err != nil {
+			if err := f.actor.dropSetIDOf(&in.InHeader, n); err != nil {
 				return err
 			}
 		}
 		if h.fd >= 0 && h.write {
 			return retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
 		}
-		return f.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
+		return f.actor.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
 	}))
-}
-
-// dropSetID clears the bits of a file's mode that must not survive a change of
-// its content by a program without CAP_FSETID. The daemon has that capability,
-// so the storage does not do it. (Capabilities of the file it does remove.)
-func (f *fileSystem) dropSetID(in *fuse.InHeader, fd int) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if m := f.withoutSetID(in, &st); m != st.Mode {
-		return unix.Fchmod(fd, m&07777)
-	}
-	return nil
-}
-
-// dropSetIDOf is the same for a node that is not open.
-func (f *fileSystem) dropSetIDOf(in *fuse.InHeader, n *node) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(n.fd, &st); err != nil {
-		return err
-	}
-	if m := f.withoutSetID(in, &st); m != st.Mode {
-		return unix.Fchmodat(f.fds, itoa(n.fd), m&07777, 0)
-	}
-	return nil
-}
-
-// withoutSetID is the mode of a file after a write. Without permission to
-// execute for the group, setgid does not mean execution, and a member of the
-// group may leave it.
-func (f *fileSystem) withoutSetID(in *fuse.InHeader, st *unix.Stat_t) uint32 {
-	mode := st.Mode &^ unix.S_ISUID
-	if mode&unix.S_ISGID != 0 && (mode&unix.S_IXGRP != 0 || !f.inGroup(in, st.Gid)) {
-		mode &^= unix.S_ISGID
-	}
-	return mode
-}
-
-// inGroup reports whether the program that asks is in a group.
-func (f *fileSystem) inGroup(in *fuse.InHeader, gid uint32) bool {
-	return in.Gid == gid || slices.Contains(f.groupsOf(in.Pid), int(gid))
 }

@@ -75,7 +75,7 @@ func (f *fileSystem) unpinAll(lists ...[]*node) {
 }
 
 func (f *fileSystem) flush(k locks.Key) error {
-	f.stir()
+	f.stirring.stir()
 	own, others := f.concerned(k)
 	defer f.unpinAll(own, others)
 	var failed error
@@ -94,7 +94,7 @@ func (f *fileSystem) flush(k locks.Key) error {
 const flushAtOnce = 16
 
 func (f *fileSystem) flushAll(ks []locks.Key) map[locks.Key]error {
-	f.stir()
+	f.stirring.stir()
 	files, own, others := f.concernedByAll(ks)
 	defer f.unpinAll(files)
 	errs := make([]error, len(files))

@@ -21,7 +21,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 		return errno
 	}
 	defer f.tree.unpin(dir)
-	if f.hidden(dir, name) {
+	if f.private.hidden(dir, name) {
 		return errHidden
 	}
 	f.abandonRetry(f.retries.take(in.Pid))
@@ -87,7 +87,7 @@ const createAttempts = 100
 
 func (f *fileSystem) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
 	flags := int(in.Flags)&keptFlags | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	if err := f.hasRoom(); err != nil {
+	if err := f.descriptors.hasRoom(); err != nil {
 		return -1, err
 	}
 	fd = -1
@@ -129,8 +129,8 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 		fd, err = unix.Openat(dir.fd, name, flags, 0)
 		return err
 	}
-	if f.differs(&in.InHeader) {
-		err = f.as(&in.InHeader, withGroups, open)
+	if f.actor.differs(&in.InHeader) {
+		err = f.actor.as(&in.InHeader, withGroups, open)
 	} else {
 		err = retryEINTR(open)
 	}
@@ -167,7 +167,7 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	flags := int(in.Flags)&(keptFlags|unix.O_EXCL) | unix.O_TMPFILE | unix.O_CLOEXEC
 	fd, began := -1, f.locker.Moment()
-	if err := f.hasRoom(); err != nil {
+	if err := f.descriptors.hasRoom(); err != nil {
 		return status(err)
 	}
 	err := f.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
@@ -198,7 +198,7 @@ func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t,
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, st, err
 	}
-	path, err := f.withReserve(func() (int, error) {
+	path, err := f.descriptors.withReserve(func() (int, error) {
 		return unix.Openat(f.fds, itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
 	})
 	if err != nil {

@@ -56,6 +56,12 @@ func (c *credentials) returns(uid uint32, call func()) {
 	}
 }
 
+// actor acts as the program that asks, as far as that is needed.
+type actor struct {
+	*base
+	self credentials
+}
+
 // create runs a call that makes a file, with the file system IDs of the
 // program that asks: the new file belongs to it, by the same rules as always
 // (directories with the setgid bit, quotas).
@@ -65,7 +71,7 @@ func (c *credentials) returns(uid uint32, call func()) {
 // supplementary groups; then the call is made once more with those, and with
 // the daemon's capabilities.
 func (f *fileSystem) create(cancel <-chan struct{}, c *change, call func() error) error {
-	once := func() error { return f.createOnce(c.in, call) }
+	once := func() error { return f.actor.createOnce(c.in, call) }
 	err := f.change(cancel, c, once)
 	if f.spaceFreed(nil, err) {
 		err = f.change(cancel, c, once)
@@ -73,13 +79,13 @@ func (f *fileSystem) create(cancel <-chan struct{}, c *change, call func() error
 	return err
 }
 
-func (f *fileSystem) createOnce(in *fuse.InHeader, call func() error) error {
-	if !f.differs(in) {
+func (a *actor) createOnce(in *fuse.InHeader, call func() error) error {
+	if !a.differs(in) {
 		return retryEINTR(call)
 	}
-	err := f.as(in, idsOnly, call)
+	err := a.as(in, idsOnly, call)
 	if err == unix.EACCES || err == unix.EPERM {
-		err = f.as(in, capable, call)
+		err = a.as(in, capable, call)
 	}
 	return err
 }
@@ -87,18 +93,18 @@ func (f *fileSystem) createOnce(in *fuse.InHeader, call func() error) error {
 // allowed runs a call on an existing file as the daemon, and if a remote
 // storage refuses that, as the program that asks: an NFS server takes the root
 // of its clients for nobody, but it believes them about everybody else.
-func (f *fileSystem) allowed(in *fuse.InHeader, call func() error) error {
+func (a *actor) allowed(in *fuse.InHeader, call func() error) error {
 	err := retryEINTR(call)
-	if err != unix.EACCES && err != unix.EPERM || !f.storage.Remote || !f.differs(in) {
+	if err != unix.EACCES && err != unix.EPERM || !a.storage.Remote || !a.differs(in) {
 		return err
 	}
-	return f.as(in, capable, call)
+	return a.as(in, capable, call)
 }
 
 // differs reports whether the daemon can act as the program that asks, and is
 // not the same user already.
-func (f *fileSystem) differs(in *fuse.InHeader) bool {
-	return f.self.changes && (in.Uid != f.self.uid || in.Gid != f.self.gid)
+func (a *actor) differs(in *fuse.InHeader) bool {
+	return a.self.changes && (in.Uid != a.self.uid || in.Gid != a.self.gid)
 }
 
 // charged runs a call that takes space of the storage as the user of the program
@@ -106,25 +112,25 @@ func (f *fileSystem) differs(in *fuse.InHeader) bool {
 // uses a daemon that is root's. All else stays as it is: who may write was
 // decided at the open, and what becomes of the mode by dropSetID, for which the
 // capabilities have to stay. It costs three system calls.
-func (f *fileSystem) charged(in *fuse.InHeader, call func() error) error {
-	if !f.self.changes || in.Uid == f.self.uid {
+func (a *actor) charged(in *fuse.InHeader, call func() error) error {
+	if !a.self.changes || in.Uid == a.self.uid {
 		return retryEINTR(call)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(in.Uid), 0, 0)
-	defer f.self.returns(in.Uid, func() { syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(f.self.uid), 0, 0) })
-	f.self.raise()
+	defer a.self.returns(in.Uid, func() { syscall.RawSyscall(syscall.SYS_SETFSUID, uintptr(a.self.uid), 0, 0) })
+	a.self.raise()
 	return retryEINTR(call)
 }
 
 // chargedUnless is charged, but for pages that the kernel writes back: those
 // come from no program, and are written as the daemon.
-func (f *fileSystem) chargedUnless(back bool, in *fuse.InHeader, call func() error) error {
+func (a *actor) chargedUnless(back bool, in *fuse.InHeader, call func() error) error {
 	if back {
 		return retryEINTR(call)
 	}
-	return f.charged(in, call)
+	return a.charged(in, call)
 }
 
 // identity is how much of a program's identity a call is made with.
@@ -137,10 +143,10 @@ const (
 )
 
 // as runs call as the program that asks. Linux keeps all of this per thread.
-func (f *fileSystem) as(in *fuse.InHeader, who identity, call func() error) error {
+func (a *actor) as(in *fuse.InHeader, who identity, call func() error) error {
 	var groups []int
 	if who >= withGroups {
-		groups = f.groupsOf(in.Pid)
+		groups = a.groupsOf(in.Pid)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -148,14 +154,14 @@ func (f *fileSystem) as(in *fuse.InHeader, who identity, call func() error) erro
 		if err := setGroups(groups); err != nil {
 			return err
 		}
-		defer setGroups(f.self.groups)
+		defer setGroups(a.self.groups)
 	}
-	defer f.self.returns(in.Uid, func() { setFSIDs(f.self.uid, f.self.gid) })
+	defer a.self.returns(in.Uid, func() { setFSIDs(a.self.uid, a.self.gid) })
 	if !setFSIDs(in.Uid, in.Gid) {
 		return unix.EOVERFLOW // an ID that does not exist for the daemon
 	}
 	if who == capable {
-		f.self.raise()
+		a.self.raise()
 	}
 	return retryEINTR(call)
 }
@@ -182,8 +188,8 @@ func setGroups(groups []int) error {
 }
 
 // groupsOf are the supplementary groups of the thread that makes a request.
-func (f *fileSystem) groupsOf(tid uint32) []int {
-	fd, err := unix.Openat(f.procs.proc, strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func (a *actor) groupsOf(tid uint32) []int {
+	fd, err := unix.Openat(a.procs.proc, strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}

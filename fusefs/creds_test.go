@@ -53,7 +53,7 @@ func TestCapabilitiesComeBackFromRoot(t *testing.T) {
 		}
 		c := ownCredentials()
 		c.raise()
-		f := &fileSystem{self: ownCredentials()}
+		f := &actor{self: ownCredentials()}
 		root := &fuse.InHeader{}
 		for name, act := range map[string]func() error{
 			"charged": func() error { return f.charged(root, func() error { return nil }) },

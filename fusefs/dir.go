@@ -37,8 +37,8 @@ func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.
 		f.tree.unpin(n)
 		return status(err)
 	}
-	fd, err := f.withRoom(func() (fd int, err error) {
-		err = f.allowed(&in.InHeader, func() (err error) {
+	fd, err := f.descriptors.withRoom(func() (fd int, err error) {
+		err = f.actor.allowed(&in.InHeader, func() (err error) {
 			fd, err = unix.Openat(n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 			return err
 		})
@@ -135,7 +135,7 @@ func (f *fileSystem) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntr
 			rest = (*buf)[:n]
 		}
 		e, size := parseDirent(rest)
-		if !f.hidden(d.n, e.Name) {
+		if !f.private.hidden(d.n, e.Name) {
 			e.Ino = f.devices.ino(d.n.key.dev, e.Ino)
 			if !tell(d, e) {
 				return fuse.OK

@@ -73,7 +73,7 @@ func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error
 		f.wrote(c.h)
 	}
 	if err == nil && c.dir != nil {
-		f.changedNames(c.in, c.dir, c.leave)
+		f.stirring.changedNames(c.in, c.dir, c.leave)
 	}
 	f.leave(&a)
 	if err != nil && !c.partly {
@@ -87,7 +87,7 @@ func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error
 
 // alter is change for what the daemon may do on behalf of a program, see allowed.
 func (f *fileSystem) alter(cancel <-chan struct{}, c *change, call func() error) error {
-	return f.change(cancel, c, func() error { return f.allowed(c.in, call) })
+	return f.change(cancel, c, func() error { return f.actor.allowed(c.in, call) })
 }
 
 // enterChange waits until a change may be made.

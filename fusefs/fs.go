@@ -20,15 +20,17 @@ type fileSystem struct {
 
 	*base
 
-	self         credentials
 	removedRound time.Duration
 
 	memory      memory
-	descriptors descriptors
-	noRoomAt    atomic.Int64 // when noRoom last logged, on the server's clock
-	retries     retries
-	listings    listings
-	wishes      *wishes
+	descriptors *descriptors
+	actor       *actor
+	private     *private
+	stirring    *stirring
+
+	retries  retries
+	listings listings
+	wishes   *wishes
 
 	unprotectedMu sync.Mutex
 	unprotected   map[*node]struct{}
@@ -41,12 +43,20 @@ type fileSystem struct {
 	// zaps counts the locks of zap.
 	zaps atomic.Uint64
 
-	looks   atomic.Int64 // of watchHolders
-	private private
+	looks atomic.Int64 // of watchHolders
 
 	underway underway
-	stirring stirring
 	closes   closes
+}
+
+// assemble makes the parts of f from its base. None asks a part that is made
+// after it.
+func (f *fileSystem) assemble() {
+	b := f.base
+	f.descriptors = &descriptors{base: b}
+	f.actor = &actor{base: b, self: ownCredentials()}
+	f.private = &private{base: b}
+	f.stirring = &stirring{base: b, actor: f.actor}
 }
 
 // errHidden is what an attempt to make a hidden name gets.

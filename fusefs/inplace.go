@@ -71,7 +71,7 @@ func (f *fileSystem) openSole(hs []*handle) (fd int, st unix.Stat_t, err error) 
 	if len(hs) == 0 {
 		return -1, st, unix.EBADF
 	}
-	fd, err = f.withReserve(func() (int, error) {
+	fd, err = f.descriptors.withReserve(func() (int, error) {
 		fd, _, err := f.openHandle(hs[0])
 		return fd, err
 	})
@@ -153,7 +153,7 @@ func samePart(old, new int, off, length, size int64) bool {
 func (f *fileSystem) useInstead(n *node, hs []*handle, fd int, now *unix.Stat_t, reopened uint64) {
 	defer closeFD(fd)
 	for _, h := range hs {
-		next, err := f.withReserve(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
+		next, err := f.descriptors.withReserve(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
 		if err != nil {
 			continue // the old one reads the same
 		}

@@ -100,7 +100,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		if h.flags&unix.O_APPEND != 0 && !appends {
 			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
 		} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-			err = f.dropSetID(&in.InHeader, h.fd)
+			err = f.actor.dropSetID(&in.InHeader, h.fd)
 		}
 		put := func() error {
 			m, err := pwrite(h.fd, b[n:], off+int64(n), appends)
@@ -108,10 +108,10 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			return err
 		}
 		if err == nil {
-			err = f.chargedUnless(back, &in.InHeader, put)
+			err = f.actor.chargedUnless(back, &in.InHeader, put)
 		}
 		if err == unix.EINVAL && (back || in.Flags&unix.O_DIRECT == 0) && h.buffer() {
-			err = f.chargedUnless(back, &in.InHeader, put)
+			err = f.actor.chargedUnless(back, &in.InHeader, put)
 		}
 		c.length, c.partly = n, n > 0
 		if back && err != nil {
@@ -221,22 +221,13 @@ func (f *fileSystem) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 	}
 	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
 	return status(f.change(cancel, c, func() error {
-		if err := f.dropSetIDFor(&in.InHeader, h.fd); err != nil {
+		if err := f.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
 		}
-		return f.charged(&in.InHeader, func() error {
+		return f.actor.charged(&in.InHeader, func() error {
 			return unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
 		})
 	}))
-}
-
-// dropSetIDFor is dropSetID for requests that do not say whether the program
-// has CAP_FSETID: only root is taken to have it.
-func (f *fileSystem) dropSetIDFor(in *fuse.InHeader, fd int) error {
-	if in.Uid == 0 || !f.self.changes {
-		return nil
-	}
-	return f.dropSetID(in, fd)
 }
 
 // maxCopy keeps the answer to COPY_FILE_RANGE within its 32 bits.
@@ -255,10 +246,10 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
 		c := &change{in: &in.InHeader, op: "copy_file_range", h: dst, from: src, off: woff}
 		err := f.change(cancel, c, func() error {
-			if err := f.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
+			if err := f.actor.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
 				return err
 			}
-			return f.charged(&in.InHeader, func() (err error) {
+			return f.actor.charged(&in.InHeader, func() (err error) {
 				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
 				c.length = n
 				return err

@@ -31,7 +31,7 @@ func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	}
 	copy(arg[:], inbuf)
 	call := func(fd int) error {
-		return f.allowed(&in.InHeader, func() error {
+		return f.actor.allowed(&in.InHeader, func() error {
 			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(in.Cmd), uintptr(unsafe.Pointer(&arg)))
 			if errno != 0 {
 				return errno

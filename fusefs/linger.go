@@ -47,7 +47,7 @@ func (f *fileSystem) pass(n *node) error {
 	if !f.storage.Lingers || !n.isRegular() {
 		return nil
 	}
-	fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDWR|unix.O_NONBLOCK) })
+	fd, err := f.descriptors.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDWR|unix.O_NONBLOCK) })
 	if err == nil {
 		err = retryEINTR(func() error { return unix.Fsync(fd) })
 		if err == nil {
@@ -141,7 +141,7 @@ func (f *fileSystem) isCalled(dir *node, name string, st *unix.Stat_t) error {
 		return nil
 	}
 	gen := f.arrivals.explicitGen.Load() + 1
-	fd, err := f.withReserve(func() (fd int, err error) {
+	fd, err := f.descriptors.withReserve(func() (fd int, err error) {
 		err = retryEINTR(func() (err error) {
 			fd, err = unix.Openat(dir.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			return err

@@ -79,7 +79,7 @@ func (f *fileSystem) reopen(h *handle) error {
 		return nil // its open looks
 	}
 	flags := 0
-	fd, err := f.withReserve(func() (fd int, err error) {
+	fd, err := f.descriptors.withReserve(func() (fd int, err error) {
 		fd, flags, err = f.openHandle(h)
 		return fd, err
 	})
@@ -231,7 +231,7 @@ func (f *fileSystem) lookAt(n *node) error {
 		return unix.ENOENT
 	}
 	if f.storage.Userspace && n.isRegular() {
-		fd, err := f.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
+		fd, err := f.descriptors.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
 		switch err {
 		case nil:
 			f.dropBelow(fd)

@@ -13,7 +13,7 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 		return errno
 	}
 	defer f.tree.unpin(dir)
-	if f.hidden(dir, name) {
+	if f.private.hidden(dir, name) {
 		return fuse.ENOENT
 	}
 	f.letPass(in)
@@ -44,9 +44,9 @@ func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, uni
 		return n, st, err
 	}
 	switch {
-	case f.isPrivate(&st):
+	case f.private.isPrivate(&st):
 		err = unix.ENOENT
-	case f.foreign(dir, name, n):
+	case f.private.foreign(dir, name, n):
 		err = unix.EIO
 	default:
 		return n, st, nil
@@ -80,7 +80,7 @@ func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, 
 	_ = f.lookAt(dir)
 	f.passName(dir, name)
 	var st unix.Stat_t
-	err := f.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := f.actor.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
 		return nil, st, err
 	}
@@ -156,8 +156,8 @@ func (f *fileSystem) staleAnchor(n *node) bool {
 // openPath opens a name without following it and without permissions to do
 // anything: an anchor of the file.
 func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, error) {
-	return f.withReserve(func() (fd int, err error) {
-		err = f.allowed(in, func() (err error) {
+	return f.descriptors.withReserve(func() (fd int, err error) {
+		err = f.actor.allowed(in, func() (err error) {
 			fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			return err
 		})

@@ -39,7 +39,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 		return errno
 	}
 	defer f.tree.unpin(dir)
-	if f.hidden(dir, name) {
+	if f.private.hidden(dir, name) {
 		return errHidden
 	}
 	for range createAttempts {
@@ -79,7 +79,7 @@ func (f *fileSystem) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 		return errno
 	}
 	defer f.tree.unpin(dir)
-	if f.hidden(dir, name) {
+	if f.private.hidden(dir, name) {
 		return fuse.ENOENT
 	}
 	c := &change{in: in, op: op, dir: dir, name: name}
@@ -104,10 +104,10 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 		return errno
 	}
 	defer f.tree.unpin(to)
-	if f.hidden(from, oldName) {
+	if f.private.hidden(from, oldName) {
 		return fuse.ENOENT
 	}
-	if f.hidden(to, newName) {
+	if f.private.hidden(to, newName) {
 		return errHidden
 	}
 	exchange := in.Flags&unix.RENAME_EXCHANGE != 0
@@ -178,7 +178,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 		return errno
 	}
 	defer f.tree.unpin(n)
-	if f.hidden(dir, name) {
+	if f.private.hidden(dir, name) {
 		return errHidden
 	}
 	if path := f.tree.pathTo(n); f.opts.Movable != nil && path != "" && !f.opts.Movable(path, f.tree.join(dir, name), false) {

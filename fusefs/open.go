@@ -233,8 +233,8 @@ func (n *node) holds() bool {
 // openBacking opens the file of h on the storage.
 func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 	flags := 0
-	fd, err := f.withRoom(func() (fd int, err error) {
-		err = f.allowed(in, func() (err error) {
+	fd, err := f.descriptors.withRoom(func() (fd int, err error) {
+		err = f.actor.allowed(in, func() (err error) {
 			fd, flags, err = f.openHandle(h)
 			return err
 		})
@@ -319,11 +319,11 @@ func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.
 	defer h.fresh.Store(h.write)
 	return status(f.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
-			if err := f.dropSetID(&in.InHeader, h.fd); err != nil {
+			if err := f.actor.dropSetID(&in.InHeader, h.fd); err != nil {
 				return err
 			}
 		}
 		// By path: O_TRUNC does not need a descriptor that can write.
-		return f.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
+		return f.actor.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
 	}))
 }

@@ -24,6 +24,7 @@ const clusterEvery = 10_000
 // of another cluster. A file there would have one lock here and another one
 // for the hosts that mount that directory.
 type private struct {
+	*base
 	key   fileKey // of privateDir
 	folds bool    // names that differ in case are one
 
@@ -50,8 +51,8 @@ func FoldsCase(root int) bool {
 }
 
 // hidden reports whether a name is kept from programs.
-func (f *fileSystem) hidden(dir *node, name string) bool {
-	if dir != f.tree.root {
+func (p *private) hidden(dir *node, name string) bool {
+	if dir != p.tree.root {
 		return false
 	}
 	if strings.EqualFold(name, privateDir) {
@@ -60,22 +61,22 @@ func (f *fileSystem) hidden(dir *node, name string) bool {
 	// Such storage can have more names for one directory: short ones, others
 	// that Unicode takes for the same.
 	var st unix.Stat_t
-	return f.private.folds && unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && f.isPrivate(&st)
+	return p.folds && unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && p.isPrivate(&st)
 }
 
 // isPrivate reports whether a file is privateDir, by whatever name.
-func (f *fileSystem) isPrivate(st *unix.Stat_t) bool {
-	return f.private.key != fileKey{} && keyOf(st) == f.private.key
+func (p *private) isPrivate(st *unix.Stat_t) bool {
+	return p.key != fileKey{} && keyOf(st) == p.key
 }
 
 // foreign reports whether n, which is called name in dir, is the shared
 // directory of another cluster. It asks the storage at the first lookup, and
 // then from time to time.
-func (f *fileSystem) foreign(dir *node, name string, n *node) bool {
-	if !n.isDir() || n == f.tree.root {
+func (p *private) foreign(dir *node, name string, n *node) bool {
+	if !n.isDir() || n == p.tree.root {
 		return false
 	}
-	now := f.now()
+	now := p.now()
 	last := n.cluster.Load()
 	if last > 0 && now-last < clusterEvery {
 		return false
@@ -87,7 +88,7 @@ func (f *fileSystem) foreign(dir *node, name string, n *node) bool {
 		now = -1
 	}
 	if n.cluster.Store(now); is || last <= 0 { // the node may be a new one
-		f.private.note(f.tree.join(dir, name), is)
+		p.note(p.tree.join(dir, name), is)
 	}
 	return is
 }
@@ -108,7 +109,7 @@ func (p *private) note(path string, is bool) {
 // directory of another cluster, as far as programs have met them. What is below
 // them fails with EIO.
 func (s *Server) Nested() []string {
-	p := &s.fs.private
+	p := s.fs.private
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.nested)

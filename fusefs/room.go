@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,10 +17,17 @@ import (
 // has a say in. The kernel gives out the lowest number that is free; so from a
 // certain number on they are kept back.
 
-// descriptors are the limits.
-type descriptors struct {
+// fdLimits are the limits.
+type fdLimits struct {
 	anchors int // of files that are not open
 	most    int // numbers below this are for what programs open
+}
+
+// descriptors makes room for those that are opened.
+type descriptors struct {
+	*base
+	fdLimits
+	noRoomAt atomic.Int64 // when noRoom last logged, on the server's clock
 }
 
 // reserved is how many descriptors are kept back, where there are enough.
@@ -27,9 +35,9 @@ const reserved = 512
 
 // descriptorsOf divides a limit of open files. Half of it is for anchors, so
 // that as many files can be open.
-func descriptorsOf(limit uint64) descriptors {
+func fdLimitsOf(limit uint64) fdLimits {
 	n := int(min(limit, math.MaxInt32))
-	return descriptors{anchors: max(16, n/2), most: n - min(reserved, n/4)}
+	return fdLimits{anchors: max(16, n/2), most: n - min(reserved, n/4)}
 }
 
 // RaiseFileLimit raises the limit of open files as far as it goes, and returns
@@ -68,18 +76,18 @@ func systemFileLimit() uint64 {
 // withRoom opens what stays open for a program. If too much is open it makes
 // room, and if there is none it fails with ENFILE. open must have no other
 // effect; for what has see hasRoom.
-func (f *fileSystem) withRoom(open func() (int, error)) (int, error) {
+func (ds *descriptors) withRoom(open func() (int, error)) (int, error) {
 	for {
 		fd, err := open()
-		if err == nil && fd < f.descriptors.most {
+		if err == nil && fd < ds.most {
 			return fd, nil
 		}
 		if err != nil && err != unix.EMFILE && err != unix.ENFILE {
 			return -1, err
 		}
 		closeFD(fd)
-		if !f.makeRoom() {
-			f.noRoom()
+		if !ds.makeRoom() {
+			ds.noRoom()
 			return -1, unix.ENFILE
 		}
 	}
@@ -88,33 +96,33 @@ func (f *fileSystem) withRoom(open func() (int, error)) (int, error) {
 // withReserve opens an anchor, or what is closed in a moment. It may be one of
 // those that are kept back: there are not more of them than requests, since
 // anchors of what is not open can be weighed.
-func (f *fileSystem) withReserve(open func() (int, error)) (int, error) {
+func (ds *descriptors) withReserve(open func() (int, error)) (int, error) {
 	for {
 		fd, err := open()
 		switch {
-		case err == nil && fd < f.descriptors.most:
+		case err == nil && fd < ds.most:
 			return fd, nil
 		case err != nil && err != unix.EMFILE && err != unix.ENFILE:
 			return -1, err
-		case f.makeRoom():
+		case ds.makeRoom():
 			closeFD(fd)
 			continue
 		case err != nil:
-			f.noRoom()
+			ds.noRoom()
 		}
 		return fd, err
 	}
 }
 
 // hasRoom makes sure that there is room for one more file of a program.
-func (f *fileSystem) hasRoom() error {
-	fd, err := f.withRoom(func() (int, error) { return unix.FcntlInt(uintptr(f.fds), unix.F_DUPFD_CLOEXEC, 0) })
+func (ds *descriptors) hasRoom() error {
+	fd, err := ds.withRoom(func() (int, error) { return unix.FcntlInt(uintptr(ds.fds), unix.F_DUPFD_CLOEXEC, 0) })
 	closeFD(fd)
 	return err
 }
 
-func (f *fileSystem) makeRoom() bool {
-	t := f.tree
+func (ds *descriptors) makeRoom() bool {
+	t := ds.tree
 	for steps := 0; ; steps += weighSteps {
 		t.mu.Lock()
 		done, most := t.weigh(weighBatch), 2*len(t.anchors.nodes)
@@ -126,12 +134,12 @@ func (f *fileSystem) makeRoom() bool {
 }
 
 // noRoom logs, once in a while, what only an admin can change.
-func (f *fileSystem) noRoom() {
+func (ds *descriptors) noRoom() {
 	const every = 10 * time.Second
-	now := f.now()
-	last := f.noRoomAt.Load()
-	if (last == 0 || now-last >= every.Milliseconds()) && f.noRoomAt.CompareAndSwap(last, max(now, 1)) {
-		f.log.Error("programs have too many files open: no more can be opened on this mount until some are closed; raise the daemon's limit of open files",
-			"open", f.handles.len(), "descriptors", f.descriptors.most)
+	now := ds.now()
+	last := ds.noRoomAt.Load()
+	if (last == 0 || now-last >= every.Milliseconds()) && ds.noRoomAt.CompareAndSwap(last, max(now, 1)) {
+		ds.log.Error("programs have too many files open: no more can be opened on this mount until some are closed; raise the daemon's limit of open files",
+			"open", ds.handles.len(), "descriptors", ds.most)
 	}
 }

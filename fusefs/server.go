@@ -51,12 +51,12 @@ func newFileSystem(o Options) (*fileSystem, error) {
 	f := &fileSystem{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		base:          b,
-		self:          ownCredentials(),
 		unprotected:   make(map[*node]struct{}),
 		kept:          make(map[*node]struct{}),
 		removedRound:  removedRound,
 		wishes:        newWishes(),
 	}
+	f.assemble()
 	unix.Umask(0)
 	proc, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -96,7 +96,7 @@ func (f *fileSystem) openRoot() error {
 		}
 	}
 	f.devices = newDevices(uint64(st.Dev), f.log)
-	f.descriptors = descriptorsOf(RaiseFileLimit())
+	f.descriptors.fdLimits = fdLimitsOf(RaiseFileLimit())
 	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices}, f.descriptors.anchors)
 	f.acls = hasACLs(fd)
 	f.private.open(fd)

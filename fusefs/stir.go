@@ -20,9 +20,11 @@ import (
 // the last access. That is done before a lock goes to another host, and soon in
 // any case. What other hosts have looked up before is void from then on.
 
-// stirring are the directories in which names have changed. The zero value is
-// ready.
+// stirring are the directories in which names have changed.
 type stirring struct {
+	*base
+	actor *actor
+
 	mu   sync.Mutex
 	dirs map[*node]*stirred // pinned
 
@@ -52,11 +54,10 @@ const (
 
 // changedNames is called after a program has changed names in dirs, which are
 // pinned, or may be nil, and before it is told.
-func (f *fileSystem) changedNames(in *fuse.InHeader, dirs ...*node) {
-	if !f.storage.NamesByTime {
+func (s *stirring) changedNames(in *fuse.InHeader, dirs ...*node) {
+	if !s.storage.NamesByTime {
 		return
 	}
-	s := &f.stirring
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, dir := range dirs {
@@ -65,13 +66,13 @@ func (f *fileSystem) changedNames(in *fuse.InHeader, dirs ...*node) {
 		}
 		if s.dirs == nil {
 			s.dirs = make(map[*node]*stirred)
-			f.background(func() {
+			s.background(func() {
 				time.Sleep(stirDelay)
-				f.stir()
+				s.stir()
 			})
 		}
 		if s.dirs[dir] == nil {
-			f.tree.pin(dir)
+			s.tree.pin(dir)
 			s.dirs[dir] = new(stirred)
 		}
 		s.dirs[dir].in = *in
@@ -80,11 +81,10 @@ func (f *fileSystem) changedNames(in *fuse.InHeader, dirs ...*node) {
 
 // stir stirs all directories in which names have changed before, and waits until
 // that is done. It waits for the storage.
-func (f *fileSystem) stir() {
-	if !f.storage.NamesByTime {
+func (s *stirring) stir() {
+	if !s.storage.NamesByTime {
 		return
 	}
-	s := &f.stirring
 	s.one.Lock()
 	defer s.one.Unlock()
 	s.mu.Lock()
@@ -95,14 +95,14 @@ func (f *fileSystem) stir() {
 	for began := time.Now(); ; pause = min(2*pause, stirLongPause) {
 		late := time.Since(began) > stirMax
 		for n, x := range dirs {
-			switch moved, err := f.stirOne(n, x); {
+			switch moved, err := s.stirOne(n, x); {
 			case err != nil && err != unix.ENOENT && err != unix.ESTALE || !moved && late:
-				f.stirRefused(n, err)
+				s.stirRefused(n, err)
 			case err == nil && !moved:
 				continue
 			}
 			delete(dirs, n)
-			f.tree.unpin(n)
+			s.tree.unpin(n)
 		}
 		if len(dirs) == 0 {
 			return
@@ -116,16 +116,16 @@ const refusedPause = time.Minute
 
 // stirRefused: others see the new names when their clients look again by
 // themselves. REQUIRES: stirring.one held.
-func (f *fileSystem) stirRefused(n *node, err error) {
-	if s := &f.stirring; s.refused.IsZero() || time.Since(s.refused) > refusedPause {
+func (s *stirring) stirRefused(n *node, err error) {
+	if s.refused.IsZero() || time.Since(s.refused) > refusedPause {
 		s.refused = time.Now()
-		f.log.Warn("a directory in which names have changed could not be touched: other hosts may see the old names for as long as their clients keep them",
-			"path", f.tree.pathTo(n), "err", err)
+		s.log.Warn("a directory in which names have changed could not be touched: other hosts may see the old names for as long as their clients keep them",
+			"path", s.tree.pathTo(n), "err", err)
 	}
 }
 
 // stirOne touches a directory, and reports whether its time has moved on.
-func (f *fileSystem) stirOne(n *node, x *stirred) (moved bool, err error) {
+func (s *stirring) stirOne(n *node, x *stirred) (moved bool, err error) {
 	if !x.known {
 		if x.had, err = changeTime(n.fd); err != nil {
 			return false, err
@@ -133,14 +133,14 @@ func (f *fileSystem) stirOne(n *node, x *stirred) (moved bool, err error) {
 		x.known = true
 	}
 	times := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_OMIT}}
-	err = f.allowed(&x.in, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(n.fd), times, 0) })
+	err = s.actor.allowed(&x.in, func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, fdPath(n.fd), times, 0) })
 	if err != nil {
 		return false, err
 	}
 	now, err := changeTime(n.fd)
 	if err == nil && now.Nsec == 0 && x.had.Nsec == 0 {
-		f.stirring.seconds.Do(func() {
-			f.log.Warn("the times of this storage are in whole seconds: a lock under which names were changed takes up to a second to get to another host")
+		s.seconds.Do(func() {
+			s.log.Warn("the times of this storage are in whole seconds: a lock under which names were changed takes up to a second to get to another host")
 		})
 	}
 	return now != x.had, err

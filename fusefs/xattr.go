@@ -74,7 +74,7 @@ func withoutTrusted(list []byte) []byte {
 // empty. go-fuse wants the size also with ERANGE; a program asks again anyway.
 func (f *fileSystem) readXAttr(in *fuse.InHeader, dest []byte, call func([]byte) (int, error)) (uint32, fuse.Status) {
 	size := 0
-	err := f.allowed(in, func() (err error) {
+	err := f.actor.allowed(in, func() (err error) {
 		size, err = call(dest)
 		return err
 	})
@@ -92,22 +92,12 @@ func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 	}
 	c := &change{in: &in.InHeader, op: "setxattr", files: [2]*node{n}}
 	return status(f.change(cancel, c, func() error {
-		err := f.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
+		err := f.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
 		if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
-			err = f.dropSetGID(n)
+			err = f.actor.dropSetGID(n)
 		}
 		return err
 	}))
-}
-
-// dropSetGID clears the setgid bit after the ACL was changed by somebody who
-// is not in the group of the file.
-func (f *fileSystem) dropSetGID(n *node) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(n.fd, &st); err != nil || st.Mode&unix.S_ISGID == 0 {
-		return err
-	}
-	return unix.Fchmodat(f.fds, itoa(n.fd), st.Mode&07777&^unix.S_ISGID, 0)
 }
 
 func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
