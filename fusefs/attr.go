@@ -56,12 +56,12 @@ func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.St
 	// Before the storage is asked: a notification that comes later makes the
 	// kernel ignore the answer.
 	ttl := f.attrTTLOf(n)
-	_ = f.lookAt(n) // a file that is gone, but open, has attributes
+	_ = f.client.lookAt(n) // a file that is gone, but open, has attributes
 	err := f.untilNow(func() error {
 		var st unix.Stat_t
 		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 		if err == nil {
-			f.stay(n, &st)
+			f.client.stay(n, &st)
 			f.fillAttr(&out.Attr, &st)
 			f.tells(n, versionOf(&st), toRead)
 		}
@@ -80,13 +80,13 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	defer f.tree.unpin(n)
 	f.goesBy(n, in.Pid)
 	ttl := f.attrTTLOf(n)
-	_ = f.lookAt(n)
+	_ = f.client.lookAt(n)
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
 	err := f.untilNow(func() error {
 		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
 		if err == nil {
-			f.stayX(n, &st)
+			f.client.stayX(n, &st)
 			f.tells(n, versionOfX(&st), false)
 		}
 		return err

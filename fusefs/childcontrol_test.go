@@ -113,9 +113,9 @@ func (c *control) Counts(_ None, n *Counts) error {
 	f.procs.mu.RLock()
 	n.Threads = len(f.procs.threads)
 	f.procs.mu.RUnlock()
-	f.unprotectedMu.Lock()
-	n.Unprotected, n.Kept = len(f.unprotected), len(f.kept)
-	f.unprotectedMu.Unlock()
+	f.unprotected.mu.Lock()
+	n.Unprotected, n.Kept = len(f.unprotected.all), len(f.unprotected.kept)
+	f.unprotected.mu.Unlock()
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage

@@ -44,28 +44,6 @@ func (s *Server) Refresh(k locks.Key) error { return s.fs.refresh(k) }
 // under locks answer EIO until they are closed.
 func (s *Server) Expelled() { s.fs.expelled() }
 
-// concerned are the files to which a lock of k may matter, each once and
-// pinned: the file itself, and those that are open without an open lock if k
-// is explicit. (An open lock protects the file that it is on: whoever uses one
-// has one on every file that it opens.) Of those that are not kept there is
-// nothing to do, unless the client of the storage may know something of them.
-func (f *fileSystem) concerned(k locks.Key) (own, others []*node) {
-	own = f.tree.ofFile(k.File)
-	if k.Class == locks.Open {
-		return own, nil
-	}
-	f.unprotectedMu.Lock()
-	files := f.kept
-	if f.storage.ClientCache {
-		files = f.unprotected
-	}
-	for n := range files {
-		others = append(others, n)
-	}
-	f.unprotectedMu.Unlock()
-	return own, f.tree.pinned(others, own)
-}
-
 func (f *fileSystem) unpinAll(lists ...[]*node) {
 	for _, ns := range lists {
 		for _, n := range ns {
@@ -76,7 +54,7 @@ func (f *fileSystem) unpinAll(lists ...[]*node) {
 
 func (f *fileSystem) flush(k locks.Key) error {
 	f.stirring.stir()
-	own, others := f.concerned(k)
+	own, others := f.unprotected.concerned(k)
 	defer f.unpinAll(own, others)
 	var failed error
 	for _, ns := range [...][]*node{own, others} {
@@ -160,7 +138,7 @@ func (f *fileSystem) concernedByAll(ks []locks.Key) (files []*node, own [][]*nod
 			own[i] = f.tree.ofFile(k.File)
 		} else {
 			explicit = true
-			own[i], others = f.concerned(k)
+			own[i], others = f.unprotected.concerned(k)
 			add(others)
 		}
 		add(own[i])
@@ -172,7 +150,7 @@ func (f *fileSystem) clean(k locks.Key) bool {
 	if f.storage.ClientCache {
 		return false
 	}
-	own, others := f.concerned(k)
+	own, others := f.unprotected.concerned(k)
 	defer f.unpinAll(own, others)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
@@ -259,13 +237,13 @@ func (f *fileSystem) refresh(k locks.Key) error {
 	if k.Class != locks.Open {
 		f.arrivals.explicitGen.Add(1)
 	}
-	own, others := f.concerned(k)
+	own, others := f.unprotected.concerned(k)
 	defer f.unpinAll(own, others)
 	var failed error
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			n.forgetVersion()
-			if err := f.lookAgain(n); err != nil && failed == nil {
+			if err := f.client.lookAgain(n); err != nil && failed == nil {
 				failed = fmt.Errorf("look again at %q: %w", f.tree.pathTo(n), err)
 			}
 		}
@@ -281,9 +259,9 @@ func (f *fileSystem) refresh(k locks.Key) error {
 			}
 		}
 	}
-	f.forgot(own)
-	f.forgot(others)
-	f.expireEntries()
+	f.unprotected.forgot(own)
+	f.unprotected.forgot(others)
+	f.entries.expireEntries()
 	return failed
 }
 

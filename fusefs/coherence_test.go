@@ -391,9 +391,9 @@ func TestFlushAllLooksAtEachFileOnce(t *testing.T) {
 		}
 		h := f.openForTest(t, name, syscall.O_RDWR)
 		h.wrote.Store(true)
-		f.unprotectedMu.Lock()
-		f.kept[h.n] = struct{}{}
-		f.unprotectedMu.Unlock()
+		f.unprotected.mu.Lock()
+		f.unprotected.kept[h.n] = struct{}{}
+		f.unprotected.mu.Unlock()
 		hs = append(hs, h)
 		pins[h.n] = h.n.pins
 		file, _ := f.tree.identify(h.n)

@@ -38,7 +38,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 			return st
 		}
 		if err != nil {
-			f.notMade(dir, err)
+			f.client.notMade(dir, err)
 			return status(err)
 		}
 		n, st, err := f.anchor(dir, name, fd)

@@ -33,7 +33,7 @@ func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.
 	if !errno.Ok() {
 		return errno
 	}
-	if err := f.listAnew(n); err != nil {
+	if err := f.client.listAnew(n); err != nil {
 		f.tree.unpin(n)
 		return status(err)
 	}
@@ -101,7 +101,7 @@ func (f *fileSystem) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntr
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.read && in.Offset == 0 { // rewinddir(3)
-		if err := f.listAnew(d.n); err != nil {
+		if err := f.client.listAnew(d.n); err != nil {
 			return status(err)
 		}
 	}

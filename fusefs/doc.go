@@ -66,7 +66,7 @@
 //	├── handle.syncMu
 //	└── nodeLocks.lockMu
 //	    ├── process.mu
-//	    └── fileSystem.unprotectedMu
+//	    └── unprotected.mu
 //	        └── nodeCache.cacheMu
 //	processes.mu
 //	└── process.mu

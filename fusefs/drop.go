@@ -83,7 +83,7 @@ func (f *fileSystem) drop(n *node) error {
 	err := f.awaitDrop(n, f.startDrop(n), nil)
 	if err != nil {
 		n.cached.Store(true) // to who comes next
-		f.keeps(n)
+		f.unprotected.keeps(n)
 	}
 	return err
 }

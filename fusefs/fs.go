@@ -1,7 +1,6 @@
 package fusefs
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,23 +27,17 @@ type fileSystem struct {
 	private     *private
 	stirring    *stirring
 
-	retries  retries
-	listings listings
-	wishes   *wishes
+	client      *client
+	unprotected *unprotected
+	entries     *entries
+	retries     retries
+	wishes      *wishes
 
-	unprotectedMu sync.Mutex
-	unprotected   map[*node]struct{}
-	kept          map[*node]struct{} // those of unprotected that keeps is about
-	explicit      atomic.Int64       // number of lock records, and of open locks between processes
-	turns         atomic.Uint64      // number of explicit locks that were granted
-	ruleGen       atomic.Uint64      // changes when the rules do
+	explicit atomic.Int64  // number of lock records, and of open locks between processes
+	turns    atomic.Uint64 // number of explicit locks that were granted
+	ruleGen  atomic.Uint64 // changes when the rules do
 
-	entries entries
-	// zaps counts the locks of zap.
-	zaps atomic.Uint64
-
-	looks atomic.Int64 // of watchHolders
-
+	looks    atomic.Int64 // of watchHolders
 	underway underway
 	closes   closes
 }
@@ -57,6 +50,9 @@ func (f *fileSystem) assemble() {
 	f.actor = &actor{base: b, self: ownCredentials()}
 	f.private = &private{base: b}
 	f.stirring = &stirring{base: b, actor: f.actor}
+	f.client = &client{base: b, descriptors: f.descriptors}
+	f.unprotected = &unprotected{base: b, all: make(map[*node]struct{}), kept: make(map[*node]struct{})}
+	f.entries = &entries{base: b}
 }
 
 // errHidden is what an attempt to make a hidden name gets.

@@ -72,7 +72,7 @@ type nodeLocks struct {
 	sole    soleVersion
 	// unprotected: states[openNone] > 0. It changes under lockMu.
 	unprotected atomic.Bool
-	kept        atomic.Bool // see keeps; it changes under fileSystem.unprotectedMu
+	kept        atomic.Bool // see keeps; it changes under unprotected.mu
 	records     map[recordKey]*lockRecord
 	// posixUse counts POSIX locks and requests for them, so that a FLUSH need
 	// not ask where there are none.
@@ -113,7 +113,7 @@ func (f *fileSystem) attach(h *handle, s openState) {
 	}
 	n.handles[h] = struct{}{}
 	n.states[s]++
-	f.counted(n)
+	f.unprotected.counted(n)
 	if h.write || s == openNone {
 		n.spoil()
 	}
@@ -134,7 +134,7 @@ func (f *fileSystem) detach(h *handle) {
 	n.lockMu.Lock()
 	delete(n.handles, h)
 	n.states[h.open.state]--
-	f.counted(n)
+	f.unprotected.counted(n)
 	last := len(n.handles) == 0
 	if last {
 		n.sole.forget()
@@ -167,7 +167,7 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	if held {
 		h.since.Store(uint64(h.open.tenure) + 1)
 	}
-	f.counted(n)
+	f.unprotected.counted(n)
 	defer n.lockMu.Unlock() // see breakAlone
 	switch {
 	case !h.open.alone:
@@ -176,27 +176,6 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	case !h.lost.Load(): // else until it is closed
 		f.disownAlone(h.proc, h)
 	}
-}
-
-// counted follows a change of n.states: it keeps the set of the files that are
-// open without an open lock. REQUIRES: n.lockMu held.
-func (f *fileSystem) counted(n *node) {
-	n.unsettled.Store(int32(n.states[openWaiting] + n.states[openIdle] + n.states[openShared]))
-	is := n.states[openNone] > 0
-	if is == n.unprotected.Load() {
-		return
-	}
-	n.unprotected.Store(is)
-	f.unprotectedMu.Lock()
-	n.kept.Store(is) // whatever is known of it
-	if is {
-		f.unprotected[n] = struct{}{}
-		f.kept[n] = struct{}{}
-	} else {
-		delete(f.unprotected, n)
-		delete(f.kept, n)
-	}
-	f.unprotectedMu.Unlock()
 }
 
 // openHandles are the handles of n now.

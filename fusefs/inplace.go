@@ -31,7 +31,7 @@ const (
 // changedInPlace reports whether the file that programs have open as n, and of
 // which something else is known than what st says, was changed in its place, or
 // not at all; and corrects st.
-func (f *fileSystem) changedInPlace(n *node, st *unix.Stat_t) bool {
+func (c *client) changedInPlace(n *node, st *unix.Stat_t) bool {
 	n.sole.mu.Lock()
 	defer n.sole.mu.Unlock()
 	for range inPlaceTries {
@@ -40,13 +40,13 @@ func (f *fileSystem) changedInPlace(n *node, st *unix.Stat_t) bool {
 		if !n.seemsReplaced(st) {
 			return true // somebody else found out; or it may be changed by now, through this host
 		}
-		fd, now, err := f.openSole(hs)
+		fd, now, err := c.openSole(hs)
 		if err != nil {
 			return false
 		}
 		*st = now
-		if f.readsTheSame(hs, fd, was.Size, now.Size) {
-			f.useInstead(n, hs, fd, &now, reopened)
+		if c.readsTheSame(hs, fd, was.Size, now.Size) {
+			c.useInstead(n, hs, fd, &now, reopened)
 			return true
 		}
 		closeFD(fd)
@@ -67,16 +67,16 @@ func (n *node) soleHandles() (was unix.Stat_t, hs []*handle) {
 }
 
 // openSole opens what the name of the file now leads to that hs have open.
-func (f *fileSystem) openSole(hs []*handle) (fd int, st unix.Stat_t, err error) {
+func (c *client) openSole(hs []*handle) (fd int, st unix.Stat_t, err error) {
 	if len(hs) == 0 {
 		return -1, st, unix.EBADF
 	}
-	fd, err = f.descriptors.withReserve(func() (int, error) {
-		fd, _, err := f.openHandle(hs[0])
+	fd, err = c.descriptors.withReserve(func() (int, error) {
+		fd, _, err := c.openHandle(hs[0])
 		return fd, err
 	})
 	if err == nil {
-		err = f.fetchAttr(fd)
+		err = c.fetchAttr(fd)
 	}
 	if err == nil {
 		err = retryEINTR(func() error { return unix.Fstat(fd, &st) })
@@ -89,7 +89,7 @@ func (f *fileSystem) openSole(hs []*handle) (fd int, st unix.Stat_t, err error) 
 
 // readsTheSame reports whether one of hs reads what fd does, which is of a file of
 // size now, while hs had one of size was.
-func (f *fileSystem) readsTheSame(hs []*handle, fd int, was, now int64) bool {
+func (c *client) readsTheSame(hs []*handle, fd int, was, now int64) bool {
 	if now == 0 || now > inPlaceWhole && now <= was {
 		return false
 	}
@@ -150,10 +150,10 @@ func samePart(old, new int, off, length, size int64) bool {
 // is like now. It closes fd. One that was reopened since n.sole.reopened was
 // counted, before fd was opened, has a newer descriptor than that: a lock may
 // have been away meanwhile, and another file be there.
-func (f *fileSystem) useInstead(n *node, hs []*handle, fd int, now *unix.Stat_t, reopened uint64) {
+func (c *client) useInstead(n *node, hs []*handle, fd int, now *unix.Stat_t, reopened uint64) {
 	defer closeFD(fd)
 	for _, h := range hs {
-		next, err := f.descriptors.withReserve(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
+		next, err := c.descriptors.withReserve(func() (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) })
 		if err != nil {
 			continue // the old one reads the same
 		}

@@ -68,11 +68,11 @@ func TestReopenedWhileCompared(t *testing.T) {
 	}
 	before := n.sole.reopened.Load()
 	n.sole.reopened.Add(1) // by reopen
-	f.useInstead(n, []*handle{h}, opened(t, []byte("older")), &unix.Stat_t{}, before)
+	f.client.useInstead(n, []*handle{h}, opened(t, []byte("older")), &unix.Stat_t{}, before)
 	if got := read(); got != "as reopened" {
 		t.Errorf("after it was reopened it reads %q", got)
 	}
-	f.useInstead(n, []*handle{h}, opened(t, []byte("newer")), &unix.Stat_t{}, n.sole.reopened.Load())
+	f.client.useInstead(n, []*handle{h}, opened(t, []byte("newer")), &unix.Stat_t{}, n.sole.reopened.Load())
 	if got := read(); got != "newer" {
 		t.Errorf("it reads %q", got)
 	}

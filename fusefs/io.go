@@ -19,7 +19,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 		return nil, st
 	}
 	h.n.fills()
-	f.keeps(h.n)
+	f.unprotected.keeps(h.n)
 	f.stats.Reads.Add(1)
 	buf = buf[:min(len(buf), int(in.Size))]
 	blocks := func() { f.conn.blocks(in.Unique) }
@@ -96,7 +96,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
 	err := f.change(cancel, c, func() (err error) {
 		h.n.fills()
-		f.keeps(h.n)
+		f.unprotected.keeps(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
 			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
 		} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {

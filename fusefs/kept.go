@@ -1,43 +1,56 @@
 package fusefs
 
+import (
+	"dmxfs/locks"
+	"sync"
+)
+
 // A file that is open without an open lock is kept when the kernel, or this
 // node, may have something of it that was found out before: pages, attributes,
 // a version. An explicit lock that comes from another node is dear where there
 // are many such files; so those of which nothing is known do not count. A
 // program that has a thousand files open, and uses one, pays for one.
 
+// unprotected are the files that are open without an open lock.
+type unprotected struct {
+	*base
+	mu   sync.Mutex
+	all  map[*node]struct{}
+	kept map[*node]struct{} // those that keeps is about
+}
+
 // keeps puts n among the kept files if it belongs there. It is called after
 // n.cached or n.attrTold was set, its version or size noted, and before the storage
 // is asked: what a refresh does not see then is found out after it. They are
 // set by Swap: with the race detector a Store is not ordered before a Load.
-func (f *fileSystem) keeps(n *node) {
+func (u *unprotected) keeps(n *node) {
 	if !n.unprotected.Load() || n.kept.Load() {
 		return
 	}
-	f.unprotectedMu.Lock()
-	defer f.unprotectedMu.Unlock()
-	if _, ok := f.unprotected[n]; ok {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if _, ok := u.all[n]; ok {
 		n.kept.Store(true)
-		f.kept[n] = struct{}{}
+		u.kept[n] = struct{}{}
 	}
 }
 
 // forgot takes those of ns out of the kept files of which nothing is known any
 // more. It is called when what was to be dropped has been dropped, and no
 // sooner: another refresh must not overtake this one.
-func (f *fileSystem) forgot(ns []*node) {
-	now := f.now()
-	f.unprotectedMu.Lock()
-	defer f.unprotectedMu.Unlock()
+func (u *unprotected) forgot(ns []*node) {
+	now := u.now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	for _, n := range ns {
 		// In this order: who comes to know something sets that first, and
 		// then asks for n.kept.
 		n.kept.Swap(false)
-		if _, ok := f.unprotected[n]; ok && n.isKnown(now) {
+		if _, ok := u.all[n]; ok && n.isKnown(now) {
 			n.kept.Store(true)
-			f.kept[n] = struct{}{}
+			u.kept[n] = struct{}{}
 		} else {
-			delete(f.kept, n)
+			delete(u.kept, n)
 		}
 	}
 }
@@ -48,4 +61,47 @@ func (n *node) isKnown(now int64) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	return n.version.known || n.cached.Load() || n.attrTold.Load() || n.sizes.pending(now)
+}
+
+// concerned are the files to which a lock of k may matter, each once and
+// pinned: the file itself, and those that are open without an open lock if k
+// is explicit. (An open lock protects the file that it is on: whoever uses one
+// has one on every file that it opens.) Of those that are not kept there is
+// nothing to do, unless the client of the storage may know something of them.
+func (u *unprotected) concerned(k locks.Key) (own, others []*node) {
+	own = u.tree.ofFile(k.File)
+	if k.Class == locks.Open {
+		return own, nil
+	}
+	u.mu.Lock()
+	files := u.kept
+	if u.storage.ClientCache {
+		files = u.all
+	}
+	for n := range files {
+		others = append(others, n)
+	}
+	u.mu.Unlock()
+	return own, u.tree.pinned(others, own)
+}
+
+// counted follows a change of n.states: it keeps the set of the files that are
+// open without an open lock. REQUIRES: n.lockMu held.
+func (u *unprotected) counted(n *node) {
+	n.unsettled.Store(int32(n.states[openWaiting] + n.states[openIdle] + n.states[openShared]))
+	is := n.states[openNone] > 0
+	if is == n.unprotected.Load() {
+		return
+	}
+	n.unprotected.Store(is)
+	u.mu.Lock()
+	n.kept.Store(is) // whatever is known of it
+	if is {
+		u.all[n] = struct{}{}
+		u.kept[n] = struct{}{}
+	} else {
+		delete(u.all, n)
+		delete(u.kept, n)
+	}
+	u.mu.Unlock()
 }

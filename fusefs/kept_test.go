@@ -74,29 +74,29 @@ func TestKeptFilesAreNeverLost(t *testing.T) {
 	toggle := func(n *node) { // by an open or a close
 		n.lockMu.Lock()
 		n.states[openNone] = 1 - n.states[openNone]
-		f.counted(n)
+		f.unprotected.counted(n)
 		n.lockMu.Unlock()
 	}
 	actions := []func(n *node){
 		func(n *node) { // READ and WRITE
 			n.cached.Swap(true)
-			f.keeps(n)
+			f.unprotected.keeps(n)
 		},
 		func(n *node) { // GETATTR
 			n.attrTold.Swap(true)
-			f.keeps(n)
+			f.unprotected.keeps(n)
 		},
 		func(n *node) { // the end of an open lock
 			n.cacheMu.Lock()
 			n.version.known = true
 			n.cacheMu.Unlock()
-			f.keeps(n)
+			f.unprotected.keeps(n)
 		},
 		func(n *node) { // a refresh
 			n.forgetVersion()
 			n.cached.Store(false)
 			n.attrTold.Store(false)
-			f.forgot([]*node{n})
+			f.unprotected.forgot([]*node{n})
 		},
 		toggle,
 	}
@@ -124,7 +124,7 @@ func TestKeptFilesAreNeverLost(t *testing.T) {
 		for ended.Load() < 2*i {
 			runtime.Gosched()
 		}
-		_, in := f.kept[n]
+		_, in := f.unprotected.kept[n]
 		if in != n.kept.Load() || in && !n.unprotected.Load() || n.unprotected.Load() && n.isKnown(f.now()) && !in {
 			lost++
 		}

@@ -43,11 +43,11 @@ const (
 // pass makes a client that lingers fetch the attributes of a file, and forget
 // its data. It answers ENOENT or ESTALE if the file is gone. n is pinned and
 // has its anchor.
-func (f *fileSystem) pass(n *node) error {
-	if !f.storage.Lingers || !n.isRegular() {
+func (c *client) pass(n *node) error {
+	if !c.storage.Lingers || !n.isRegular() {
 		return nil
 	}
-	fd, err := f.descriptors.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDWR|unix.O_NONBLOCK) })
+	fd, err := c.descriptors.withReserve(func() (int, error) { return c.openNode(n, unix.O_RDWR|unix.O_NONBLOCK) })
 	if err == nil {
 		err = retryEINTR(func() error { return unix.Fsync(fd) })
 		if err == nil {
@@ -59,7 +59,7 @@ func (f *fileSystem) pass(n *node) error {
 	case nil, unix.ENOENT, unix.ESTALE:
 		return err
 	}
-	f.outlast() // it cannot be written to
+	c.outlast() // it cannot be written to
 	return nil
 }
 
@@ -82,8 +82,8 @@ func punchBehind(fd int) error {
 
 // outlast waits until what a client that lingers has cached is not used any
 // more, if that is from before the last lock came here.
-func (f *fileSystem) outlast() {
-	if t := f.arrivals.refreshedAt.Load(); t != nil {
+func (c *client) outlast() {
+	if t := c.arrivals.refreshedAt.Load(); t != nil {
 		time.Sleep(lingers(*t) - time.Since(*t))
 	}
 }
@@ -99,8 +99,8 @@ func lingers(since time.Time) time.Duration {
 //
 // A file that was replaced or removed says so itself when it is asked for what
 // is in no cache; one that has another name now says which.
-func (f *fileSystem) passName(dir *node, name string) {
-	if !f.storage.Lingers {
+func (c *client) passName(dir *node, name string) {
+	if !c.storage.Lingers {
 		return
 	}
 	for range passTries {
@@ -108,17 +108,17 @@ func (f *fileSystem) passName(dir *node, name string) {
 		if unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return // that there is no such file is not cached
 		}
-		switch f.isCalled(dir, name, &st) {
+		switch c.isCalled(dir, name, &st) {
 		case nil:
 			return
 		case unix.ENOENT, unix.ESTALE:
-			f.forceLookup(dir, name)
+			c.forceLookup(dir, name)
 		case errNoName:
 			time.Sleep(lingers(time.Now())) // lock or not: nothing else makes the client ask
-			f.forceLookup(dir, name)
+			c.forceLookup(dir, name)
 		default:
-			f.outlast()
-			f.forceLookup(dir, name)
+			c.outlast()
+			c.forceLookup(dir, name)
 			return
 		}
 	}
@@ -135,13 +135,13 @@ var (
 
 // isCalled asks the server for the names of the file that name leads to, which
 // st describes.
-func (f *fileSystem) isCalled(dir *node, name string, st *unix.Stat_t) error {
-	n := f.tree.known(st)
-	if n != nil && st.Nlink == 1 && !f.outdated(&n.seen.name) {
+func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
+	n := c.tree.known(st)
+	if n != nil && st.Nlink == 1 && !c.outdated(&n.seen.name) {
 		return nil
 	}
-	gen := f.arrivals.explicitGen.Load() + 1
-	fd, err := f.descriptors.withReserve(func() (fd int, err error) {
+	gen := c.arrivals.explicitGen.Load() + 1
+	fd, err := c.descriptors.withReserve(func() (fd int, err error) {
 		err = retryEINTR(func() (err error) {
 			fd, err = unix.Openat(dir.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 			return err
@@ -165,7 +165,7 @@ func (f *fileSystem) isCalled(dir *node, name string, st *unix.Stat_t) error {
 	if strings.HasPrefix(path, "<gfid:") && !strings.Contains(path, "/") { // removed or replaced, but still open
 		return errNoName
 	}
-	if !strings.HasSuffix(path, "/"+f.tree.join(dir, name)) {
+	if !strings.HasSuffix(path, "/"+c.tree.join(dir, name)) {
 		return errOtherName
 	}
 	if n != nil {
@@ -177,6 +177,6 @@ func (f *fileSystem) isCalled(dir *node, name string, st *unix.Stat_t) error {
 // forceLookup makes the kernel ask for a name that it has cached, and the
 // client of the storage, if that does not know the file any more. It is a
 // linkat(2) that must fail: the file is in another file system.
-func (f *fileSystem) forceLookup(dir *node, name string) {
-	_ = unix.Linkat(f.procs.proc, "version", dir.fd, name, 0)
+func (c *client) forceLookup(dir *node, name string) {
+	_ = unix.Linkat(c.procs.proc, "version", dir.fd, name, 0)
 }

@@ -22,6 +22,15 @@ import (
 //   - a lock of its own makes Linux's NFS client forget even those pages that
 //     advice leaves alone.
 
+// client is that of the storage, in the kernel or below it: what it may know of
+// files, and what makes it look anew.
+type client struct {
+	*base
+	descriptors *descriptors
+	listings    listings
+	zaps        atomic.Uint64 // the locks of zap
+}
+
 // seenAt is when a node was looked at last: the count of explicit refreshes
 // (arrivals.explicitGen) at that time, plus one; 0: it has to be looked at.
 type seenAt struct {
@@ -39,29 +48,29 @@ func (n *node) distrust() {
 // outdated reports whether other nodes may have changed what was looked at:
 // the lock of the file was elsewhere, or any explicit lock, which may be what
 // protects the file.
-func (f *fileSystem) outdated(seen *atomic.Uint64) bool {
-	return f.storage.ClientCache && seen.Load() != f.arrivals.explicitGen.Load()+1
+func (c *client) outdated(seen *atomic.Uint64) bool {
+	return c.storage.ClientCache && seen.Load() != c.arrivals.explicitGen.Load()+1
 }
 
 // lookAgain makes the client of the storage look at a file that is open. One
 // that is not is looked at when it is used next.
-func (f *fileSystem) lookAgain(n *node) error {
-	if !f.storage.ClientCache {
+func (c *client) lookAgain(n *node) error {
+	if !c.storage.ClientCache {
 		return nil
 	}
 	n.distrust()
 	hs := n.openHandles()
-	if len(hs) == 0 || f.tree.anchorOf(n) < 0 {
+	if len(hs) == 0 || c.tree.anchorOf(n) < 0 {
 		return nil
 	}
-	gen := f.arrivals.explicitGen.Load() + 1
-	_ = f.pass(n) // if the file is gone, what is open of it stays
+	gen := c.arrivals.explicitGen.Load() + 1
+	_ = c.pass(n) // if the file is gone, what is open of it stays
 	for _, h := range hs {
-		if err := f.reopen(h); err != nil {
+		if err := c.reopen(h); err != nil {
 			return err
 		}
 	}
-	if err := f.fetchAttr(n.fd); err != nil {
+	if err := c.fetchAttr(n.fd); err != nil {
 		return err
 	}
 	n.seen.attr.Store(gen)
@@ -71,7 +80,7 @@ func (f *fileSystem) lookAgain(n *node) error {
 
 // reopen gives h a new descriptor of the same file. If that is gone from the
 // storage h keeps the old one.
-func (f *fileSystem) reopen(h *handle) error {
+func (c *client) reopen(h *handle) error {
 	h.mu.RLock()
 	opened := h.fd >= 0 && !h.released
 	h.mu.RUnlock()
@@ -79,8 +88,8 @@ func (f *fileSystem) reopen(h *handle) error {
 		return nil // its open looks
 	}
 	flags := 0
-	fd, err := f.descriptors.withReserve(func() (fd int, err error) {
-		fd, flags, err = f.openHandle(h)
+	fd, err := c.descriptors.withReserve(func() (fd int, err error) {
+		fd, flags, err = c.openHandle(h)
 		return fd, err
 	})
 	if err == unix.ENOENT || err == unix.ESTALE {
@@ -97,15 +106,15 @@ func (f *fileSystem) reopen(h *handle) error {
 		h.n.sole.reopened.Add(1)
 	}
 	h.mu.Unlock()
-	f.dropBelow(old)
+	c.dropBelow(old)
 	closeFD(old)
 	return err
 }
 
 // dropBelow makes the client drop the pages of a file.
-func (f *fileSystem) dropBelow(fd int) {
-	if f.storage.LocalLocks {
-		f.zap(fd)
+func (c *client) dropBelow(fd int) {
+	if c.storage.LocalLocks {
+		c.zap(fd)
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 }
@@ -116,9 +125,9 @@ func (f *fileSystem) dropBelow(fd int) {
 // pages that are in use or have just been written, and a client of NFS 3 goes on
 // with those if the file was changed within one tick of the server's clock. Each
 // call locks another byte, far behind the end, so that none is in the way of another.
-func (f *fileSystem) zap(fd int) {
+func (c *client) zap(fd int) {
 	const first = 1 << 61
-	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: first + int64(f.zaps.Add(1)), Len: 1}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: first + int64(c.zaps.Add(1)), Len: 1}
 	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
 	if err == unix.EBADF { // only open for writing
 		lock.Type = unix.F_WRLCK
@@ -139,7 +148,7 @@ func (f *fileSystem) zap(fd int) {
 // ends at the old one. An answer that was taken over cannot be undone by those
 // that were asked for before it. So it is asked for until what is kept is what
 // was answered.
-func (f *fileSystem) fetchAttr(fd int) error {
+func (c *client) fetchAttr(fd int) error {
 	var told, kept, lastTold, lastKept version
 	for i := range attrTries {
 		if i > attrTimeTries {
@@ -188,71 +197,96 @@ func attrOf(fd, how int) (version, error) {
 
 // lookOpened makes the client look at the file of h, which was just opened, and
 // describes it in st.
-func (f *fileSystem) lookOpened(h *handle, st *unix.Stat_t) error {
-	if !f.storage.ClientCache {
+func (c *client) lookOpened(h *handle, st *unix.Stat_t) error {
+	if !c.storage.ClientCache {
 		return nil
 	}
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n, fd := h.n, h.fd
-	gen := f.arrivals.explicitGen.Load() + 1
-	if err := f.pass(n); err != nil {
+	gen := c.arrivals.explicitGen.Load() + 1
+	if err := c.pass(n); err != nil {
 		return err
 	}
 	// A FUSE daemon may let the kernel keep pages over an open(2), and programs
 	// of another host that lock for themselves have written without an open lock.
-	if f.storage.Userspace || n.seen.data.Load() != gen {
-		f.dropBelow(fd)
+	if c.storage.Userspace || n.seen.data.Load() != gen {
+		c.dropBelow(fd)
 	}
 	// open(2) has made the clients in the kernel fetch the attributes.
-	if f.storage.Userspace || n.seen.attr.Load() != gen {
-		if err := f.fetchAttr(fd); err != nil {
+	if c.storage.Userspace || n.seen.attr.Load() != gen {
+		if err := c.fetchAttr(fd); err != nil {
 			return err
 		}
 	}
 	n.seen.attr.Store(gen)
 	n.seen.data.Store(gen)
-	f.looked(n)
+	c.looked(n)
 	return retryEINTR(func() error { return unix.Fstat(fd, st) })
 }
 
 // lookAt makes the client look at a file or directory that somebody asks
 // about, if that may be outdated. n is pinned and has its anchor. The error is
 // ENOENT or ESTALE if the file is gone, and nil otherwise.
-func (f *fileSystem) lookAt(n *node) error {
-	if !f.isOld(n) {
+func (c *client) lookAt(n *node) error {
+	if !c.isOld(n) {
 		return nil
 	}
-	gen := f.arrivals.explicitGen.Load() + 1
-	if err := f.pass(n); err != nil {
+	gen := c.arrivals.explicitGen.Load() + 1
+	if err := c.pass(n); err != nil {
 		return err
 	}
-	if f.isGone(n) {
+	if c.isGone(n) {
 		return unix.ENOENT
 	}
-	if f.storage.Userspace && n.isRegular() {
-		fd, err := f.descriptors.withReserve(func() (int, error) { return f.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
+	if c.storage.Userspace && n.isRegular() {
+		fd, err := c.descriptors.withReserve(func() (int, error) { return c.openNode(n, unix.O_RDONLY|unix.O_NONBLOCK) })
 		switch err {
 		case nil:
-			f.dropBelow(fd)
+			c.dropBelow(fd)
 			n.seen.data.Store(gen)
 			closeFD(fd)
 		case unix.ENOENT, unix.ESTALE:
 			return err
 		}
 	}
-	_ = f.fetchAttr(n.fd) // who asks meets the same error
+	_ = c.fetchAttr(n.fd) // who asks meets the same error
 	n.seen.attr.Store(gen)
-	f.looked(n)
+	c.looked(n)
 	return nil
 }
 
 // lookForNames makes the client look which names are in a directory, before
 // this one is opened. (The kernel keeps the names of FUSE daemons for as
 // long as those have said, and nothing can be done about it.)
-func (f *fileSystem) lookForNames(dir *node, name string) {
-	f.passName(dir, name)
-	if f.storage.ClientCache && !f.storage.Userspace {
-		_ = f.fetchAttr(dir.fd)
+func (c *client) lookForNames(dir *node, name string) {
+	c.passName(dir, name)
+	if c.storage.ClientCache && !c.storage.Userspace {
+		_ = c.fetchAttr(dir.fd)
 	}
+}
+
+// openHandle opens the file of h anew, and tells with what flags it did.
+func (c *client) openHandle(h *handle) (fd, flags int, err error) {
+	h.mu.RLock()
+	flags = h.flags
+	h.mu.RUnlock()
+	fd, err = c.openNode(h.n, flags)
+	if err == unix.EPERM && h.write && h.appends {
+		flags |= unix.O_APPEND
+		fd, err = c.openNode(h.n, flags)
+	}
+	return fd, flags, err
+}
+
+// openNode opens the file of n anew, which is pinned and has its anchor.
+func (c *client) openNode(n *node, flags int) (fd int, err error) {
+	err = retryEINTR(func() (err error) {
+		fd, err = unix.Openat(c.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return -1, err
+	}
+	return fd, nil
 }

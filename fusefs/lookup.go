@@ -64,21 +64,21 @@ func (f *fileSystem) findAny(in *fuse.InHeader, dir *node, name string) (n *node
 		// Another host, or program, may just have put another file there.
 		kept := f.storage.KeepsNames && n != nil
 		if kept {
-			f.forceLookup(dir, name)
+			f.client.forceLookup(dir, name)
 		}
 		if !kept && !f.storage.Lingers || unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			break
 		}
 		if !kept {
-			f.forceLookup(dir, name)
+			f.client.forceLookup(dir, name)
 		}
 	}
 	return n, st, err
 }
 
 func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
-	_ = f.lookAt(dir)
-	f.passName(dir, name)
+	_ = f.client.lookAt(dir)
+	f.client.passName(dir, name)
 	var st unix.Stat_t
 	err := f.actor.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
@@ -90,7 +90,7 @@ func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, 
 		if err := f.lookFound(n, &st); err != nil {
 			return n, st, err
 		}
-		if used = f.isReplaced(n, &st); !used {
+		if used = f.client.isReplaced(n, &st); !used {
 			return n, st, nil
 		}
 	}
@@ -113,7 +113,7 @@ func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, 
 // that the client knows a name of which there is no file any more; then the
 // lookup does not count.
 func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
-	if !f.isOld(n) {
+	if !f.client.isOld(n) {
 		return nil
 	}
 	f.tree.pin(n)
@@ -122,7 +122,7 @@ func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
 	if fd < 0 {
 		return nil // the request that follows sets it again, and looks
 	}
-	if f.lookAt(n) != nil {
+	if f.client.lookAt(n) != nil {
 		n.distrust() // the client would go on with that name until it is asked for the file
 		f.tree.forget(n.id, 1)
 		return unix.ENOENT
@@ -171,7 +171,7 @@ func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, err
 func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
 	out.NodeId, out.Generation = n.id, 1
 	if ttl := f.entryTTL; ttl > 0 && n.holders.Load() == 0 {
-		if now := f.now(); f.mayKeep(n.isDir(), now) {
+		if now := f.now(); f.entries.mayKeep(n.isDir(), now) {
 			f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
 			if f.arrivals.refreshGen.Load() == gen {
 				out.SetEntryTimeout(ttl)
@@ -216,7 +216,7 @@ func (f *fileSystem) attrTTLOf(n *node) time.Duration {
 		return 0
 	}
 	n.attrTold.Swap(true)
-	f.keeps(n)
+	f.unprotected.keeps(n)
 	return f.attrTTL
 }
 

@@ -34,14 +34,14 @@ const keptDir = time.Second
 
 // isOld reports whether what the client of the storage would say of a file has
 // to be looked at anew.
-func (f *fileSystem) isOld(n *node) bool {
+func (c *client) isOld(n *node) bool {
 	switch {
-	case f.outdated(&n.seen.attr):
+	case c.outdated(&n.seen.attr):
 		return true
-	case !f.storage.KeepsNames || f.now() <= n.seen.until.Load():
+	case !c.storage.KeepsNames || c.now() <= n.seen.until.Load():
 		return false
 	case n.isDir():
-		return n != f.tree.root
+		return n != c.tree.root
 	}
 	// What this host holds an open lock of nobody else changes; but another
 	// file may take its place.
@@ -49,19 +49,19 @@ func (f *fileSystem) isOld(n *node) bool {
 }
 
 // looked notes that n was looked at just now.
-func (f *fileSystem) looked(n *node) {
+func (c *client) looked(n *node) {
 	switch {
-	case !f.storage.KeepsNames:
+	case !c.storage.KeepsNames:
 	case n.isDir():
-		n.seen.until.Store(f.now() + keptDir.Milliseconds())
+		n.seen.until.Store(c.now() + keptDir.Milliseconds())
 	default:
-		n.seen.until.Store(f.now() + f.opts.TTL.Milliseconds())
+		n.seen.until.Store(c.now() + c.opts.TTL.Milliseconds())
 	}
 }
 
 // notMade is told why nothing could be made in a directory. If there is no such
 // it has been removed, and whoever asks for it next is told so.
-func (f *fileSystem) notMade(dir *node, err error) {
+func (c *client) notMade(dir *node, err error) {
 	if err == unix.ENOENT {
 		dir.seen.until.Store(0)
 	}
@@ -69,8 +69,8 @@ func (f *fileSystem) notMade(dir *node, err error) {
 
 // isGone reports whether a directory has been removed which the client may
 // keep. n is pinned and has its anchor.
-func (f *fileSystem) isGone(n *node) bool {
-	return f.storage.KeepsNames && n.isDir() && hasGone(n.fd)
+func (c *client) isGone(n *node) bool {
+	return c.storage.KeepsNames && n.isDir() && hasGone(n.fd)
 }
 
 // hasGone asks the server for the room that there is where a directory was.
@@ -86,12 +86,12 @@ func hasGone(fd int) bool {
 // There is no other way than to change something; its times can be set by the
 // owner of the directory. Who is not sees names that are up to keptNames old.
 // It is not done where the client cannot have a listing.
-func (f *fileSystem) listAnew(n *node) error {
-	if !f.storage.KeepsNames || !f.listings.mayBeKept(f.tree.pathTo(n), f.now()) {
+func (c *client) listAnew(n *node) error {
+	if !c.storage.KeepsNames || !c.listings.mayBeKept(c.tree.pathTo(n), c.now()) {
 		return nil
 	}
 	both := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	if err := unix.UtimesNanoAt(f.fds, itoa(n.fd), both, 0); err == unix.ENOENT {
+	if err := unix.UtimesNanoAt(c.fds, itoa(n.fd), both, 0); err == unix.ENOENT {
 		return err
 	}
 	return nil

@@ -45,7 +45,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 	for range createAttempts {
 		gen := f.arrivals.refreshGen.Load()
 		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, f.making(dir, name, func() error { return call(dir) })); err != nil {
-			f.notMade(dir, err)
+			f.client.notMade(dir, err)
 			return status(err)
 		}
 		n, st, err := f.find(in, dir, name)
@@ -192,7 +192,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 		return unix.Linkat(f.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
 	}))
 	if err != nil {
-		f.notMade(dir, err)
+		f.client.notMade(dir, err)
 		return status(err)
 	}
 	var st unix.Stat_t

@@ -125,17 +125,17 @@ func (f *fileSystem) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags u
 func (f *fileSystem) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.InHeader) error {
 	err := f.openBacking(h, in)
 	if err == nil {
-		err = f.lookOpened(h, st)
+		err = f.client.lookOpened(h, st)
 	}
 	switch {
 	case err == unix.ENOENT && first && (f.storage.Lingers || f.storage.KeepsNames):
 		return unix.ESTALE
 	case err != nil:
 		return err
-	case first && !h.write && f.isReplaced(h.n, st):
+	case first && !h.write && f.client.isReplaced(h.n, st):
 		return unix.ESTALE
 	}
-	return f.openedSole(h, st)
+	return f.client.openedSole(h, st)
 }
 
 // newHandle describes a handle that is to be opened; it is not known to
@@ -235,7 +235,7 @@ func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 	flags := 0
 	fd, err := f.descriptors.withRoom(func() (fd int, err error) {
 		err = f.actor.allowed(in, func() (err error) {
-			fd, flags, err = f.openHandle(h)
+			fd, flags, err = f.client.openHandle(h)
 			return err
 		})
 		return fd, err
@@ -244,19 +244,6 @@ func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 	h.fd, h.flags = fd, flags
 	h.mu.Unlock()
 	return err
-}
-
-// openHandle opens the file of h anew, and tells with what flags it did.
-func (f *fileSystem) openHandle(h *handle) (fd, flags int, err error) {
-	h.mu.RLock()
-	flags = h.flags
-	h.mu.RUnlock()
-	fd, err = f.openNode(h.n, flags)
-	if err == unix.EPERM && h.write && h.appends {
-		flags |= unix.O_APPEND
-		fd, err = f.openNode(h.n, flags)
-	}
-	return fd, flags, err
 }
 
 // verifyName answers ESTALE if a name of n does not lead to it any more: the
@@ -280,7 +267,7 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 		var at unix.Stat_t
 		e := f.anchorAgain(in, l.dir)
 		if e == nil {
-			f.lookForNames(l.dir, l.name)
+			f.client.lookForNames(l.dir, l.name)
 			e = retryEINTR(func() error { return unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW) })
 		}
 		switch {
@@ -299,18 +286,6 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 	}
 	return st, moved, err
-}
-
-// openNode opens the file of n anew, which is pinned and has its anchor.
-func (f *fileSystem) openNode(n *node, flags int) (fd int, err error) {
-	err = retryEINTR(func() (err error) {
-		fd, err = unix.Openat(f.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return -1, err
-	}
-	return fd, nil
 }
 
 // truncateOpened is the O_TRUNC of an open, which has its lock now.

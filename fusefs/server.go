@@ -51,8 +51,6 @@ func newFileSystem(o Options) (*fileSystem, error) {
 	f := &fileSystem{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		base:          b,
-		unprotected:   make(map[*node]struct{}),
-		kept:          make(map[*node]struct{}),
 		removedRound:  removedRound,
 		wishes:        newWishes(),
 	}

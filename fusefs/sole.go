@@ -64,11 +64,11 @@ func (n *node) isSole() bool {
 // isReplaced reports whether st, which is what the name of n leads to, is of
 // another file than programs have open as n. If that file was changed in its
 // place, st is corrected. REQUIRES: no handle.mu held.
-func (f *fileSystem) isReplaced(n *node, st *unix.Stat_t) bool {
-	if !f.storage.KeepsNames || !n.isRegular() {
+func (c *client) isReplaced(n *node, st *unix.Stat_t) bool {
+	if !c.storage.KeepsNames || !n.isRegular() {
 		return false
 	}
-	if n.seemsReplaced(st) && !f.changedInPlace(n, st) {
+	if n.seemsReplaced(st) && !c.changedInPlace(n, st) {
 		n.replaced.Store(true)
 	}
 	return n.replaced.Load()
@@ -97,8 +97,8 @@ func (n *node) cutShort(off int64, got, want int) bool {
 
 // stay puts in st what the file was like that programs have open as n, if another
 // one has taken its place.
-func (f *fileSystem) stay(n *node, st *unix.Stat_t) {
-	if !f.isReplaced(n, st) {
+func (c *client) stay(n *node, st *unix.Stat_t) {
+	if !c.isReplaced(n, st) {
 		return
 	}
 	n.lockMu.Lock()
@@ -109,18 +109,18 @@ func (f *fileSystem) stay(n *node, st *unix.Stat_t) {
 }
 
 // stayX is stay for statx(2).
-func (f *fileSystem) stayX(n *node, st *unix.Statx_t) {
+func (c *client) stayX(n *node, st *unix.Statx_t) {
 	is := unix.Stat_t{Size: int64(st.Size), Mtim: versionOfX(st).mtime}
-	f.stay(n, &is)
+	c.stay(n, &is)
 	st.Size = uint64(is.Size)
 	st.Mtime.Sec, st.Mtime.Nsec = is.Mtim.Sec, uint32(is.Mtim.Nsec)
 }
 
 // openedSole notes what the file of h is like, which was just opened, and sees
 // to it that all who have it open have the same.
-func (f *fileSystem) openedSole(h *handle, st *unix.Stat_t) error {
+func (c *client) openedSole(h *handle, st *unix.Stat_t) error {
 	n := h.n
-	if !f.storage.KeepsNames {
+	if !c.storage.KeepsNames {
 		return nil
 	}
 	n.lockMu.Lock()
@@ -136,7 +136,7 @@ func (f *fileSystem) openedSole(h *handle, st *unix.Stat_t) error {
 		if o == h {
 			continue
 		}
-		if err := f.reopen(o); err != nil {
+		if err := c.reopen(o); err != nil {
 			return err
 		}
 	}

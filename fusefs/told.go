@@ -135,7 +135,7 @@ func (f *fileSystem) tells(n *node, v version, toRead bool) {
 		n.sizes.add(v.size, f.now())
 	}
 	n.cacheMu.Unlock()
-	f.keeps(n)
+	f.unprotected.keeps(n)
 }
 
 // tellNew corrects what the kernel is told of a node that other nodes may have
