@@ -16,9 +16,9 @@ func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fu
 			return st
 		}
 	} else {
-		f.goesBy(n, in.Pid)
+		f.waits.goesBy(n, in.Pid)
 	}
-	return f.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
+	return f.attrs.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
 }
 
 // settle is for a GETATTR that read(2) or lseek(2) sends through a handle
@@ -37,38 +37,17 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		}
 		f.leave(&a)
 	}
-	if st := f.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
+	if st := f.waits.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
 		return st
 	}
 	if h.n.blocked.Load() == 0 {
 		return fuse.OK
 	}
-	st := f.awaitUnblocked(cancel, h.n, &in.InHeader, func() bool { return f.hasNewSize(h.n) })
+	st := f.waits.awaitUnblocked(cancel, h.n, &in.InHeader, func() bool { return f.attrs.hasNewSize(h.n) })
 	if st.Ok() && h.n.blocked.Load() > 0 {
-		st = status(f.dropPages(h.n)) // the kernel is not told that it should
+		st = status(f.pages.dropPages(h.n)) // the kernel is not told that it should
 	}
 	return st
-}
-
-// answerAttr answers with the attributes of n. toRead: the program goes on with
-// the size.
-func (f *fileSystem) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.Status {
-	// Before the storage is asked: a notification that comes later makes the
-	// kernel ignore the answer.
-	ttl := f.attrTTLOf(n)
-	_ = f.client.lookAt(n) // a file that is gone, but open, has attributes
-	err := f.untilNow(func() error {
-		var st unix.Stat_t
-		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
-		if err == nil {
-			f.client.stay(n, &st)
-			f.fillAttr(&out.Attr, &st)
-			f.tells(n, versionOf(&st), toRead)
-		}
-		return err
-	})
-	out.SetTimeout(ttl)
-	return status(err)
 }
 
 // Statx is GETATTR for what only statx(2) tells: the time of birth.
@@ -78,16 +57,16 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 		return errno
 	}
 	defer f.tree.unpin(n)
-	f.goesBy(n, in.Pid)
-	ttl := f.attrTTLOf(n)
+	f.waits.goesBy(n, in.Pid)
+	ttl := f.attrs.attrTTLOf(n)
 	_ = f.client.lookAt(n)
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
-	err := f.untilNow(func() error {
+	err := f.attrs.untilNow(func() error {
 		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
 		if err == nil {
 			f.client.stayX(n, &st)
-			f.tells(n, versionOfX(&st), false)
+			f.attrs.tells(n, versionOfX(&st), false)
 		}
 		return err
 	})
@@ -118,7 +97,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		if n.isWritable() {
 			// The kernel asks for the same before a program writes. The bits
 			// are cleared by what follows, see dropSetID.
-			return f.answerAttr(n, out, false)
+			return f.attrs.answerAttr(n, out, false)
 		}
 		return fuse.EPERM
 	}
@@ -164,7 +143,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 			return status(err)
 		}
 	}
-	return f.answerSize(n, &in.InHeader, out)
+	return f.attrs.answerSize(n, &in.InHeader, out)
 }
 
 // mayNotChown is about chown(2) with neither owner nor group, for which the
@@ -216,7 +195,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 		if h.open.state == openWaiting {
 			// The kernel holds back what it would write to the file now, so
 			// that nobody must wait for it to drop pages.
-			letsGo, unpark := f.parkRequest(n, &in.InHeader)
+			letsGo, unpark := f.waits.parkRequest(n, &in.InHeader)
 			over, stop := either(cancel, letsGo, unpark)
 			err := f.lockOpened(over, h, false, &in.InHeader)
 			stop()
@@ -233,7 +212,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 		}
 	}
 	if !byName || !h.open.alone { // else they wait for h, see awaitBeforeTruncation
-		if st := f.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
+		if st := f.waits.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
 			return st
 		}
 	}

@@ -61,7 +61,7 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 		// were changed and not written yet fail to be.
 		for n := range nodes {
 			n.forgetVersion()
-			if err := f.drop(n); err != nil {
+			if err := f.pages.drop(n); err != nil {
 				failed = err
 			}
 		}
@@ -84,7 +84,7 @@ func (f *fileSystem) breakAlone(h *handle) bool {
 	if _, open := n.handles[h]; !open || !h.open.alone || !h.holds.Load() {
 		return false
 	}
-	f.ownAlone(h.proc, h, brokenTenure)
+	f.records.ownAlone(h.proc, h, brokenTenure)
 	return true
 }
 

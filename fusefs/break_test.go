@@ -123,7 +123,7 @@ func TestBreakMeetsAGrant(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &process{}
-	f.remember(h, p, &locks.Request{Key: k, Owner: 1, Range: locks.Whole}, locks.Grant{Tenure: 5})
+	f.records.remember(h, p, &locks.Request{Key: k, Owner: 1, Range: locks.Whole}, locks.Grant{Tenure: 5})
 	if got := p.held.Load(); got != uint64(brokenTenure)+1 {
 		t.Errorf("the process holds a lock of tenure %d", got-1)
 	}
@@ -151,7 +151,7 @@ func TestABrokenLockThatGivesWayStaysFenced(t *testing.T) {
 	}
 	f.handles.take(h.id)
 	f.release(h)
-	if held, n := h.proc.held.Load(), f.explicit.Load(); held != 0 || n != 0 {
+	if held, n := h.proc.held.Load(), f.records.explicit.Load(); held != 0 || n != 0 {
 		t.Errorf("when it is closed: held %d, %d explicit locks", held, n)
 	}
 }
@@ -170,13 +170,13 @@ func TestWhatIsClosedIsNotBroken(t *testing.T) {
 	h.mu.Lock()
 	f.setState(h, openHeld)
 	h.mu.Unlock()
-	if h.proc.held.Load() == 0 || f.explicit.Load() == 0 {
+	if h.proc.held.Load() == 0 || f.records.explicit.Load() == 0 {
 		t.Fatal("the open lock is not between processes")
 	}
 	f.handles.take(h.id)
 	f.release(h)
 	f.breakAlone(h) // which has found it before
-	if held, n := h.proc.held.Load(), f.explicit.Load(); held != 0 || n != 0 {
+	if held, n := h.proc.held.Load(), f.records.explicit.Load(); held != 0 || n != 0 {
 		t.Errorf("held %d, %d explicit locks", held, n)
 	}
 }

@@ -81,9 +81,9 @@ func versionOfX(st *unix.Statx_t) version {
 // noteVersion remembers what the file is like at the end of an open lock: what
 // was cached under the lock is still good under the next one if nobody wrote
 // meanwhile. REQUIRES: h's open lock held by this node.
-func (f *fileSystem) noteVersion(h *handle) {
+func (c *attrCache) noteVersion(h *handle) {
 	var st unix.Stat_t
-	gen := f.arrivals.explicitGen.Load() // before: what is seen may be older than what a refresh brings
+	gen := c.arrivals.explicitGen.Load() // before: what is seen may be older than what a refresh brings
 	err := unix.Fstat(h.fd, &st)
 	n := h.n
 	n.cacheMu.Lock()
@@ -92,7 +92,7 @@ func (f *fileSystem) noteVersion(h *handle) {
 		n.version = versionAt(&st, gen)
 	}
 	n.cacheMu.Unlock()
-	f.unprotected.keeps(n)
+	c.unprotected.keeps(n)
 }
 
 // versionAt is what st says about a file whose open lock ends now.
@@ -106,7 +106,7 @@ func versionAt(st *unix.Stat_t, gen uint64) version {
 // another node has had a lock to write it since. Where its times cannot tell,
 // somebody may have changed it under an explicit lock; or, where locks go by
 // path, have put another file in its place, which takes no lock of it.
-func (f *fileSystem) unchanged(n *node, st *unix.Stat_t) bool {
+func (c *attrCache) unchanged(n *node, st *unix.Stat_t) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	now := versionOf(st)
@@ -114,7 +114,7 @@ func (f *fileSystem) unchanged(n *node, st *unix.Stat_t) bool {
 	if !n.version.known || n.version != now {
 		return false
 	}
-	if !f.tree.ids.paths && now.gen == f.arrivals.explicitGen.Load() {
+	if !c.tree.ids.paths && now.gen == c.arrivals.explicitGen.Load() {
 		return true
 	}
 	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0 // whole seconds
@@ -139,32 +139,32 @@ func (n *node) forgetVersion() {
 }
 
 // dropAttr makes the kernel forget the attributes of n, if it may have any.
-func (f *fileSystem) dropAttr(n *node) {
+func (c *attrCache) dropAttr(n *node) {
 	if n.attrTold.Swap(false) {
-		f.forgetAttr(n)
+		c.forgetAttr(n)
 	}
 }
 
-func (f *fileSystem) forgetAttr(n *node) {
-	f.stats.AttrDrops.Add(1)
+func (c *attrCache) forgetAttr(n *node) {
+	c.stats.AttrDrops.Add(1)
 	n.cacheMu.Lock()
 	n.sizes = toldSizes{} // before the notification: not those of answers after it
 	n.cacheMu.Unlock()
-	f.dev.forgetAttr(n.id)
+	c.dev.forgetAttr(n.id)
 }
 
 // opensAs is called when a file is opened that st describes: if the kernel
 // believes something else, or is about to, it has to ask again.
-func (f *fileSystem) opensAs(n *node, st *unix.Stat_t) {
+func (c *attrCache) opensAs(n *node, st *unix.Stat_t) {
 	n.cacheMu.Lock()
-	differs, older := n.told != versionOf(st), n.sizes.differ(st.Size, f.now())
+	differs, older := n.told != versionOf(st), n.sizes.differ(st.Size, c.now())
 	n.cacheMu.Unlock()
 	switch {
 	case older:
 		n.attrTold.Store(false)
-		f.forgetAttr(n)
+		c.forgetAttr(n)
 	case differs:
-		f.dropAttr(n)
+		c.dropAttr(n)
 	}
 }
 

@@ -35,20 +35,20 @@ func TestUnchanged(t *testing.T) {
 		{"of another size", old, old, false, true, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			f, n := &fileSystem{base: &base{tree: &tree{ids: fileIDs{paths: tt.paths}}}}, new(node)
+			c, n := &attrCache{base: &base{tree: &tree{ids: fileIDs{paths: tt.paths}}}}, new(node)
 			st := unix.Stat_t{Size: 10, Mtim: tt.mtime, Ctim: tt.ctime}
-			n.version = versionAt(&st, f.arrivals.explicitGen.Load())
+			n.version = versionAt(&st, c.arrivals.explicitGen.Load())
 			if tt.locked {
-				f.arrivals.explicitGen.Add(1)
+				c.arrivals.explicitGen.Add(1)
 			}
 			if tt.changed {
 				st.Size++
 			}
-			if got := f.unchanged(n, &st); got != tt.want {
+			if got := c.unchanged(n, &st); got != tt.want {
 				t.Errorf("unchanged: %v, want %v", got, tt.want)
 			}
 			n.forgetVersion()
-			if f.unchanged(n, &st) {
+			if c.unchanged(n, &st) {
 				t.Error("unchanged without a version")
 			}
 		})

@@ -119,7 +119,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
-	n.Looks = int(f.looks.Load())
+	n.Looks = int(f.waits.looks.Load())
 	return err
 }
 

@@ -44,18 +44,10 @@ func (s *Server) Refresh(k locks.Key) error { return s.fs.refresh(k) }
 // under locks answer EIO until they are closed.
 func (s *Server) Expelled() { s.fs.expelled() }
 
-func (f *fileSystem) unpinAll(lists ...[]*node) {
-	for _, ns := range lists {
-		for _, n := range ns {
-			f.tree.unpin(n)
-		}
-	}
-}
-
 func (f *fileSystem) flush(k locks.Key) error {
 	f.stirring.stir()
 	own, others := f.unprotected.concerned(k)
-	defer f.unpinAll(own, others)
+	defer f.tree.unpinAll(own, others)
 	var failed error
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
@@ -74,7 +66,7 @@ const flushAtOnce = 16
 func (f *fileSystem) flushAll(ks []locks.Key) map[locks.Key]error {
 	f.stirring.stir()
 	files, own, others := f.concernedByAll(ks)
-	defer f.unpinAll(files)
+	defer f.tree.unpinAll(files)
 	errs := make([]error, len(files))
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -151,7 +143,7 @@ func (f *fileSystem) clean(k locks.Key) bool {
 		return false
 	}
 	own, others := f.unprotected.concerned(k)
-	defer f.unpinAll(own, others)
+	defer f.tree.unpinAll(own, others)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			if (n.cached.Load() || n.dropping()) && mapped(n.openHandles()) {
@@ -184,7 +176,7 @@ func (f *fileSystem) flushNode(n *node) error {
 	var failed error
 	if mapped(hs) && (n.cached.Load() || n.dropping()) {
 		before := n.unwritten.pages.Load()
-		failed = f.drop(n)
+		failed = f.pages.drop(n)
 		if n.unwritten.pages.Load() != before {
 			failed = unix.EIO
 		}
@@ -238,7 +230,7 @@ func (f *fileSystem) refresh(k locks.Key) error {
 		f.arrivals.explicitGen.Add(1)
 	}
 	own, others := f.unprotected.concerned(k)
-	defer f.unpinAll(own, others)
+	defer f.tree.unpinAll(own, others)
 	var failed error
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
@@ -268,13 +260,13 @@ func (f *fileSystem) refresh(k locks.Key) error {
 // refreshPages makes the kernel forget what it has of n. Pages of a file that
 // nobody has open are dropped by the next open, because its version is not known.
 func (f *fileSystem) refreshPages(n *node) error {
-	f.awaitSizes(n)
+	f.attrs.awaitSizes(n)
 	if len(n.openHandles()) > 0 {
-		if err := f.dropPages(n); err != nil {
+		if err := f.pages.dropPages(n); err != nil {
 			return err
 		}
 	}
-	f.dropOld(n)
+	f.attrs.dropOld(n)
 	return nil
 }
 
@@ -290,7 +282,7 @@ func (f *fileSystem) expelled() {
 	// What the kernel has cached must not be served to them any more.
 	for n := range nodes {
 		n.forgetVersion()
-		f.background(func() { f.dropLogged(n) })
+		f.background(func() { f.pages.dropLogged(n) })
 	}
 }
 

@@ -405,7 +405,7 @@ func TestFlushAllLooksAtEachFileOnce(t *testing.T) {
 	if len(files) != len(hs) {
 		t.Errorf("%d looks at %d files", len(files), len(hs))
 	}
-	f.unpinAll(files)
+	f.tree.unpinAll(files)
 	if failed := f.flushAll(keys); len(failed) > 0 {
 		t.Error(failed)
 	}

@@ -44,7 +44,7 @@ func (m *many) attachAll() {
 func (m *many) rememberAll() {
 	for i, r := range m.reqs {
 		m.n.posixUse.Add(1)
-		m.remember(m.hs[min(i, len(m.hs)-1)], m.p, r, locks.Grant{Tenure: 3})
+		m.records.remember(m.hs[min(i, len(m.hs)-1)], m.p, r, locks.Grant{Tenure: 3})
 	}
 }
 
@@ -133,7 +133,7 @@ var costs = []struct {
 		return func() {
 			m.rememberAll()
 			for _, r := range m.reqs {
-				m.unremember(m.n, recordKey{locks.Posix, r.Owner}, r.Range)
+				m.records.unremember(m.n, recordKey{locks.Posix, r.Owner}, r.Range)
 			}
 		}
 	}},
@@ -142,7 +142,7 @@ var costs = []struct {
 		return func() {
 			m.rememberAll()
 			for _, r := range m.reqs {
-				m.unremember(m.n, recordKey{locks.Posix, r.Owner}, r.Range)
+				m.records.unremember(m.n, recordKey{locks.Posix, r.Owner}, r.Range)
 			}
 		}
 	}},
@@ -151,7 +151,7 @@ var costs = []struct {
 		return func() {
 			m.rememberAll()
 			for _, h := range m.hs {
-				m.forgetHandle(h)
+				m.records.forgetHandle(h)
 			}
 			if m.n.hasRecords() || m.p.held.Load() != 0 {
 				panic("something is left")

@@ -53,7 +53,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 			f.abandonRetry(f.retries.put(in.Pid, &retry{at: f.now()}))
 			return errStale
 		}
-		f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+		f.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
 		f.opened(n, fd, in, began, &out.OpenOut)
 		return fuse.OK
 	}
@@ -151,7 +151,7 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 			return status(err)
 		}
 	}
-	f.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+	f.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
 	f.opened(n, fd, in, 0, &out.OpenOut)
 	return fuse.OK
 }
@@ -185,7 +185,7 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	}
 	f.keepSetGID(fd, mode, &st)
 	out.NodeId, out.Generation = n.id, 1
-	f.fillAttr(&out.Attr, &st)
+	f.attrs.fillAttr(&out.Attr, &st)
 	// Which rule is its own says the directory, until it has a name.
 	f.tree.callUnnamed(n, f.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
 	f.opened(n, fd, in, began, &out.OpenOut)

@@ -85,7 +85,7 @@ func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *f
 		// A file that cannot be looked up is told by its name alone, and the
 		// kernel asks again when somebody wants to know more.
 		if n, st, err := f.find(&in.InHeader, d.n, e.Name); err == nil {
-			f.fillEntry(entry, d.n, e.Name, n, &st, gen)
+			f.attrs.fillEntry(entry, d.n, e.Name, n, &st, gen)
 			out.FixMode(st.Mode)
 		}
 		return true

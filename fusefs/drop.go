@@ -6,9 +6,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
+
+// pageCache is the pages that the kernel has of files: it makes it drop them.
+type pageCache struct {
+	*base
+	unprotected *unprotected
+}
 
 // dropping reports whether the kernel is dropping the pages of n.
 func (n *node) dropping() bool {
@@ -27,8 +32,8 @@ type pageDrop struct {
 //
 // While a request is parked a notification may hang, and it takes a thread. So
 // there is one at a time, and behind it one for all who come meanwhile.
-func (f *fileSystem) startDrop(n *node) (done <-chan struct{}) {
-	f.stats.PageDrops.Add(1)
+func (c *pageCache) startDrop(n *node) (done <-chan struct{}) {
+	c.stats.PageDrops.Add(1)
 	d := &pageDrop{done: make(chan struct{})}
 	n.cacheMu.Lock()
 	waits := n.drop != nil
@@ -46,18 +51,18 @@ func (f *fileSystem) startDrop(n *node) (done <-chan struct{}) {
 	n.sizes = toldSizes{}
 	n.cacheMu.Unlock()
 	if waits {
-		f.dev.forgetAttr(n.id) // which waits for nothing
+		c.dev.forgetAttr(n.id) // which waits for nothing
 	} else {
-		f.background(func() { f.runDrops(n, d) })
+		c.background(func() { c.runDrops(n, d) })
 	}
 	return d.done
 }
 
 // runDrops makes d, and those that are wanted when it is over.
-func (f *fileSystem) runDrops(n *node, d *pageDrop) {
+func (c *pageCache) runDrops(n *node, d *pageDrop) {
 	for d != nil {
 		filled := n.filled.Load()
-		f.dev.forgetPages(n.id, 0, 0)
+		c.dev.forgetPages(n.id, 0, 0)
 		n.empty.Store(filled)
 		n.cacheMu.Lock()
 		over := d
@@ -79,27 +84,27 @@ func (f *fileSystem) runDrops(n *node, d *pageDrop) {
 // nobody can have changed them, and they are filled from what is on the storage
 // when it goes on. The kernel may lock more together than those pages; then drop
 // ends with an error after roundTime.
-func (f *fileSystem) drop(n *node) error {
-	err := f.awaitDrop(n, f.startDrop(n), nil)
+func (c *pageCache) drop(n *node) error {
+	err := c.awaitDrop(n, c.startDrop(n), nil)
 	if err != nil {
 		n.cached.Store(true) // to who comes next
-		f.unprotected.keeps(n)
+		c.unprotected.keeps(n)
 	}
 	return err
 }
 
 // dropPages is drop if there may be pages, or somebody else is dropping them.
-func (f *fileSystem) dropPages(n *node) error {
+func (c *pageCache) dropPages(n *node) error {
 	if n.cached.Load() {
-		return f.drop(n)
+		return c.drop(n)
 	}
-	return f.awaitDropping(n, nil)
+	return c.awaitDropping(n, nil)
 }
 
 // dropLogged is drop for who cannot wait until it has succeeded.
-func (f *fileSystem) dropLogged(n *node) {
-	if err := f.drop(n); err != nil {
-		f.log.Error("what the kernel has of a file was not dropped", "err", err)
+func (c *pageCache) dropLogged(n *node) {
+	if err := c.drop(n); err != nil {
+		c.log.Error("what the kernel has of a file was not dropped", "err", err)
 	}
 }
 
@@ -113,7 +118,7 @@ const (
 
 // awaitDrop waits until done is closed, or what is not of parked requests has
 // been dropped in another way; or until giveUp is closed, with EINTR.
-func (f *fileSystem) awaitDrop(n *node, done, giveUp <-chan struct{}) error {
+func (c *pageCache) awaitDrop(n *node, done, giveUp <-chan struct{}) error {
 	late := time.NewTimer(roundTime)
 	defer late.Stop()
 	var truncates <-chan time.Time
@@ -135,7 +140,7 @@ func (f *fileSystem) awaitDrop(n *node, done, giveUp <-chan struct{}) error {
 				n.letGoParked(func(p *parkedRequest) bool { return p.kind == parkedFile })
 				truncates = nil
 			case <-late.C:
-				return f.notDropped(n)
+				return c.notDropped(n)
 			}
 			continue
 		}
@@ -151,20 +156,20 @@ func (f *fileSystem) awaitDrop(n *node, done, giveUp <-chan struct{}) error {
 			}
 			continue
 		}
-		if over, err := f.dropAround(n, parked, done, giveUp, more, late.C); over {
+		if over, err := c.dropAround(n, parked, done, giveUp, more, late.C); over {
 			return err
 		}
 	}
 }
 
-func (f *fileSystem) notDropped(n *node) error {
-	return fmt.Errorf("the kernel does not let go of pages of %q while a program waits for another host: %w", f.tree.pathTo(n), unix.EIO)
+func (c *pageCache) notDropped(n *node) error {
+	return fmt.Errorf("the kernel does not let go of pages of %q while a program waits for another host: %w", c.tree.pathTo(n), unix.EIO)
 }
 
 // dropAround drops what is not of parked requests. It is not over if it has to
 // be begun again, because there are others now.
-func (f *fileSystem) dropAround(n *node, parked []parkedRequest, done, giveUp, more <-chan struct{}, late <-chan time.Time) (over bool, err error) {
-	parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return !f.isLocked(n, &p) })
+func (c *pageCache) dropAround(n *node, parked []parkedRequest, done, giveUp, more <-chan struct{}, late <-chan time.Time) (over bool, err error) {
+	parked = slices.DeleteFunc(parked, func(p parkedRequest) bool { return !c.isLocked(n, &p) })
 	slices.SortFunc(parked, func(a, b parkedRequest) int { return cmp.Compare(a.off, b.off) })
 	parked = append(parked, parkedRequest{}) // behind the last one
 	off := int64(0)
@@ -175,9 +180,9 @@ func (f *fileSystem) dropAround(n *node, parked []parkedRequest, done, giveUp, m
 				length = 0 // to the end
 			}
 			from, part := off, make(chan struct{})
-			f.background(func() {
+			c.background(func() {
 				defer close(part)
-				f.dev.forgetPages(n.id, from, length)
+				c.dev.forgetPages(n.id, from, length)
 			})
 			select {
 			case <-part:
@@ -188,7 +193,7 @@ func (f *fileSystem) dropAround(n *node, parked []parkedRequest, done, giveUp, m
 			case <-more:
 				return false, nil
 			case <-late:
-				return true, f.notDropped(n)
+				return true, c.notDropped(n)
 			}
 		}
 		off = max(off, p.end)
@@ -196,29 +201,13 @@ func (f *fileSystem) dropAround(n *node, parked []parkedRequest, done, giveUp, m
 	return true, nil
 }
 
-// awaitDrops is for read(2) and the like, and waits until what is just being
-// dropped of n is gone.
-func (f *fileSystem) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
-	if !n.dropping() {
-		return fuse.OK
-	}
-	f.conn.handOver(in.Unique)
-	killed, stop := f.killed(cancel, in.Pid)
-	defer stop()
-	err := f.awaitDropping(n, killed)
-	if err == unix.EINTR {
-		return fuse.EINTR
-	}
-	return status(err)
-}
-
 // awaitDropping is awaitDrop for what others are dropping.
-func (f *fileSystem) awaitDropping(n *node, giveUp <-chan struct{}) error {
+func (c *pageCache) awaitDropping(n *node, giveUp <-chan struct{}) error {
 	n.cacheMu.Lock()
 	dropped, drop := n.dropped, n.drop
 	n.cacheMu.Unlock()
 	if drop == nil {
 		return nil
 	}
-	return f.awaitDrop(n, dropped, giveUp)
+	return c.awaitDrop(n, dropped, giveUp)
 }

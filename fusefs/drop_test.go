@@ -90,7 +90,7 @@ func TestFlushWaitsForPagesThatAreWrittenBack(t *testing.T) {
 	k := locks.Key{Class: locks.Posix, File: file}
 	// The program still has another explicit lock, through this handle.
 	h.held.Store(uint64(l.Tenure()) + 1)
-	f.explicit.Add(1)
+	f.records.explicit.Add(1)
 	l.mu.Lock()
 	l.suspended = true
 	l.mu.Unlock()
@@ -137,7 +137,7 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	f.setState(h, openHeld)
 	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096} // another handle's, that waits for its open lock
 	read.Opcode = opRead
-	_, unpark := f.parkRequest(h.n, &read.InHeader)
+	_, unpark := f.waits.parkRequest(h.n, &read.InHeader)
 	defer unpark()
 	returned := make(chan bool)
 	go func() { <-f.letGo(h.n, []*handle{h}, openIdle, "idle"); f.flush(k); close(returned) }()
@@ -158,7 +158,7 @@ func TestFlushDoesNotReturnBesideATruncate(t *testing.T) {
 	in := fuse.SetAttrIn{}
 	in.InHeader = header(h.n.id)
 	in.Opcode, in.Valid = opSetAttr, fuse.FATTR_SIZE
-	letsGo, unpark := f.parkRequest(h.n, &in.InHeader)
+	letsGo, unpark := f.waits.parkRequest(h.n, &in.InHeader)
 	file, _ := f.tree.identify(h.n)
 	flushed := make(chan error, 1)
 	go func() { flushed <- f.flush(locks.Key{Class: locks.Posix, File: file}) }()
@@ -186,7 +186,7 @@ func TestRefreshGoesRoundPagesThatAreRead(t *testing.T) {
 	proceed := slowKernel(t, f)
 	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096}
 	read.Opcode = opRead
-	_, unpark := f.parkRequest(h.n, &read.InHeader)
+	_, unpark := f.waits.parkRequest(h.n, &read.InHeader)
 	defer unpark()
 	file, _ := f.tree.identify(h.n)
 	refreshed := make(chan error, 1)
@@ -213,10 +213,10 @@ func TestDropsThePageOfAWriteThatIsNotLocked(t *testing.T) {
 	f.dev.fd = p[1]
 	write := fuse.WriteIn{InHeader: header(h.n.id), Offset: 5, Size: 10}
 	write.Opcode = opWrite
-	_, unpark := f.parkRequest(h.n, &write.InHeader)
+	_, unpark := f.waits.parkRequest(h.n, &write.InHeader)
 	defer unpark()
 	for range 2 {
-		must(t, f.awaitDrop(h.n, nil, nil)) // the notification for all of it has not begun
+		must(t, f.pages.awaitDrop(h.n, nil, nil)) // the notification for all of it has not begun
 		b := make([]byte, 4096)
 		n, err := unix.Read(p[0], b)
 		must(t, err)

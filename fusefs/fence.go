@@ -117,7 +117,7 @@ func (f *fileSystem) standing(a *admission, c *change) {
 	for _, n := range c.files {
 		open = open || n != nil && n.hasHandles()
 	}
-	if f.explicit.Load() == 0 && !open && c.through == nil {
+	if f.records.explicit.Load() == 0 && !open && c.through == nil {
 		return
 	}
 	if h := c.through; h != nil {

@@ -224,8 +224,8 @@ func TestLateChangesAreReported(t *testing.T) {
 	in := header(rootID)
 	p := f.procs.find(in.Pid)
 	p.held.Store(2) // as if there was a lock
-	f.explicit.Add(1)
-	defer f.explicit.Add(-1)
+	f.records.explicit.Add(1)
+	defer f.records.explicit.Add(-1)
 	node := f.lookupForTest(t, "f")
 	f.lookupForTest(t, "d")
 	on := in

@@ -1,7 +1,6 @@
 package fusefs
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -30,14 +29,14 @@ type fileSystem struct {
 	client      *client
 	unprotected *unprotected
 	entries     *entries
+	pages       *pageCache
+	attrs       *attrCache
+	waits       *waits
+	records     *lockRecords
+	rules       *rules
 	retries     retries
 	wishes      *wishes
 
-	explicit atomic.Int64  // number of lock records, and of open locks between processes
-	turns    atomic.Uint64 // number of explicit locks that were granted
-	ruleGen  atomic.Uint64 // changes when the rules do
-
-	looks    atomic.Int64 // of watchHolders
 	underway underway
 	closes   closes
 }
@@ -53,6 +52,11 @@ func (f *fileSystem) assemble() {
 	f.client = &client{base: b, descriptors: f.descriptors}
 	f.unprotected = &unprotected{base: b, all: make(map[*node]struct{}), kept: make(map[*node]struct{})}
 	f.entries = &entries{base: b}
+	f.pages = &pageCache{base: b, unprotected: f.unprotected}
+	f.attrs = &attrCache{base: b, unprotected: f.unprotected, client: f.client, entries: f.entries}
+	f.waits = &waits{base: b, pages: f.pages}
+	f.records = &lockRecords{base: b}
+	f.rules = &rules{base: b}
 }
 
 // errHidden is what an attempt to make a hidden name gets.

@@ -143,7 +143,7 @@ func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	f.conn.handOver(in.Unique)
 	if !errors.Is(err, locks.ErrLost) {
 		letsGo, unpark := f.parkAdmission(a, in)
-		over, stop := f.waitOver(cancel, in, letsGo)
+		over, stop := f.waits.waitOver(cancel, in, letsGo)
 		err = f.locker.Admit(over, a.tenure)
 		stop()
 		unpark()
@@ -183,7 +183,7 @@ func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (letsGo <-ch
 	if a.h == nil {
 		return nil, func() {}
 	}
-	return f.parkRequest(a.h.n, in)
+	return f.waits.parkRequest(a.h.n, in)
 }
 
 // awaitLock waits until h has its open lock, or needs none any more.
@@ -198,9 +198,9 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 		return fuse.OK
 	}
 	f.conn.handOver(in.Unique)
-	letsGo, unpark := f.parkRequest(h.n, in)
+	letsGo, unpark := f.waits.parkRequest(h.n, in)
 	defer unpark()
-	over, stop := f.waitOver(cancel, in, letsGo)
+	over, stop := f.waits.waitOver(cancel, in, letsGo)
 	defer stop()
 	select {
 	case <-a.done:
@@ -208,16 +208,6 @@ func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHea
 	case <-over:
 		return fuse.EINTR
 	}
-}
-
-// waitOver is closed when a request has to end its wait: its program is about to
-// die, or it stands in the way of others. stop must be called.
-func (f *fileSystem) waitOver(cancel <-chan struct{}, in *fuse.InHeader, letsGo <-chan struct{}) (over <-chan struct{}, stop func()) {
-	killed, stop := f.killed(cancel, in.Pid)
-	if letsGo == nil {
-		return killed, stop
-	}
-	return either(killed, letsGo, stop)
 }
 
 // either is closed when a or b is. stop ends the watch and calls also.
@@ -241,7 +231,7 @@ func either(a, b <-chan struct{}, also func()) (c <-chan struct{}, stop func()) 
 // request. in is nil if that is not known. REQUIRES: h.mu held for reading.
 func (f *fileSystem) protection(a *admission, h *handle, in *fuse.InHeader, what use) {
 	a.cover(h.open.tenure, h.holds.Load())
-	if f.explicit.Load() == 0 {
+	if f.records.explicit.Load() == 0 {
 		return
 	}
 	a.coverHeld(h.held.Load())

@@ -236,7 +236,7 @@ func (f *fileSystem) giveWayTo(k locks.Key) (at int64) {
 		return 0
 	}
 	ns := f.tree.ofFile(k.File)
-	defer f.unpinAll(ns)
+	defer f.tree.unpinAll(ns)
 	for _, n := range ns {
 		if next := f.giveWayOf(n, k, want); next > 0 && (at == 0 || next < at) {
 			at = next
@@ -302,7 +302,7 @@ func (f *fileSystem) dropToSee(n *node, hs []*handle) {
 	}
 	f.tree.pin(n)
 	f.background(func() {
-		f.dropLogged(n)
+		f.pages.dropLogged(n)
 		for _, h := range hs {
 			h.dropped.Store(f.now())
 		}
@@ -332,9 +332,9 @@ func (f *fileSystem) letGo(n *node, hs []*handle, to openState, why string) (don
 		// What is mapped is not I/O that could be seen. Without pages the next
 		// access has to ask for one, and waits as every read does.
 		if n.cached.Load() {
-			f.dropLogged(n) // before the lock leaves it is tried again, see flushNode
+			f.pages.dropLogged(n) // before the lock leaves it is tried again, see flushNode
 		} else {
-			f.dropAttr(n)
+			f.attrs.dropAttr(n)
 		}
 		for _, h := range hs {
 			f.letGoNow(h, a, to, why)

@@ -89,15 +89,21 @@ type nodeRule struct {
 	gen  uint64
 }
 
-// ruleFor is the rule of a node at a path.
-func (f *fileSystem) ruleFor(n *node, path string) *nodeRule {
-	gen := f.ruleGen.Load()
-	if r := n.rule.Load(); r != nil && r.gen == gen && r.path == path {
-		return r
+// rules are what open(2) means for which file.
+type rules struct {
+	*base
+	gen atomic.Uint64 // changes when they do
+}
+
+// of is the rule of a node at a path.
+func (r *rules) of(n *node, path string) *nodeRule {
+	gen := r.gen.Load()
+	if old := n.rule.Load(); old != nil && old.gen == gen && old.path == path {
+		return old
 	}
-	r := &nodeRule{Rule: f.opts.Rule(path), path: path, gen: gen}
-	n.rule.Store(r)
-	return r
+	rule := &nodeRule{Rule: r.opts.Rule(path), path: path, gen: gen}
+	n.rule.Store(rule)
+	return rule
 }
 
 // attach makes h known, in state s. It is the first thing that happens to a
@@ -145,7 +151,7 @@ func (f *fileSystem) detach(h *handle) {
 		delete(p.handles, h)
 		p.mu.Unlock()
 	}
-	f.disownAlone(h.proc, h)
+	f.records.disownAlone(h.proc, h)
 	if last {
 		f.tree.closed(n)
 	}
@@ -172,9 +178,9 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	switch {
 	case !h.open.alone:
 	case s == openHeld:
-		f.ownAlone(h.proc, h, h.open.tenure)
+		f.records.ownAlone(h.proc, h, h.open.tenure)
 	case !h.lost.Load(): // else until it is closed
-		f.disownAlone(h.proc, h)
+		f.records.disownAlone(h.proc, h)
 	}
 }
 

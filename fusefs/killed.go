@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,12 +22,12 @@ const killedEvery = 50 * time.Millisecond
 
 // killed is a channel that is closed when the thread tid, whose request cancel
 // belongs to, is about to die. stop ends the watch and must be called.
-func (f *fileSystem) killed(cancel <-chan struct{}, tid uint32) (killed <-chan struct{}, stop func()) {
+func (w *waits) killed(cancel <-chan struct{}, tid uint32) (killed <-chan struct{}, stop func()) {
 	if cancel == nil {
 		return nil, func() {}
 	}
 	dies, over := make(chan struct{}), make(chan struct{})
-	f.background(func() {
+	w.background(func() {
 		select {
 		case <-cancel:
 		case <-over:
@@ -34,7 +35,7 @@ func (f *fileSystem) killed(cancel <-chan struct{}, tid uint32) (killed <-chan s
 		}
 		tick := time.NewTicker(killedEvery)
 		defer tick.Stop()
-		for !f.procs.dying(tid) {
+		for !w.procs.dying(tid) {
 			select {
 			case <-tick.C:
 			case <-over:
@@ -81,4 +82,14 @@ func fatalPending(status []byte) bool {
 	const sigkill = 1 << (9 - 1)
 	pending := masks["SigPnd"] | masks["ShdPnd"]
 	return pending&sigkill != 0 || pending&^(masks["SigBlk"]|masks["SigIgn"]|masks["SigCgt"]|harmless) != 0
+}
+
+// waitOver is closed when a request has to end its wait: its program is about to
+// die, or it stands in the way of others. stop must be called.
+func (w *waits) waitOver(cancel <-chan struct{}, in *fuse.InHeader, letsGo <-chan struct{}) (over <-chan struct{}, stop func()) {
+	killed, stop := w.killed(cancel, in.Pid)
+	if letsGo == nil {
+		return killed, stop
+	}
+	return either(killed, letsGo, stop)
 }

@@ -53,10 +53,10 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		}
 		return lockErrno(err, cancel)
 	}
-	f.remember(h, p, req, g)
-	if err := f.leads(h.n, req.Key.File); err != nil {
+	f.records.remember(h, p, req, g)
+	if err := f.tree.leads(h.n, req.Key.File); err != nil {
 		f.locker.Unlock(req.Key, req.Owner, req.Range)
-		f.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
+		f.records.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
 		return status(err)
 	}
 	return fuse.OK
@@ -74,7 +74,7 @@ func (f *fileSystem) unlock(in *fuse.LkIn, h *handle) fuse.Status {
 	}
 	file, _ := f.tree.identify(h.n)
 	handed := f.locker.Unlock(locks.Key{File: file, Class: class}, owner, rg)
-	f.unremember(h.n, recordKey{class, owner}, rg)
+	f.records.unremember(h.n, recordKey{class, owner}, rg)
 	if handed {
 		// Whoever was let in goes first, on this processor: otherwise it
 		// would wait until another one has woken up, which takes longer
@@ -165,7 +165,7 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 		return nil, false
 	}
 	r.Key.File, r.Path = f.tree.identify(h.n)
-	r.Patience = f.ruleFor(h.n, r.Path).patience()
+	r.Patience = f.rules.of(h.n, r.Path).patience()
 	return r, true
 }
 
@@ -187,7 +187,7 @@ func (f *fileSystem) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 		owner := locks.OwnerID(in.LockOwner)
 		file, _ := f.tree.identify(n)
 		f.locker.UnlockOwner(locks.Key{File: file, Class: locks.Posix}, owner)
-		f.unremember(n, recordKey{locks.Posix, owner}, locks.Whole)
+		f.records.unremember(n, recordKey{locks.Posix, owner}, locks.Whole)
 	}
 	f.mayEnd(h)
 	return st
@@ -227,14 +227,14 @@ func (f *fileSystem) release(h *handle) {
 	f.withdraw(h)
 	locked, key := h.open.state != openNone, h.open.req.Key // a rename of the file gives it another one
 	if h.holds.Load() {
-		f.noteVersion(h)
+		f.attrs.noteVersion(h)
 	}
 	h.mu.Unlock()
 	closeFD(h.fd)
 	if locked {
 		f.locker.UnlockHandle(key, h.lockID(), "closed")
 	}
-	f.forgetHandle(h)
+	f.records.forgetHandle(h)
 	if h.flocked.Load() || h.posixed.Load() {
 		file, _ := f.tree.identify(h.n)
 		if h.flocked.Load() {

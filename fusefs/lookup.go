@@ -1,8 +1,6 @@
 package fusefs
 
 import (
-	"time"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -28,8 +26,8 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 		// make the file at any moment.
 		return status(err)
 	}
-	f.looksUp(n, in.Pid)
-	f.fillEntry(out, dir, name, n, &st, gen)
+	f.waits.looksUp(n, in.Pid)
+	f.attrs.fillEntry(out, dir, name, n, &st, gen)
 	return fuse.OK
 }
 
@@ -163,61 +161,6 @@ func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, err
 		})
 		return fd, err
 	})
-}
-
-// fillEntry answers with an entry. gen is refreshGen before the storage was
-// asked: if other nodes may have changed names or files since, the kernel must
-// not keep what it is told.
-func (f *fileSystem) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
-	out.NodeId, out.Generation = n.id, 1
-	if ttl := f.entryTTL; ttl > 0 && n.holders.Load() == 0 {
-		if now := f.now(); f.entries.mayKeep(n.isDir(), now) {
-			f.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
-			if f.arrivals.refreshGen.Load() == gen {
-				out.SetEntryTimeout(ttl)
-			}
-		}
-	}
-	// attrTold is set before gen is looked at, and refresh does it the other
-	// way round: one of the two finds out.
-	if ttl := f.attrTTLOf(n); f.arrivals.refreshGen.Load() == gen {
-		out.SetAttrTimeout(ttl)
-	}
-	f.tellAttr(n, &out.Attr, st)
-	if f.arrivals.refreshGen.Load() != gen {
-		f.tellNew(n, &out.Attr)
-	}
-}
-
-func (f *fileSystem) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
-	a.Ino = f.devices.ino(uint64(st.Dev), st.Ino)
-	a.Size, a.Blocks, a.Blksize = uint64(st.Size), uint64(st.Blocks), uint32(st.Blksize)
-	a.Atime, a.Atimensec = uint64(st.Atim.Sec), uint32(st.Atim.Nsec)
-	a.Mtime, a.Mtimensec = uint64(st.Mtim.Sec), uint32(st.Mtim.Nsec)
-	a.Ctime, a.Ctimensec = uint64(st.Ctim.Sec), uint32(st.Ctim.Nsec)
-	a.Mode, a.Nlink, a.Uid, a.Gid = st.Mode, uint32(st.Nlink), st.Uid, st.Gid
-	a.Rdev = uint32(st.Rdev)
-}
-
-// attrTTLOf is how long the kernel may keep the attributes of n that it is
-// told now. It is called before the storage is asked, or what was found out
-// before is compared with refreshGen. While a handle of n waits for its open
-// lock, or has let another node have it, every read(2) must come here before it
-// looks at the size.
-//
-// Attributes of a file that is open without an open lock are not kept at all.
-// Any explicit lock that is granted here would have to make the kernel forget
-// them, as it may be the lock that protects the file; and the kernel drops an
-// answer that is on its way at that moment. So a program that has just been
-// granted another lock, and asks for the size of its file under that, would go
-// on with the old size.
-func (f *fileSystem) attrTTLOf(n *node) time.Duration {
-	if f.attrTTL <= 0 || n.unsettled.Load() > 0 || n.unprotected.Load() {
-		return 0
-	}
-	n.attrTold.Swap(true)
-	f.unprotected.keeps(n)
-	return f.attrTTL
 }
 
 func (f *fileSystem) Forget(id, lookups uint64) { f.tree.forget(id, lookups) }

@@ -28,13 +28,13 @@ var errMoved = unix.ESTALE
 
 // leads reports with errMoved that n has another name than file, what locks
 // call it.
-func (f *fileSystem) leads(n *node, file string) error {
+func (t *tree) leads(n *node, file string) error {
 	path, ok := strings.CutPrefix(file, "p")
-	if !f.tree.ids.paths || !ok || !f.tree.hasName(n) {
+	if !t.ids.paths || !ok || !t.hasName(n) {
 		return nil
 	}
 	var st unix.Stat_t
-	err := retryEINTR(func() error { return unix.Fstatat(f.tree.root.fd, path, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := retryEINTR(func() error { return unix.Fstatat(t.root.fd, path, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err == nil && keyOf(&st) == n.key {
 		return nil
 	}
@@ -128,7 +128,7 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release fun
 			f.locker.UnlockHandle(r.Key, r.Handle, "the rename is over")
 		}
 	}
-	rule := f.ruleFor(n, path)
+	rule := f.rules.of(n, path)
 	for _, c := range locks.Classes {
 		id := f.newID()
 		r := locks.Request{

@@ -59,7 +59,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 			f.tree.forget(n.id, 1) // the kernel is not told
 			return fuse.Status(unix.EEXIST)
 		}
-		f.fillEntry(out, dir, name, n, &st, gen)
+		f.attrs.fillEntry(out, dir, name, n, &st, gen)
 		return fuse.OK
 	}
 	return errStale
@@ -200,7 +200,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 		return status(err)
 	}
 	f.tree.linked(n, dir, name)
-	f.fillEntry(out, dir, name, n, &st, gen)
+	f.attrs.fillEntry(out, dir, name, n, &st, gen)
 	return fuse.OK
 }
 

@@ -28,7 +28,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		return errno
 	}
 	defer f.tree.unpin(n)
-	f.goesBy(n, in.Pid)
+	f.waits.goesBy(n, in.Pid)
 	truncate := in.Flags&unix.O_TRUNC != 0
 	joins := n.holds()
 	filled := n.filled.Load()
@@ -81,7 +81,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	}
 	h.filled = filled
 	if truncate {
-		if st := f.awaitBeforeTruncation(cancel, h, &in.InHeader); !st.Ok() {
+		if st := f.waits.awaitBeforeTruncation(cancel, h, &in.InHeader); !st.Ok() {
 			f.abandon(h)
 			return st
 		}
@@ -103,7 +103,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 // say so. With joins this node held an open lock of the file before.
 func (f *fileSystem) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags uint32, err error) {
 	n := h.n
-	if h.holds.Load() && (joins && !f.tree.ids.paths || !h.mixed && f.unchanged(n, st)) {
+	if h.holds.Load() && (joins && !f.tree.ids.paths || !h.mixed && f.attrs.unchanged(n, st)) {
 		// Not where pages from before would serve reads of what the program may
 		// write, so that it is seen whether it has read: it may lock for itself.
 		if n.filled.Load() != n.empty.Load() {
@@ -111,12 +111,12 @@ func (f *fileSystem) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags u
 		}
 		return fuse.FOPEN_KEEP_CACHE, nil
 	}
-	f.opensAs(n, st)
+	f.attrs.opensAs(n, st)
 	if !n.mayBlock() {
 		return 0, nil
 	}
 	// The kernel would wait for pages that are locked.
-	return fuse.FOPEN_KEEP_CACHE, f.dropPages(n)
+	return fuse.FOPEN_KEEP_CACHE, f.pages.dropPages(n)
 }
 
 // openThere opens the file of h, whose name leads to it as far as the client of
@@ -155,7 +155,7 @@ func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.In
 	}
 	h.open.state = openNone
 	file, path := f.tree.identify(n)
-	rule := f.ruleFor(n, path)
+	rule := f.rules.of(n, path)
 	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
 		return h
 	}

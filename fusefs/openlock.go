@@ -80,11 +80,11 @@ func (f *fileSystem) request(h *handle) locks.Request {
 	h.mu.RLock()
 	req, gen := h.open.req, h.open.gen
 	h.mu.RUnlock()
-	if gen == f.ruleGen.Load() {
+	if gen == f.rules.gen.Load() {
 		return req
 	}
 	_, path := f.tree.identify(h.n)
-	rule := f.ruleFor(h.n, path)
+	rule := f.rules.of(h.n, path)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open.gen, h.open.yields = rule.gen, rule.yields()
@@ -138,7 +138,7 @@ func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 	f.setState(h, openWaiting)
 	f.background(func() {
 		req, g, err := f.askAgain(a.cancel, h, again, shared)
-		if err == nil && again && f.leads(h.n, req.Key.File) != nil {
+		if err == nil && again && f.tree.leads(h.n, req.Key.File) != nil {
 			f.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
 			h.lost.Store(true)
 			err = locks.ErrLost

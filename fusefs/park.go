@@ -7,7 +7,16 @@ import (
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
+
+// waits is how requests wait for other hosts: what they are in the way of
+// meanwhile, and what ends it.
+type waits struct {
+	*base
+	pages *pageCache
+	looks atomic.Int64 // of watchHolders
+}
 
 // parkedRequest is one that waits, for a lock or the end of a suspension, while
 // the kernel keeps pages of a file locked for it, or the file itself. The kernel
@@ -41,16 +50,16 @@ const probeTime = 200 * time.Millisecond
 
 // isLocked reports whether the kernel keeps the pages of p, a request on n that is
 // parked, locked. It waits, once for each request.
-func (f *fileSystem) isLocked(n *node, p *parkedRequest) bool {
+func (c *pageCache) isLocked(n *node, p *parkedRequest) bool {
 	x := p.probe
 	if x == nil {
 		return true
 	}
 	x.once.Do(func() {
 		off, length := p.off, p.end-p.off
-		f.background(func() {
+		c.background(func() {
 			defer close(x.past)
-			f.dev.forgetPages(n.id, off, length)
+			c.dev.forgetPages(n.id, off, length)
 		})
 	})
 	if closed(x.past) || x.late.Load() {
@@ -113,12 +122,12 @@ func parks(in *fuse.InHeader) parkedRequest {
 // parkRequest announces that a request on n begins to wait while the kernel
 // keeps n, or pages of it, locked for it; unpark ends that. The request has to
 // give up when letsGo is closed, see letGoErrno.
-func (f *fileSystem) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
+func (w *waits) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	p := parks(in)
-	return f.park(n, &p)
+	return w.park(n, &p)
 }
 
-func (f *fileSystem) park(n *node, p *parkedRequest) (letsGo <-chan struct{}, unpark func()) {
+func (w *waits) park(n *node, p *parkedRequest) (letsGo <-chan struct{}, unpark func()) {
 	p.letsGo = make(chan struct{})
 	if p.kind == parkedPages && p.holds {
 		p.probe = &probe{past: make(chan struct{})}
@@ -132,10 +141,10 @@ func (f *fileSystem) park(n *node, p *parkedRequest) (letsGo <-chan struct{}, un
 		n.blocked.Add(1)
 		changed(&n.park)
 	}
-	watch := p.holds && f.beginsToHold(n)
+	watch := p.holds && w.beginsToHold(n)
 	n.cacheMu.Unlock()
 	if watch {
-		f.watch(n)
+		w.watch(n)
 	}
 	return p.letsGo, func() {
 		n.cacheMu.Lock()
@@ -184,5 +193,61 @@ func (n *node) letGoParked(which func(*parkedRequest) bool) {
 			p.gone = true
 			close(p.letsGo)
 		}
+	}
+}
+
+// awaitDrops is for read(2) and the like, and waits until what is just being
+// dropped of n is gone.
+func (w *waits) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
+	if !n.dropping() {
+		return fuse.OK
+	}
+	w.conn.handOver(in.Unique)
+	killed, stop := w.killed(cancel, in.Pid)
+	defer stop()
+	err := w.pages.awaitDropping(n, killed)
+	if err == unix.EINTR {
+		return fuse.EINTR
+	}
+	return status(err)
+}
+
+// awaitUnblocked waits until no request is parked that keeps pages of n locked,
+// or what it waits for is not so any more; nil: in any case.
+func (w *waits) awaitUnblocked(cancel <-chan struct{}, n *node, in *fuse.InHeader, still func() bool) fuse.Status {
+	for n.blocked.Load() > 0 && (still == nil || still()) {
+		w.conn.handOver(in.Unique)
+		if st := w.awaitUnparking(cancel, n, in); !st.Ok() {
+			return st
+		}
+	}
+	return fuse.OK
+}
+
+// awaitBeforeTruncation is awaitUnblocked for an open that truncates and has its
+// lock. Where that is between processes, the requests that are parked wait for it,
+// and it gives way only when the open has been answered: so they are not waited
+// for, and the kernel waits for their pages until then.
+func (w *waits) awaitBeforeTruncation(cancel <-chan struct{}, h *handle, in *fuse.InHeader) fuse.Status {
+	if h.open.alone && !h.neverYields() {
+		return fuse.OK
+	}
+	return w.awaitUnblocked(cancel, h.n, in, nil)
+}
+
+// awaitUnparking waits until one request less is parked.
+func (w *waits) awaitUnparking(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
+	letsGo, unpark := w.park(n, &parkedRequest{kind: parkedAside, holds: in.Opcode != opOpen})
+	over, stop := w.waitOver(cancel, in, letsGo)
+	defer func() { stop(); unpark() }()
+	_, _, less := n.parking()
+	if n.blocked.Load() == 0 {
+		return fuse.OK
+	}
+	select {
+	case <-less:
+		return fuse.OK
+	case <-over:
+		return fuse.EINTR
 	}
 }

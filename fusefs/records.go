@@ -1,6 +1,9 @@
 package fusefs
 
-import "dmxfs/locks"
+import (
+	"dmxfs/locks"
+	"sync/atomic"
+)
 
 // recordKey tells the explicit locks on a file apart.
 type recordKey struct {
@@ -23,8 +26,16 @@ type lockRecord struct {
 	turn   uint64       // when that was granted, as a count of all such
 }
 
+// lockRecords are those of all files; each is kept with its file, handle and
+// process.
+type lockRecords struct {
+	*base
+	explicit atomic.Int64  // how many there are, and open locks between processes
+	turns    atomic.Uint64 // how many explicit locks were granted
+}
+
 // remember records a grant. A POSIX lock brings its count in posixUse with it.
-func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks.Grant) {
+func (rs *lockRecords) remember(h *handle, p *process, req *locks.Request, g locks.Grant) {
 	k := recordKey{req.Key.Class, req.Owner}
 	n := h.n
 	n.lockMu.Lock()
@@ -38,12 +49,12 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 			n.records = make(map[recordKey]*lockRecord, 1)
 		}
 		n.records[k] = r
-		f.explicit.Add(1)
+		rs.explicit.Add(1)
 	} else if k.class == locks.Posix {
 		n.posixUse.Add(-1)
 	}
 	oldH, oldP := r.h, r.p
-	r.h, r.p, r.token, r.turn = h, p, g.Token, f.turns.Add(1)
+	r.h, r.p, r.token, r.turn = h, p, g.Token, rs.turns.Add(1)
 	r.ranges.Insert(req.Range)
 	if oldH != h {
 		oldH.loses(r)
@@ -61,7 +72,7 @@ func (f *fileSystem) remember(h *handle, p *process, req *locks.Request, g locks
 }
 
 // unremember records that an owner gave up a range.
-func (f *fileSystem) unremember(n *node, k recordKey, rg locks.Range) {
+func (rs *lockRecords) unremember(n *node, k recordKey, rg locks.Range) {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	r := n.records[k]
@@ -69,23 +80,23 @@ func (f *fileSystem) unremember(n *node, k recordKey, rg locks.Range) {
 		return
 	}
 	if r.ranges.Remove(rg); r.ranges.Empty() {
-		f.deleteRecord(r)
+		rs.deleteRecord(r)
 	}
 }
 
 // forgetHandle drops the records of locks that came through h.
-func (f *fileSystem) forgetHandle(h *handle) {
+func (rs *lockRecords) forgetHandle(h *handle) {
 	h.n.lockMu.Lock()
 	defer h.n.lockMu.Unlock()
 	for r := range h.records {
-		f.deleteRecord(r)
+		rs.deleteRecord(r)
 	}
 }
 
 // REQUIRES: r.n.lockMu held.
-func (f *fileSystem) deleteRecord(r *lockRecord) {
+func (rs *lockRecords) deleteRecord(r *lockRecord) {
 	delete(r.n.records, r.recordKey)
-	f.explicit.Add(-1)
+	rs.explicit.Add(-1)
 	if r.class == locks.Posix {
 		r.n.posixUse.Add(-1)
 	}
@@ -165,7 +176,7 @@ func (p *process) recount(least uint64) {
 
 // ownAlone records that an open lock of h, which p has opened, is between
 // processes.
-func (f *fileSystem) ownAlone(p *process, h *handle, t locks.Tenure) {
+func (rs *lockRecords) ownAlone(p *process, h *handle, t locks.Tenure) {
 	if p == nil {
 		return
 	}
@@ -175,20 +186,20 @@ func (f *fileSystem) ownAlone(p *process, h *handle, t locks.Tenure) {
 		p.alone = make(map[*handle]locks.Tenure, 1)
 	}
 	if _, ok := p.alone[h]; !ok {
-		f.explicit.Add(1)
+		rs.explicit.Add(1)
 	}
 	p.alone[h] = t
 	p.recount(0)
 }
 
-func (f *fileSystem) disownAlone(p *process, h *handle) {
+func (rs *lockRecords) disownAlone(p *process, h *handle) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.alone[h]; ok {
-		f.explicit.Add(-1)
+		rs.explicit.Add(-1)
 		delete(p.alone, h)
 		p.recount(p.held.Load())
 	}
@@ -200,12 +211,12 @@ func (f *fileSystem) disownAlone(p *process, h *handle) {
 // inherited the open file (flock(1) locks for the command that it runs); and
 // otherwise that of the latest open lock of this node. ok is false when there
 // is none.
-func (f *fileSystem) tokenOf(n *node, p *process) (token locks.Token, ok bool) {
+func (rs *lockRecords) tokenOf(n *node, p *process) (token locks.Token, ok bool) {
 	for q, depth := p, 0; q != nil && depth < maxAncestors && n.hasRecords(); depth++ {
 		if token, ok = n.explicitToken(q); ok {
 			return token, true
 		}
-		q = f.procs.parent(q)
+		q = rs.procs.parent(q)
 	}
 	for _, h := range n.openHandles() {
 		h.mu.RLock()

@@ -182,7 +182,7 @@ func (s *Server) Storage() Storage { return s.fs.storage }
 
 // RulesChanged makes the mount ask again for the rules of files. Locks that
 // are held stay as they are.
-func (s *Server) RulesChanged() { s.fs.ruleGen.Add(1) }
+func (s *Server) RulesChanged() { s.fs.rules.gen.Add(1) }
 
 // Serve answers the kernel until the mount is gone, and returns when
 // everything that it started has ended. It must be called once. If ctx ends

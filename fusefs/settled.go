@@ -31,23 +31,23 @@ const unknownSize = -1
 
 // answerSize is answerAttr for SETATTR. Nothing but the storage is waited for
 // until the answer is out.
-func (f *fileSystem) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) fuse.Status {
+func (c *attrCache) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) fuse.Status {
 	if !n.isRegular() {
-		return f.answerAttr(n, out, true)
+		return c.answerAttr(n, out, true)
 	}
-	a := &sizeAnswer{request: in.Unique, tid: in.Pid, size: unknownSize, at: f.now()}
+	a := &sizeAnswer{request: in.Unique, tid: in.Pid, size: unknownSize, at: c.now()}
 	n.cacheMu.Lock()
 	if n.answers == nil {
 		n.answers = make(map[*sizeAnswer]struct{})
 	}
 	for old := range n.answers {
-		if old.tid == a.tid && (a.tid != 0 || !f.conn.readers.serves(old.request)) || f.isOver(old) {
+		if old.tid == a.tid && (a.tid != 0 || !c.conn.readers.serves(old.request)) || c.isOver(old) {
 			delete(n.answers, old) // its thread has gone on, as far as is known
 		}
 	}
 	n.answers[a] = struct{}{}
 	n.cacheMu.Unlock()
-	st := f.answerAttr(n, out, true)
+	st := c.answerAttr(n, out, true)
 	n.cacheMu.Lock()
 	if a.size = int64(out.Size); !st.Ok() {
 		delete(n.answers, a)
@@ -58,38 +58,38 @@ func (f *fileSystem) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) f
 
 // isOver reports whether the kernel has taken over a by now, however busy the
 // machine is.
-func (f *fileSystem) isOver(a *sizeAnswer) bool {
-	return f.now()-a.at > takenOver && !f.conn.readers.serves(a.request)
+func (c *attrCache) isOver(a *sizeAnswer) bool {
+	return c.now()-a.at > takenOver && !c.conn.readers.serves(a.request)
 }
 
 // awaitSizes waits until those have gone on who were told, or are being told,
 // another size of n than it has. n is as the last holder of the lock has left it.
-func (f *fileSystem) awaitSizes(n *node) {
+func (c *attrCache) awaitSizes(n *node) {
 	n.cacheMu.Lock()
 	answers := slices.Collect(maps.Keys(n.answers))
 	n.cacheMu.Unlock()
 	for _, a := range answers {
-		f.awaitSize(n, a)
+		c.awaitSize(n, a)
 	}
 }
 
 // settleEvery is how often it is looked whether a thread has gone on.
 const settleEvery = 200 * time.Microsecond
 
-func (f *fileSystem) awaitSize(n *node, a *sizeAnswer) {
+func (c *attrCache) awaitSize(n *node, a *sizeAnswer) {
 	var ran progress
-	for waits := false; !f.isOver(a) && !closed(f.conn.dead); time.Sleep(settleEvery) {
-		if !f.conn.readers.serves(a.request) {
-			if !f.isOtherSize(n, a) {
+	for waits := false; !c.isOver(a) && !closed(c.conn.dead); time.Sleep(settleEvery) {
+		if !c.conn.readers.serves(a.request) {
+			if !c.isOtherSize(n, a) {
 				return
 			}
-			if f.procs.hasGoneOn(a.tid, &ran) {
+			if c.procs.hasGoneOn(a.tid, &ran) {
 				break
 			}
 		}
 		if !waits {
 			waits = true
-			f.stats.Settles.Add(1)
+			c.stats.Settles.Add(1)
 		}
 	}
 	n.cacheMu.Lock()
@@ -98,14 +98,14 @@ func (f *fileSystem) awaitSize(n *node, a *sizeAnswer) {
 }
 
 // isOtherSize reports whether a, which is out, tells another size than n has.
-func (f *fileSystem) isOtherSize(n *node, a *sizeAnswer) bool {
+func (c *attrCache) isOtherSize(n *node, a *sizeAnswer) bool {
 	n.cacheMu.Lock()
 	size := a.size
 	n.cacheMu.Unlock()
-	f.tree.pin(n)
-	defer f.tree.unpin(n)
+	c.tree.pin(n)
+	defer c.tree.unpin(n)
 	var st unix.Stat_t
-	return unix.Fstat(f.tree.anchorOf(n), &st) != nil || st.Size != size
+	return unix.Fstat(c.tree.anchorOf(n), &st) != nil || st.Size != size
 }
 
 // progress is how a thread gets on that has been answered.

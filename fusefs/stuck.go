@@ -66,11 +66,11 @@ const (
 )
 
 // looksUp notes that a thread is told the name of n.
-func (f *fileSystem) looksUp(n *node, tid uint32) {
+func (w *waits) looksUp(n *node, tid uint32) {
 	if !n.isRegular() {
 		return
 	}
-	n.lookers.add(tid, f.now())
+	n.lookers.add(tid, w.now())
 	if n.holders.Load() == 0 {
 		return
 	}
@@ -84,7 +84,7 @@ func (f *fileSystem) looksUp(n *node, tid uint32) {
 // goesBy notes that a thread asks for n itself. Whoever is going to remove it, or
 // to change it, does not do that between being told the name and standing there. It
 // is only of interest if the daemon cannot see the thread.
-func (f *fileSystem) goesBy(n *node, tid uint32) {
+func (w *waits) goesBy(n *node, tid uint32) {
 	if tid != 0 || n.holders.Load() == 0 {
 		return
 	}
@@ -109,12 +109,12 @@ func (n *node) noteOnlooker(tid uint32) *stand {
 
 // beginsToHold counts a request that is parked and holds n. It reports whether
 // watch has to be called. REQUIRES: n.cacheMu held.
-func (f *fileSystem) beginsToHold(n *node) bool {
-	if n.holders.Add(1) > 1 || n.watched || f.opts.Hold < 0 {
+func (w *waits) beginsToHold(n *node) bool {
+	if n.holders.Add(1) > 1 || n.watched || w.opts.Hold < 0 {
 		return false
 	}
 	n.watched = true
-	for tid := range n.lookers.since(f.now() - lookTime) { // and now they stand, perhaps
+	for tid := range n.lookers.since(w.now() - lookTime) { // and now they stand, perhaps
 		n.noteOnlooker(tid)
 	}
 	return true
@@ -158,35 +158,35 @@ func (l *lookers) since(from int64) iter.Seq[uint32] {
 
 // watch looks after those who stand behind the requests that are parked and hold
 // n, which is pinned.
-func (f *fileSystem) watch(n *node) {
-	f.tree.pin(n)
-	f.background(func() { f.watchHolders(n) })
-	if f.entryTTL > 0 {
+func (w *waits) watch(n *node) {
+	w.tree.pin(n)
+	w.background(func() { w.watchHolders(n) })
+	if w.entryTTL > 0 {
 		// Who comes from now on has to look the name up. That waits for the
 		// directories.
-		f.tree.pin(n)
-		f.background(func() {
-			for _, l := range f.tree.namesOf(n) {
-				_ = f.dev.expireEntry(l.dir.id, l.name)
-				f.tree.unpin(l.dir)
+		w.tree.pin(n)
+		w.background(func() {
+			for _, l := range w.tree.namesOf(n) {
+				_ = w.dev.expireEntry(l.dir.id, l.name)
+				w.tree.unpin(l.dir)
 			}
-			f.tree.unpin(n)
+			w.tree.unpin(n)
 		})
 	}
 }
 
 // watchHolders is watch, until there is no such request.
-func (f *fileSystem) watchHolders(n *node) {
-	defer f.tree.unpin(n)
-	t := time.NewTicker(max(f.opts.Hold/holdLooks, time.Millisecond))
+func (w *waits) watchHolders(n *node) {
+	defer w.tree.unpin(n)
+	t := time.NewTicker(max(w.opts.Hold/holdLooks, time.Millisecond))
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-		case <-f.conn.dead: // which ends all requests, and an unmount waits for this
+		case <-w.conn.dead: // which ends all requests, and an unmount waits for this
 			return
 		}
-		for _, tid := range f.procs.usersOf(n) {
+		for _, tid := range w.procs.usersOf(n) {
 			n.cacheMu.Lock()
 			n.noteOnlooker(tid)
 			n.cacheMu.Unlock()
@@ -199,10 +199,10 @@ func (f *fileSystem) watchHolders(n *node) {
 		}
 		onlookers := maps.Clone(n.onlookers)
 		n.cacheMu.Unlock()
-		f.looks.Add(1)
+		w.looks.Add(1)
 		stands := false
 		for tid, s := range onlookers {
-			if !f.procs.look(tid, s) {
+			if !w.procs.look(tid, s) {
 				n.cacheMu.Lock()
 				delete(n.onlookers, tid)
 				n.cacheMu.Unlock()

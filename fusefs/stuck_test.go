@@ -238,25 +238,25 @@ func TestWhoCannotBeSeenStandsBehindAWait(t *testing.T) {
 	must(t, os.WriteFile(f.opts.Root.Name()+"/f", nil, 0o644))
 	h := f.openForTest(t, "f", os.O_RDWR)
 	parks := func() (letsGo <-chan struct{}, unpark func()) {
-		return f.park(h.n, &parkedRequest{kind: parkedPages, holds: true})
+		return f.waits.park(h.n, &parkedRequest{kind: parkedPages, holds: true})
 	}
 	letsGo, unpark := parks()
-	f.looksUp(h.n, 0)
+	f.waits.looksUp(h.n, 0)
 	<-letsGo
 	again, unparkAgain := parks()
 	unpark()
-	from := f.looks.Load()
-	await(t, "it is looked again", func() bool { return f.looks.Load() > from+2*holdLooks })
+	from := f.waits.looks.Load()
+	await(t, "it is looked again", func() bool { return f.waits.looks.Load() > from+2*holdLooks })
 	if closed(again) {
 		t.Error("it gives up once more")
 	}
 	// stat(2), which looks up and then asks for the attributes, goes on; but that
 	// may have been another thread.
-	from = f.looks.Load()
-	f.looksUp(h.n, 0)
+	from = f.waits.looks.Load()
+	f.waits.looksUp(h.n, 0)
 	f.answerGetAttr(t, h.n.id)
 	<-again
-	if n := f.looks.Load() - from; n < doubtLooks {
+	if n := f.waits.looks.Load() - from; n < doubtLooks {
 		t.Errorf("it gives up after %d looks", n)
 	}
 	unparkAgain()
@@ -297,7 +297,7 @@ func TestATruncationDoesNotWaitForThoseWhoWaitForIt(t *testing.T) {
 	} {
 		must(t, os.WriteFile(name, []byte("content"), 0o644))
 		n := f.tree.get(f.lookupForTest(t, "f"))
-		_, unpark := f.park(n, &parkedRequest{kind: parkedPages, end: pageSize})
+		_, unpark := f.waits.park(n, &parkedRequest{kind: parkedPages, end: pageSize})
 		done := make(chan fuse.Status, 1)
 		go func() { done <- truncate() }()
 		select {

@@ -427,7 +427,7 @@ func TestALookupThatARefreshOvertakes(t *testing.T) {
 			must(t, f.refresh(locks.Key{File: file, Class: locks.Flock}))
 		}
 		var out fuse.EntryOut
-		f.fillEntry(&out, dir, "f", n, &st, gen)
+		f.attrs.fillEntry(&out, dir, "f", n, &st, gen)
 		f.tree.unpin(dir)
 		if kept := out.AttrTimeout() > 0; kept == overtaken {
 			t.Errorf("overtaken %v: the kernel may keep the attributes for %v", overtaken, out.AttrTimeout())

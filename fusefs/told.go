@@ -1,6 +1,8 @@
 package fusefs
 
 import (
+	"time"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +26,14 @@ import (
 // to ignore what is news; stat(2) shows it all the same. A read(2) for which the
 // size is news waits before it is told, where a signal ends it.
 
+// attrCache is what the kernel is told of files, and may keep: their attributes.
+type attrCache struct {
+	*base
+	unprotected *unprotected
+	client      *client
+	entries     *entries
+}
+
 // mayBlock reports whether a request is parked that keeps pages of n locked, or
 // one that begins now may be.
 func (n *node) mayBlock() bool { return n.blocked.Load() > 0 || n.unsettled.Load() > 0 }
@@ -32,54 +42,14 @@ func (n *node) mayBlock() bool { return n.blocked.Load() > 0 || n.unsettled.Load
 func (v version) samePages(w version) bool { return v.size == w.size && v.mtime == w.mtime }
 
 // hasNewSize reports whether the kernel was not told how long the file is.
-func (f *fileSystem) hasNewSize(n *node) bool {
+func (c *attrCache) hasNewSize(n *node) bool {
 	var st unix.Stat_t
-	if unix.Fstat(f.tree.anchorOf(n), &st) != nil {
+	if unix.Fstat(c.tree.anchorOf(n), &st) != nil {
 		return false
 	}
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	return n.told.known && n.told.size != st.Size
-}
-
-// awaitUnblocked waits until no request is parked that keeps pages of n locked,
-// or what it waits for is not so any more; nil: in any case.
-func (f *fileSystem) awaitUnblocked(cancel <-chan struct{}, n *node, in *fuse.InHeader, still func() bool) fuse.Status {
-	for n.blocked.Load() > 0 && (still == nil || still()) {
-		f.conn.handOver(in.Unique)
-		if st := f.awaitUnparking(cancel, n, in); !st.Ok() {
-			return st
-		}
-	}
-	return fuse.OK
-}
-
-// awaitBeforeTruncation is awaitUnblocked for an open that truncates and has its
-// lock. Where that is between processes, the requests that are parked wait for it,
-// and it gives way only when the open has been answered: so they are not waited
-// for, and the kernel waits for their pages until then.
-func (f *fileSystem) awaitBeforeTruncation(cancel <-chan struct{}, h *handle, in *fuse.InHeader) fuse.Status {
-	if h.open.alone && !h.neverYields() {
-		return fuse.OK
-	}
-	return f.awaitUnblocked(cancel, h.n, in, nil)
-}
-
-// awaitUnparking waits until one request less is parked.
-func (f *fileSystem) awaitUnparking(cancel <-chan struct{}, n *node, in *fuse.InHeader) fuse.Status {
-	letsGo, unpark := f.park(n, &parkedRequest{kind: parkedAside, holds: in.Opcode != opOpen})
-	over, stop := f.waitOver(cancel, in, letsGo)
-	defer func() { stop(); unpark() }()
-	_, _, less := n.parking()
-	if n.blocked.Load() == 0 {
-		return fuse.OK
-	}
-	select {
-	case <-less:
-		return fuse.OK
-	case <-over:
-		return fuse.EINTR
-	}
 }
 
 // toldSizes are the sizes of a file in the answers since the last notification.
@@ -111,9 +81,9 @@ func (x *toldSizes) differ(size, now int64) bool {
 }
 
 // tellAttr fills in what the kernel is told of a node.
-func (f *fileSystem) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
-	f.fillAttr(a, st)
-	f.tells(n, versionOf(st), false)
+func (c *attrCache) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
+	c.fillAttr(a, st)
+	c.tells(n, versionOf(st), false)
 }
 
 // tells notes what the kernel is told of a node. Afterwards refreshGen is
@@ -122,37 +92,37 @@ func (f *fileSystem) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
 //
 // What is news while pages are locked the kernel is made to ignore, but for the
 // size if a program is going to read by it.
-func (f *fileSystem) tells(n *node, v version, toRead bool) {
-	n.toldAt.Store(f.now())
+func (c *attrCache) tells(n *node, v version, toRead bool) {
+	n.toldAt.Store(c.now())
 	n.cacheMu.Lock()
 	if n.blocked.Load() > 0 && n.told.known && !n.told.samePages(v) && !(toRead && v.size != n.told.size) {
 		n.cacheMu.Unlock()
-		f.dev.forgetAttr(n.id)
+		c.dev.forgetAttr(n.id)
 		return
 	}
 	n.told = v
 	if n.isRegular() {
-		n.sizes.add(v.size, f.now())
+		n.sizes.add(v.size, c.now())
 	}
 	n.cacheMu.Unlock()
-	f.unprotected.keeps(n)
+	c.unprotected.keeps(n)
 }
 
 // tellNew corrects what the kernel is told of a node that other nodes may have
 // changed since it was found out. One that has no anchor is not open, and what
 // is told of it is looked at when it is opened, see opensAs.
-func (f *fileSystem) tellNew(n *node, a *fuse.Attr) {
-	f.tree.pin(n)
-	defer f.tree.unpin(n)
-	fd := f.tree.anchorOf(n)
+func (c *attrCache) tellNew(n *node, a *fuse.Attr) {
+	c.tree.pin(n)
+	defer c.tree.unpin(n)
+	fd := c.tree.anchorOf(n)
 	if fd < 0 {
 		return
 	}
-	_ = f.untilNow(func() error {
+	_ = c.untilNow(func() error {
 		var st unix.Stat_t
 		err := unix.Fstat(fd, &st)
 		if err == nil {
-			f.tellAttr(n, a, &st)
+			c.tellAttr(n, a, &st)
 		}
 		return err
 	})
@@ -161,11 +131,11 @@ func (f *fileSystem) tellNew(n *node, a *fuse.Attr) {
 // untilNow calls tell, which asks the storage and tells the kernel, until no
 // lock came here meanwhile. Where locks come faster than the storage answers it
 // gives up, and the answer is one that comes late.
-func (f *fileSystem) untilNow(tell func() error) error {
+func (c *attrCache) untilNow(tell func() error) error {
 	const tries = 10
 	for i := 1; ; i++ {
-		gen := f.arrivals.refreshGen.Load()
-		if err := tell(); err != nil || i == tries || f.arrivals.refreshGen.Load() == gen {
+		gen := c.arrivals.refreshGen.Load()
+		if err := tell(); err != nil || i == tries || c.arrivals.refreshGen.Load() == gen {
 			return err
 		}
 	}
@@ -173,16 +143,16 @@ func (f *fileSystem) untilNow(tell func() error) error {
 
 // dropOld makes the kernel forget the attributes of n, if it may have any, and
 // ignore an old size that is on its way to it.
-func (f *fileSystem) dropOld(n *node) {
+func (c *attrCache) dropOld(n *node) {
 	if n.attrTold.Swap(false) {
-		f.forgetAttr(n)
+		c.forgetAttr(n)
 		return
 	}
-	now := f.now()
+	now := c.now()
 	n.cacheMu.Lock()
 	pending := n.sizes.pending(now)
 	n.cacheMu.Unlock()
-	fd := f.tree.anchorOf(n)
+	fd := c.tree.anchorOf(n)
 	if !pending || fd < 0 {
 		return
 	}
@@ -192,6 +162,82 @@ func (f *fileSystem) dropOld(n *node) {
 	differ := err != nil || n.sizes.differ(st.Size, now)
 	n.cacheMu.Unlock()
 	if differ {
-		f.forgetAttr(n)
+		c.forgetAttr(n)
 	}
+}
+
+// answerAttr answers with the attributes of n. toRead: the program goes on with
+// the size.
+func (c *attrCache) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.Status {
+	// Before the storage is asked: a notification that comes later makes the
+	// kernel ignore the answer.
+	ttl := c.attrTTLOf(n)
+	_ = c.client.lookAt(n) // a file that is gone, but open, has attributes
+	err := c.untilNow(func() error {
+		var st unix.Stat_t
+		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+		if err == nil {
+			c.client.stay(n, &st)
+			c.fillAttr(&out.Attr, &st)
+			c.tells(n, versionOf(&st), toRead)
+		}
+		return err
+	})
+	out.SetTimeout(ttl)
+	return status(err)
+}
+
+// fillEntry answers with an entry. gen is refreshGen before the storage was
+// asked: if other nodes may have changed names or files since, the kernel must
+// not keep what it is told.
+func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
+	out.NodeId, out.Generation = n.id, 1
+	if ttl := c.entryTTL; ttl > 0 && n.holders.Load() == 0 {
+		if now := c.now(); c.entries.mayKeep(n.isDir(), now) {
+			c.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
+			if c.arrivals.refreshGen.Load() == gen {
+				out.SetEntryTimeout(ttl)
+			}
+		}
+	}
+	// attrTold is set before gen is looked at, and refresh does it the other
+	// way round: one of the two finds out.
+	if ttl := c.attrTTLOf(n); c.arrivals.refreshGen.Load() == gen {
+		out.SetAttrTimeout(ttl)
+	}
+	c.tellAttr(n, &out.Attr, st)
+	if c.arrivals.refreshGen.Load() != gen {
+		c.tellNew(n, &out.Attr)
+	}
+}
+
+func (c *attrCache) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
+	a.Ino = c.devices.ino(uint64(st.Dev), st.Ino)
+	a.Size, a.Blocks, a.Blksize = uint64(st.Size), uint64(st.Blocks), uint32(st.Blksize)
+	a.Atime, a.Atimensec = uint64(st.Atim.Sec), uint32(st.Atim.Nsec)
+	a.Mtime, a.Mtimensec = uint64(st.Mtim.Sec), uint32(st.Mtim.Nsec)
+	a.Ctime, a.Ctimensec = uint64(st.Ctim.Sec), uint32(st.Ctim.Nsec)
+	a.Mode, a.Nlink, a.Uid, a.Gid = st.Mode, uint32(st.Nlink), st.Uid, st.Gid
+	a.Rdev = uint32(st.Rdev)
+}
+
+// attrTTLOf is how long the kernel may keep the attributes of n that it is
+// told now. It is called before the storage is asked, or what was found out
+// before is compared with refreshGen. While a handle of n waits for its open
+// lock, or has let another node have it, every read(2) must come here before it
+// looks at the size.
+//
+// Attributes of a file that is open without an open lock are not kept at all.
+// Any explicit lock that is granted here would have to make the kernel forget
+// them, as it may be the lock that protects the file; and the kernel drops an
+// answer that is on its way at that moment. So a program that has just been
+// granted another lock, and asks for the size of its file under that, would go
+// on with the old size.
+func (c *attrCache) attrTTLOf(n *node) time.Duration {
+	if c.attrTTL <= 0 || n.unsettled.Load() > 0 || n.unprotected.Load() {
+		return 0
+	}
+	n.attrTold.Swap(true)
+	c.unprotected.keeps(n)
+	return c.attrTTL
 }

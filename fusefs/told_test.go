@@ -100,12 +100,12 @@ func TestALockDoesNotWaitForSizesThatWereTakenOver(t *testing.T) {
 	gone.kill()
 	for i, tid := range []uint32{uint32(sleeps.cmd.Process.Pid), uint32(gone.cmd.Process.Pid), 0} {
 		chmod(tid)
-		f.awaitSizes(n) // the size is that which was told
+		f.attrs.awaitSizes(n) // the size is that which was told
 		if len(n.answers) != 1 {
 			t.Errorf("%d answers are remembered, want 1", len(n.answers))
 		}
 		writeFile(t, f.opts.Root.Name()+"/f", strings.Repeat("another one", i+1))
-		f.awaitSizes(n)
+		f.attrs.awaitSizes(n)
 		if len(n.answers) != 0 {
 			t.Errorf("an answer to thread %d is remembered", tid)
 		}

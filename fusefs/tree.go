@@ -414,3 +414,11 @@ func (t *tree) close() {
 	unix.Close(t.root.fd)
 	t.closings.wait(nil)
 }
+
+func (t *tree) unpinAll(lists ...[]*node) {
+	for _, ns := range lists {
+		for _, n := range ns {
+			t.unpin(n)
+		}
+	}
+}

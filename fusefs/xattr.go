@@ -114,7 +114,7 @@ func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr
 }
 
 func (f *fileSystem) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	token, ok := f.tokenOf(n, f.procs.find(in.Pid))
+	token, ok := f.records.tokenOf(n, f.procs.find(in.Pid))
 	if !ok {
 		return 0, fuse.ENODATA
 	}
