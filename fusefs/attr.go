@@ -31,11 +31,11 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		return fuse.OK
 	}
 	if h.n.unsettled.Load() > 0 {
-		a, st := f.enter(cancel, h, &in.InHeader, looks)
+		a, st := f.fence.enter(cancel, h, &in.InHeader, looks)
 		if !st.Ok() {
 			return st
 		}
-		f.leave(&a)
+		f.fence.leave(&a)
 	}
 	if st := f.waits.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
 		return st
@@ -107,7 +107,7 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		if fh, ok := in.GetFh(); ok {
 			c.through = f.handles.get(fh)
 		}
-		return f.alter(cancel, c, call)
+		return f.fence.alter(cancel, c, call)
 	}
 	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || nothing {
 		uid, gid := -1, -1
@@ -189,15 +189,15 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 	if byName {
 		again := f.retries.take(in.Pid)
 		f.abandonRetry(again)
-		h = f.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
-		f.attach(h, h.open.state)
-		defer f.abandon(h)
+		h = f.openLocks.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
+		f.openLocks.attach(h, h.open.state)
+		defer f.openLocks.abandon(h)
 		if h.open.state == openWaiting {
 			// The kernel holds back what it would write to the file now, so
 			// that nobody must wait for it to drop pages.
 			letsGo, unpark := f.waits.parkRequest(n, &in.InHeader)
 			over, stop := either(cancel, letsGo, unpark)
-			err := f.lockOpened(over, h, false, &in.InHeader)
+			err := f.openLocks.lockOpened(over, h, false, &in.InHeader)
 			stop()
 			if err != nil && closed(letsGo) && !closed(cancel) {
 				return f.truncateLater(&in.InHeader, again)
@@ -218,7 +218,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 	}
 	path := fdPath(n.fd)
 	c := &change{in: &in.InHeader, op: "truncate", h: h, off: int64(size)}
-	return status(f.change(cancel, c, func() error {
+	return status(f.fence.change(cancel, c, func() error {
 		if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
 			if err := f.actor.dropSetIDOf(&in.InHeader, n); err != nil {
 				return err

@@ -20,10 +20,10 @@ const brokenTenure locks.Tenure = 0
 // It waits for the storage. If ctx ends before, I/O may still be under way: the
 // handles stay as they are, and the locks must not be freed.
 func (s *Server) Break(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
-	return s.fs.breakLocks(ctx, k, handles)
+	return s.fs.fence.breakLocks(ctx, k, handles)
 }
 
-func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
+func (f *fence) breakLocks(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
 	// First what begins no more, then what is still under way.
 	wait := make(map[*handle]struct{})
 	nodes := make(map[*node]struct{})
@@ -77,7 +77,7 @@ func (f *fileSystem) breakLocks(ctx context.Context, k locks.Key, handles []lock
 // breakAlone marks the open lock of h as broken if it is between processes. One
 // that was closed meanwhile must not get it back: its process would be refused all
 // that it changes until it ends.
-func (f *fileSystem) breakAlone(h *handle) bool {
+func (f *fence) breakAlone(h *handle) bool {
 	n := h.n
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
@@ -90,7 +90,7 @@ func (f *fileSystem) breakAlone(h *handle) bool {
 
 // breakRecords marks the explicit locks of a class that came through h as
 // broken, and returns the processes that asked for them.
-func (f *fileSystem) breakRecords(h *handle, c locks.Class) []*process {
+func (f *fence) breakRecords(h *handle, c locks.Class) []*process {
 	n := h.n
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()

@@ -98,14 +98,14 @@ func TestBreakWaitsForIOUnderWay(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	enough := errors.New("enough")
 	cancel(enough)
-	if err := f.breakLocks(ctx, k, []locks.HandleID{h.lockID()}); !errors.Is(err, enough) {
+	if err := f.fence.breakLocks(ctx, k, []locks.HandleID{h.lockID()}); !errors.Is(err, enough) {
 		t.Errorf("while a write is under way: %v", err)
 	}
 	if !h.lost.Load() {
 		t.Error("the handle is not fenced")
 	}
 	h.mu.RUnlock()
-	if err := f.breakLocks(context.Background(), k, []locks.HandleID{h.lockID()}); err != nil {
+	if err := f.fence.breakLocks(context.Background(), k, []locks.HandleID{h.lockID()}); err != nil {
 		t.Error(err)
 	}
 	if _, st := f.writeForTest(h, 0, "x"); st.Ok() {
@@ -119,7 +119,7 @@ func TestBreakMeetsAGrant(t *testing.T) {
 	writeFile(t, f.opts.Root.Name()+"/f", "content")
 	h := f.openForTest(t, "f", os.O_RDWR)
 	k := locks.Key{Class: locks.Flock}
-	if err := f.breakLocks(context.Background(), k, []locks.HandleID{h.lockID()}); err != nil {
+	if err := f.fence.breakLocks(context.Background(), k, []locks.HandleID{h.lockID()}); err != nil {
 		t.Fatal(err)
 	}
 	p := &process{}
@@ -141,11 +141,11 @@ func TestABrokenLockThatGivesWayStaysFenced(t *testing.T) {
 	if h.proc == nil {
 		t.Skip("the process is not known")
 	}
-	if err := f.breakLocks(context.Background(), h.open.req.Key, []locks.HandleID{h.lockID()}); err != nil {
+	if err := f.fence.breakLocks(context.Background(), h.open.req.Key, []locks.HandleID{h.lockID()}); err != nil {
 		t.Fatal(err)
 	}
 	h.mu.Lock()
-	<-f.letGo(h.n, []*handle{h}, openIdle, "idle")
+	<-f.yielder.letGo(h.n, []*handle{h}, openIdle, "idle")
 	if got := h.proc.held.Load(); got != uint64(brokenTenure)+1 {
 		t.Errorf("when it has given way its process holds a lock of tenure %d", int64(got)-1)
 	}
@@ -168,14 +168,14 @@ func TestWhatIsClosedIsNotBroken(t *testing.T) {
 		t.Skip("the process is not known")
 	}
 	h.mu.Lock()
-	f.setState(h, openHeld)
+	f.openLocks.setState(h, openHeld)
 	h.mu.Unlock()
 	if h.proc.held.Load() == 0 || f.records.explicit.Load() == 0 {
 		t.Fatal("the open lock is not between processes")
 	}
 	f.handles.take(h.id)
 	f.release(h)
-	f.breakAlone(h) // which has found it before
+	f.fence.breakAlone(h) // which has found it before
 	if held, n := h.proc.held.Load(), f.records.explicit.Load(); held != 0 || n != 0 {
 		t.Errorf("held %d, %d explicit locks", held, n)
 	}

@@ -95,12 +95,3 @@ func (c *closings) wait(cancel <-chan struct{}) bool {
 
 // freeingTime is how long a call waits for space that is being freed.
 const freeingTime = 5 * time.Second
-
-// spaceFreed is asked after a call that has failed with err. If the storage has
-// no space left, but some is being freed, it waits for that and reports that
-// the call should be made once more: a program that has just removed a file
-// counts on its space.
-// REQUIRES: the caller is not admitted to any file.
-func (f *fileSystem) spaceFreed(cancel <-chan struct{}, err error) bool {
-	return (err == unix.ENOSPC || err == unix.EDQUOT) && f.tree.closings.wait(cancel)
-}

@@ -154,7 +154,7 @@ func TestSpaceThatIsBeingFreed(t *testing.T) {
 	}
 	closing(make(chan struct{}))
 	close(cancel)
-	if f.spaceFreed(cancel, unix.ENOSPC) || f.spaceFreed(nil, unix.EIO) || f.spaceFreed(nil, nil) {
+	if f.fence.spaceFreed(cancel, unix.ENOSPC) || f.fence.spaceFreed(nil, unix.EIO) || f.fence.spaceFreed(nil, nil) {
 		t.Error("space was freed that was not")
 	}
 	closing(nil)

@@ -11,6 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// coherence sees to it that what is cached here is true: Flush writes out what
+// others are going to see, Refresh drops what others may have changed.
+type coherence struct {
+	*base
+	stirring    *stirring
+	client      *client
+	unprotected *unprotected
+	pages       *pageCache
+	attrs       *attrCache
+	entries     *entries
+}
+
 // Flush puts on the storage what programs of this host have written to the
 // file of k; and if k is of an explicit class, to every other file that they
 // keep open without an open lock: the lock of k may be what protects those (a
@@ -22,37 +34,37 @@ import (
 //
 // Pages of a file that may be mapped for writing are dropped with it, since
 // the kernel can be made to write them out only so.
-func (s *Server) Flush(k locks.Key) error { return s.fs.flush(k) }
+func (s *Server) Flush(k locks.Key) error { return s.fs.coherence.flush(k) }
 
 // FlushAll is Flush of each of ks, as it is needed before a new view: every file
 // is looked at once, and several at a time. It returns the errors of those for
 // which there was one.
-func (s *Server) FlushAll(ks []locks.Key) map[locks.Key]error { return s.fs.flushAll(ks) }
+func (s *Server) FlushAll(ks []locks.Key) map[locks.Key]error { return s.fs.coherence.flushAll(ks) }
 
 // Clean reports whether Flush of k would have nothing to do. It returns at
 // once, and calls no method of Locker.
-func (s *Server) Clean(k locks.Key) bool { return s.fs.clean(k) }
+func (s *Server) Clean(k locks.Key) bool { return s.fs.coherence.clean(k) }
 
 // Refresh makes sure that the next access to the file of k, and for an
 // explicit class to every other file that is open without an open lock, sees
 // what other nodes have written. It is called before a lock is granted that
 // another node had meanwhile. It may be called from within [Locker.Lock], and
 // from anywhere else but a method of Locker that never waits.
-func (s *Server) Refresh(k locks.Key) error { return s.fs.refresh(k) }
+func (s *Server) Refresh(k locks.Key) error { return s.fs.coherence.refresh(k) }
 
 // Expelled is called when this node has lost all its locks: handles that were
 // under locks answer EIO until they are closed.
-func (s *Server) Expelled() { s.fs.expelled() }
+func (s *Server) Expelled() { s.fs.coherence.expelled() }
 
-func (f *fileSystem) flush(k locks.Key) error {
-	f.stirring.stir()
-	own, others := f.unprotected.concerned(k)
-	defer f.tree.unpinAll(own, others)
+func (c *coherence) flush(k locks.Key) error {
+	c.stirring.stir()
+	own, others := c.unprotected.concerned(k)
+	defer c.tree.unpinAll(own, others)
 	var failed error
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
-			if err := f.flushNode(n); err != nil && failed == nil {
-				failed = fmt.Errorf("write out %q: %w", f.tree.pathTo(n), err)
+			if err := c.flushNode(n); err != nil && failed == nil {
+				failed = fmt.Errorf("write out %q: %w", c.tree.pathTo(n), err)
 			}
 		}
 	}
@@ -63,18 +75,18 @@ func (f *fileSystem) flush(k locks.Key) error {
 // that is waited for.
 const flushAtOnce = 16
 
-func (f *fileSystem) flushAll(ks []locks.Key) map[locks.Key]error {
-	f.stirring.stir()
-	files, own, others := f.concernedByAll(ks)
-	defer f.tree.unpinAll(files)
+func (c *coherence) flushAll(ks []locks.Key) map[locks.Key]error {
+	c.stirring.stir()
+	files, own, others := c.concernedByAll(ks)
+	defer c.tree.unpinAll(files)
 	errs := make([]error, len(files))
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(flushAtOnce, len(files)) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(files)); i = next.Add(1) - 1 {
-				if err := f.flushNode(files[i]); err != nil {
-					errs[i] = fmt.Errorf("write out %q: %w", f.tree.pathTo(files[i]), err)
+				if err := c.flushNode(files[i]); err != nil {
+					errs[i] = fmt.Errorf("write out %q: %w", c.tree.pathTo(files[i]), err)
 				}
 			}
 		})
@@ -111,12 +123,12 @@ func (f *fileSystem) flushAll(ks []locks.Key) map[locks.Key]error {
 // concernedByAll are the files that are concerned by one of ks, each once and
 // pinned: those of each of ks itself, and those by all that are of an explicit
 // class.
-func (f *fileSystem) concernedByAll(ks []locks.Key) (files []*node, own [][]*node, others []*node) {
+func (c *coherence) concernedByAll(ks []locks.Key) (files []*node, own [][]*node, others []*node) {
 	seen := map[*node]bool{}
 	add := func(ns []*node) {
 		for _, n := range ns {
 			if seen[n] {
-				f.tree.unpin(n) // it is pinned already
+				c.tree.unpin(n) // it is pinned already
 				continue
 			}
 			seen[n] = true
@@ -127,10 +139,10 @@ func (f *fileSystem) concernedByAll(ks []locks.Key) (files []*node, own [][]*nod
 	explicit := false
 	for i, k := range ks {
 		if k.Class == locks.Open || explicit {
-			own[i] = f.tree.ofFile(k.File)
+			own[i] = c.tree.ofFile(k.File)
 		} else {
 			explicit = true
-			own[i], others = f.unprotected.concerned(k)
+			own[i], others = c.unprotected.concerned(k)
 			add(others)
 		}
 		add(own[i])
@@ -138,12 +150,12 @@ func (f *fileSystem) concernedByAll(ks []locks.Key) (files []*node, own [][]*nod
 	return files, own, others
 }
 
-func (f *fileSystem) clean(k locks.Key) bool {
-	if f.storage.ClientCache {
+func (c *coherence) clean(k locks.Key) bool {
+	if c.storage.ClientCache {
 		return false
 	}
-	own, others := f.unprotected.concerned(k)
-	defer f.tree.unpinAll(own, others)
+	own, others := c.unprotected.concerned(k)
+	defer c.tree.unpinAll(own, others)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			if (n.cached.Load() || n.dropping()) && mapped(n.openHandles()) {
@@ -171,12 +183,12 @@ func mapped(hs []*handle) bool {
 // drop them. Only a handle that is open for reading and writing can have been
 // mapped so that the pages may be changed, and a page cannot have been mapped
 // before it was read or written.
-func (f *fileSystem) flushNode(n *node) error {
+func (c *coherence) flushNode(n *node) error {
 	hs := n.openHandles()
 	var failed error
 	if mapped(hs) && (n.cached.Load() || n.dropping()) {
 		before := n.unwritten.pages.Load()
-		failed = f.pages.drop(n)
+		failed = c.pages.drop(n)
 		if n.unwritten.pages.Load() != before {
 			failed = unix.EIO
 		}
@@ -216,64 +228,64 @@ func (h *handle) sync() error {
 
 // writeBack sends off what was written through a handle that is being closed,
 // if the client of the storage would keep it back. REQUIRES: h.mu held.
-func (f *fileSystem) writeBack(h *handle) {
+func (c *coherence) writeBack(h *handle) {
 	if err := h.sync(); err != nil {
-		f.log.Error("data was not written out at close", "path", f.tree.pathTo(h.n), "err", err)
+		c.log.Error("data was not written out at close", "path", c.tree.pathTo(h.n), "err", err)
 	}
 }
 
-func (f *fileSystem) refresh(k locks.Key) error {
-	f.stats.Refreshes.Add(1)
+func (c *coherence) refresh(k locks.Key) error {
+	c.stats.Refreshes.Add(1)
 	now := time.Now()
-	f.arrivals.refreshedAt.Store(&now)
+	c.arrivals.refreshedAt.Store(&now)
 	if k.Class != locks.Open {
-		f.arrivals.explicitGen.Add(1)
+		c.arrivals.explicitGen.Add(1)
 	}
-	own, others := f.unprotected.concerned(k)
-	defer f.tree.unpinAll(own, others)
+	own, others := c.unprotected.concerned(k)
+	defer c.tree.unpinAll(own, others)
 	var failed error
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			n.forgetVersion()
-			if err := f.client.lookAgain(n); err != nil && failed == nil {
-				failed = fmt.Errorf("look again at %q: %w", f.tree.pathTo(n), err)
+			if err := c.client.lookAgain(n); err != nil && failed == nil {
+				failed = fmt.Errorf("look again at %q: %w", c.tree.pathTo(n), err)
 			}
 		}
 	}
 	// An answer to the kernel that was prepared before this is not to be kept:
 	// either its maker sees the change, or what follows sees that there is
 	// something to drop.
-	f.arrivals.refreshGen.Add(1)
+	c.arrivals.refreshGen.Add(1)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
-			if err := f.refreshPages(n); err != nil && failed == nil {
+			if err := c.refreshPages(n); err != nil && failed == nil {
 				failed = err
 			}
 		}
 	}
-	f.unprotected.forgot(own)
-	f.unprotected.forgot(others)
-	f.entries.expireEntries()
+	c.unprotected.forgot(own)
+	c.unprotected.forgot(others)
+	c.entries.expireEntries()
 	return failed
 }
 
 // refreshPages makes the kernel forget what it has of n. Pages of a file that
 // nobody has open are dropped by the next open, because its version is not known.
-func (f *fileSystem) refreshPages(n *node) error {
-	f.attrs.awaitSizes(n)
+func (c *coherence) refreshPages(n *node) error {
+	c.attrs.awaitSizes(n)
 	if len(n.openHandles()) > 0 {
-		if err := f.pages.dropPages(n); err != nil {
+		if err := c.pages.dropPages(n); err != nil {
 			return err
 		}
 	}
-	f.attrs.dropOld(n)
+	c.attrs.dropOld(n)
 	return nil
 }
 
 // expelled does not wait for I/O that is under way: the storage may hang.
-func (f *fileSystem) expelled() {
+func (c *coherence) expelled() {
 	nodes := make(map[*node]struct{})
-	for _, h := range f.handles.all() {
+	for _, h := range c.handles.all() {
 		if h.underLock() {
 			h.lost.Store(true)
 			nodes[h.n] = struct{}{}
@@ -282,7 +294,7 @@ func (f *fileSystem) expelled() {
 	// What the kernel has cached must not be served to them any more.
 	for n := range nodes {
 		n.forgetVersion()
-		f.background(func() { f.pages.dropLogged(n) })
+		c.background(func() { c.pages.dropLogged(n) })
 	}
 }
 

@@ -401,12 +401,12 @@ func TestFlushAllLooksAtEachFileOnce(t *testing.T) {
 			keys = append(keys, locks.Key{File: file, Class: c})
 		}
 	}
-	files, _, _ := f.concernedByAll(keys)
+	files, _, _ := f.coherence.concernedByAll(keys)
 	if len(files) != len(hs) {
 		t.Errorf("%d looks at %d files", len(files), len(hs))
 	}
 	f.tree.unpinAll(files)
-	if failed := f.flushAll(keys); len(failed) > 0 {
+	if failed := f.coherence.flushAll(keys); len(failed) > 0 {
 		t.Error(failed)
 	}
 	for i, h := range hs {
@@ -429,7 +429,7 @@ func TestFlushAllLooksAtEachFileOnce(t *testing.T) {
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
 	bad.fd = pipe[0] // fsync(2) fails
-	failed := f.flushAll(keys)
+	failed := f.coherence.flushAll(keys)
 	for i, k := range keys {
 		if want := i/len(locks.Classes) == 7 || k.Class != locks.Open; (failed[k] != nil) != want {
 			t.Errorf("%v: %v", k, failed[k])

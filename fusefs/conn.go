@@ -373,9 +373,9 @@ func (c *conn) handOver(request uint64) { c.readers.handOver(request) }
 func (c *conn) blocks(request uint64) { c.readers.block(request) }
 
 // handsOver is handOver, for locks.Request.
-func (f *fileSystem) handsOver(in *fuse.InHeader) func() {
+func (b *base) handsOver(in *fuse.InHeader) func() {
 	request := in.Unique
-	return func() { f.conn.handOver(request) }
+	return func() { b.conn.handOver(request) }
 }
 
 // end is called by each reader that cannot read any more.

@@ -37,7 +37,7 @@ func newMany(t *testing.T, n int, handles, owners bool) *many {
 
 func (m *many) attachAll() {
 	for _, h := range m.hs {
-		m.attach(h, openNone)
+		m.openLocks.attach(h, openNone)
 	}
 }
 
@@ -113,7 +113,7 @@ var costs = []struct {
 				m.n.openHandles()
 			}
 			for _, h := range m.hs {
-				m.detach(h)
+				m.openLocks.detach(h)
 			}
 		}
 	}},
@@ -123,7 +123,7 @@ var costs = []struct {
 		return func() {
 			for _, s := range []openState{openWaiting, openHeld, openShared, openIdle, openWaiting, openNone} {
 				for _, h := range m.hs {
-					m.setState(h, s)
+					m.openLocks.setState(h, s)
 				}
 			}
 		}
@@ -163,7 +163,7 @@ var costs = []struct {
 		m.rememberAll()
 		return func() {
 			for _, h := range m.hs {
-				m.breakRecords(h, locks.Posix)
+				m.fence.breakRecords(h, locks.Posix)
 			}
 		}
 	}},

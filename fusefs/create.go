@@ -91,7 +91,7 @@ func (f *fileSystem) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *n
 		return -1, err
 	}
 	fd = -1
-	err = f.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, f.making(dir, name, func() (err error) {
+	err = f.fence.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, f.making(dir, name, func() (err error) {
 		fd, err = unix.Openat(dir.fd, name, flags, mode)
 		return err
 	}))
@@ -170,7 +170,7 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	if err := f.descriptors.hasRoom(); err != nil {
 		return status(err)
 	}
-	err := f.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
+	err := f.fence.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
 		fd, err = unix.Openat(dir.fd, ".", flags, mode)
 		return err
 	})
@@ -211,16 +211,16 @@ func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t,
 // opened makes the handle of a new file, whose open lock is asked for but not
 // waited for. born is before the file was made; zero if somebody else made it.
 func (f *fileSystem) opened(n *node, fd int, in *fuse.CreateIn, born locks.Moment, out *fuse.OpenOut) {
-	h := f.newHandle(n, in.Flags, false, &in.InHeader)
+	h := f.openLocks.newHandle(n, in.Flags, false, &in.InHeader)
 	h.fd = fd
 	h.filled = n.filled.Load()
 	h.fresh.Store(h.write && born != 0)
 	h.open.req.Born = born
 	lock := h.open.state == openWaiting
-	f.attach(h, h.open.state)
+	f.openLocks.attach(h, h.open.state)
 	if lock {
 		h.mu.Lock()
-		f.lockLater(h, false)
+		f.openLocks.lockLater(h, false)
 		h.mu.Unlock()
 	}
 	f.serve(h)

@@ -62,23 +62,6 @@ type actor struct {
 	self credentials
 }
 
-// create runs a call that makes a file, with the file system IDs of the
-// program that asks: the new file belongs to it, by the same rules as always
-// (directories with the setgid bit, quotas).
-//
-// The kernel has already decided that the program may do this. With its IDs
-// alone the storage may decide otherwise, because it does not know its
-// supplementary groups; then the call is made once more with those, and with
-// the daemon's capabilities.
-func (f *fileSystem) create(cancel <-chan struct{}, c *change, call func() error) error {
-	once := func() error { return f.actor.createOnce(c.in, call) }
-	err := f.change(cancel, c, once)
-	if f.spaceFreed(nil, err) {
-		err = f.change(cancel, c, once)
-	}
-	return err
-}
-
 func (a *actor) createOnce(in *fuse.InHeader, call func() error) error {
 	if !a.differs(in) {
 		return retryEINTR(call)

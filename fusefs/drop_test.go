@@ -42,7 +42,7 @@ func mappedHandle(t *testing.T, l Locker) (*fileSystem, *handle, string) {
 	must(t, os.WriteFile(filepath.Join(root, "d"), []byte("old"), 0o644))
 	h := f.openForTest(t, "d", os.O_RDWR)
 	h.mu.Lock()
-	f.setState(h, openNone) // its program locks for itself
+	f.openLocks.setState(h, openNone) // its program locks for itself
 	h.mu.Unlock()
 	h.n.cached.Store(true) // and has mapped it and changed a page
 	return f, h, filepath.Join(root, "d")
@@ -55,22 +55,22 @@ func TestAFileIsNotCleanWhileItIsWrittenOut(t *testing.T) {
 	proceed := slowKernel(t, f)
 	file, _ := f.tree.identify(h.n)
 	k1, k2 := locks.Key{Class: locks.Posix, File: file}, locks.Key{Class: locks.Flock, File: "lockfile"}
-	if f.clean(k2) {
+	if f.coherence.clean(k2) {
 		t.Fatal("clean before")
 	}
 	done := make(chan bool)
-	go func() { f.flush(k1); close(done) }()
+	go func() { f.coherence.flush(k1); close(done) }()
 	await(t, "the kernel is told", h.n.dropping)
 	select {
 	case <-done:
 		t.Fatal("flush does not wait for the kernel")
 	default:
 	}
-	if f.clean(k2) {
+	if f.coherence.clean(k2) {
 		t.Error("clean, though the kernel has not written the pages out yet")
 	}
 	second := make(chan bool)
-	go func() { f.flush(k2); close(second) }()
+	go func() { f.coherence.flush(k2); close(second) }()
 	select {
 	case <-second:
 		t.Error("flush of a second lock returns before the kernel has written the pages out")
@@ -95,7 +95,7 @@ func TestFlushWaitsForPagesThatAreWrittenBack(t *testing.T) {
 	l.suspended = true
 	l.mu.Unlock()
 	flushed := make(chan bool)
-	go func() { f.flush(k); close(flushed) }()
+	go func() { f.coherence.flush(k); close(flushed) }()
 	await(t, "the kernel is told", h.n.dropping)
 	wrote := make(chan fuse.Status)
 	go func() { // the kernel writes the page back before it answers the notification
@@ -134,16 +134,16 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	k := locks.Key{Class: locks.Open, File: file}
 	h.mu.Lock()
 	h.open.req.Key = k
-	f.setState(h, openHeld)
+	f.openLocks.setState(h, openHeld)
 	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096} // another handle's, that waits for its open lock
 	read.Opcode = opRead
 	_, unpark := f.waits.parkRequest(h.n, &read.InHeader)
 	defer unpark()
 	returned := make(chan bool)
-	go func() { <-f.letGo(h.n, []*handle{h}, openIdle, "idle"); f.flush(k); close(returned) }()
+	go func() { <-f.yielder.letGo(h.n, []*handle{h}, openIdle, "idle"); f.coherence.flush(k); close(returned) }()
 	select {
 	case <-returned:
-		t.Errorf("lock given up and flushed; clean %v; the kernel has written nothing out", f.clean(k))
+		t.Errorf("lock given up and flushed; clean %v; the kernel has written nothing out", f.coherence.clean(k))
 	case <-time.After(200 * time.Millisecond):
 	}
 	proceed()
@@ -161,7 +161,7 @@ func TestFlushDoesNotReturnBesideATruncate(t *testing.T) {
 	letsGo, unpark := f.waits.parkRequest(h.n, &in.InHeader)
 	file, _ := f.tree.identify(h.n)
 	flushed := make(chan error, 1)
-	go func() { flushed <- f.flush(locks.Key{Class: locks.Posix, File: file}) }()
+	go func() { flushed <- f.coherence.flush(locks.Key{Class: locks.Posix, File: file}) }()
 	select {
 	case err := <-flushed:
 		t.Fatalf("Flush has returned (%v), and the kernel has written nothing out", err)
@@ -190,7 +190,7 @@ func TestRefreshGoesRoundPagesThatAreRead(t *testing.T) {
 	defer unpark()
 	file, _ := f.tree.identify(h.n)
 	refreshed := make(chan error, 1)
-	go func() { refreshed <- f.refresh(locks.Key{Class: locks.Posix, File: file}) }()
+	go func() { refreshed <- f.coherence.refresh(locks.Key{Class: locks.Posix, File: file}) }()
 	await(t, "the kernel is told", h.n.dropping)
 	select {
 	case err := <-refreshed:

@@ -25,6 +25,20 @@ import (
 // through, or has unlocked it. Who has no lock passes: most programs do, and
 // for them it is a look at a counter.
 
+// fence admits what programs do: changes of the storage here, and all I/O
+// through handles in admission.go.
+type fence struct {
+	*base
+	actor     *actor
+	stirring  *stirring
+	pages     *pageCache
+	waits     *waits
+	records   *lockRecords
+	openLocks *openLocks
+	underway  underway
+	closes    closes
+}
+
 // change is one operation that changes the storage.
 type change struct {
 	in *fuse.InHeader
@@ -60,7 +74,7 @@ type change struct {
 // call was over the error is EIO, although call has returned.
 //
 // REQUIRES: the caller is not admitted to a file.
-func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error) error {
+func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) error {
 	a, st := f.enterChange(cancel, c)
 	if st == fuse.EINTR {
 		return errLetGo
@@ -86,12 +100,12 @@ func (f *fileSystem) change(cancel <-chan struct{}, c *change, call func() error
 }
 
 // alter is change for what the daemon may do on behalf of a program, see allowed.
-func (f *fileSystem) alter(cancel <-chan struct{}, c *change, call func() error) error {
+func (f *fence) alter(cancel <-chan struct{}, c *change, call func() error) error {
 	return f.change(cancel, c, func() error { return f.actor.allowed(c.in, call) })
 }
 
 // enterChange waits until a change may be made.
-func (f *fileSystem) enterChange(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
+func (f *fence) enterChange(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
 	switch {
 	case c.back:
 		return f.enterCached(cancel, c.h, c.in)
@@ -112,7 +126,7 @@ func (f *fileSystem) enterChange(cancel <-chan struct{}, c *change) (admission, 
 }
 
 // standing finds the locks that protect a change by name.
-func (f *fileSystem) standing(a *admission, c *change) {
+func (f *fence) standing(a *admission, c *change) {
 	open := false
 	for _, n := range c.files {
 		open = open || n != nil && n.hasHandles()
@@ -138,7 +152,7 @@ func (f *fileSystem) standing(a *admission, c *change) {
 
 // coverProgram makes a depend on the locks of the program that makes a request,
 // and of those that it descends from. It calls also for each of them.
-func (f *fileSystem) coverProgram(a *admission, in *fuse.InHeader, also func(*process)) {
+func (f *fence) coverProgram(a *admission, in *fuse.InHeader, also func(*process)) {
 	p := f.procs.find(in.Pid)
 	for depth := 0; p != nil && depth < maxAncestors; depth++ {
 		a.coverHeld(p.held.Load())
@@ -176,7 +190,7 @@ func (a *admission) coverOpen(h *handle) {
 // inTime is asked after a change, when its admission has ended. It reports false
 // if the change may have been carried out when the tenure was over, and tells
 // whom it concerns.
-func (f *fileSystem) inTime(a *admission, c *change) bool {
+func (f *fence) inTime(a *admission, c *change) bool {
 	if !a.protected || f.locker.Admit(closedChan, a.tenure) == nil {
 		return true
 	}
@@ -199,7 +213,7 @@ func (f *fileSystem) inTime(a *admission, c *change) bool {
 }
 
 // late describes a change that came too late.
-func (f *fileSystem) late(c *change) LateWrite {
+func (f *fence) late(c *change) LateWrite {
 	w := LateWrite{
 		Operation: c.op, Offset: c.off, Length: c.length,
 		Program: f.procs.program(f.procs.find(c.in.Pid), c.in),
@@ -279,7 +293,7 @@ const closeTime = 50 * time.Millisecond
 // awaitClose waits for the next RELEASE that is carried out, but for closeTime
 // in all. It reports whether locks may have ended since it was called last, and
 // the caller has to look again.
-func (f *fileSystem) awaitClose(w *closeWait) bool {
+func (f *fence) awaitClose(w *closeWait) bool {
 	if w.next == nil {
 		w.until = time.Now().Add(closeTime)
 	} else {
@@ -316,5 +330,40 @@ func (c *closes) happened() {
 	if c.waiting != nil {
 		close(c.waiting)
 		c.waiting = nil
+	}
+}
+
+// spaceFreed is asked after a call that has failed with err. If the storage has
+// no space left, but some is being freed, it waits for that and reports that
+// the call should be made once more: a program that has just removed a file
+// counts on its space.
+// REQUIRES: the caller is not admitted to any file.
+func (f *fence) spaceFreed(cancel <-chan struct{}, err error) bool {
+	return (err == unix.ENOSPC || err == unix.EDQUOT) && f.tree.closings.wait(cancel)
+}
+
+// create runs a call that makes a file, with the file system IDs of the
+// program that asks: the new file belongs to it, by the same rules as always
+// (directories with the setgid bit, quotas).
+//
+// The kernel has already decided that the program may do this. With its IDs
+// alone the storage may decide otherwise, because it does not know its
+// supplementary groups; then the call is made once more with those, and with
+// the daemon's capabilities.
+func (f *fence) create(cancel <-chan struct{}, c *change, call func() error) error {
+	once := func() error { return f.actor.createOnce(c.in, call) }
+	err := f.change(cancel, c, once)
+	if f.spaceFreed(nil, err) {
+		err = f.change(cancel, c, once)
+	}
+	return err
+}
+
+// wrote records that the storage's client may keep something back that was
+// written through h. It is called after the system call and before the answer:
+// a sync for another lock may be under way meanwhile, and not include it.
+func (f *fence) wrote(h *handle) {
+	if f.storage.ClientCache {
+		h.wrote.Store(true)
 	}
 }

@@ -34,11 +34,11 @@ type fileSystem struct {
 	waits       *waits
 	records     *lockRecords
 	rules       *rules
+	openLocks   *openLocks
+	yielder     *yielder
+	coherence   *coherence
+	fence       *fence
 	retries     retries
-	wishes      *wishes
-
-	underway underway
-	closes   closes
 }
 
 // assemble makes the parts of f from its base. None asks a part that is made
@@ -57,6 +57,12 @@ func (f *fileSystem) assemble() {
 	f.waits = &waits{base: b, pages: f.pages}
 	f.records = &lockRecords{base: b}
 	f.rules = &rules{base: b}
+	f.openLocks = &openLocks{base: b, unprotected: f.unprotected, records: f.records, rules: f.rules}
+	f.yielder = &yielder{base: b, pages: f.pages, attrs: f.attrs, openLocks: f.openLocks, wishes: newWishes()}
+	f.coherence = &coherence{base: b, stirring: f.stirring, client: f.client, unprotected: f.unprotected,
+		pages: f.pages, attrs: f.attrs, entries: f.entries}
+	f.fence = &fence{base: b, actor: f.actor, stirring: f.stirring, pages: f.pages, waits: f.waits,
+		records: f.records, openLocks: f.openLocks}
 }
 
 // errHidden is what an attempt to make a hidden name gets.

@@ -55,7 +55,7 @@ func (h *handle) neverYields() bool {
 }
 
 // uses notes that I/O through h begins. REQUIRES: h.mu held for reading.
-func (f *fileSystem) uses(h *handle, what use) {
+func (h *handle) uses(what use, now int64) {
 	if what <= looks {
 		return
 	}
@@ -63,7 +63,16 @@ func (f *fileSystem) uses(h *handle, what use) {
 	if what == changes {
 		h.fresh.Store(false)
 	}
-	h.used.Store(f.now())
+	h.used.Store(now)
+}
+
+// yielder lets open locks give way.
+type yielder struct {
+	*base
+	pages     *pageCache
+	attrs     *attrCache
+	openLocks *openLocks
+	wishes    *wishes
 }
 
 // action is what to do with an open lock that another node wants.
@@ -120,7 +129,7 @@ func (i *idleness) decide(want locks.Mode, now int64) (a action, at int64) {
 }
 
 // idlenessOf is what is known of h. REQUIRES: h.mu held.
-func (f *fileSystem) idlenessOf(h *handle) idleness {
+func (y *yielder) idlenessOf(h *handle) idleness {
 	o, n := &h.open, h.n
 	i := idleness{
 		yields: o.yields, mode: o.req.Mode, isShared: o.state == openShared, stream: o.stream, shared: o.shared,
@@ -130,7 +139,7 @@ func (f *fileSystem) idlenessOf(h *handle) idleness {
 	i.unused = !h.touched.Load() && (!readable || h.filled == n.filled.Load())
 	if readable && n.cached.Load() {
 		// read(2) asks for the attributes, if they are not valid any more.
-		i.unseen = n.toldAt.Load() + (f.attrTTL + tickSlack).Milliseconds()
+		i.unseen = n.toldAt.Load() + (y.attrTTL + tickSlack).Milliseconds()
 	}
 	return i
 }
@@ -166,7 +175,7 @@ func (w *wishes) take(into map[locks.Key]struct{}) {
 // Wanted tells that another node wants an open lock, or did a moment ago: what
 // [Locker.Wanted] says is not 0. It returns at once, and calls no method of
 // Locker.
-func (s *Server) Wanted(k locks.Key) { s.fs.wishes.add(k) }
+func (s *Server) Wanted(k locks.Key) { s.fs.yielder.wishes.add(k) }
 
 const (
 	// sweepInterval is how often all open locks are looked at, in case that
@@ -176,8 +185,9 @@ const (
 	busyTime = 10 // ms
 )
 
-// keepYielding lets open locks give way that other nodes want.
-func (f *fileSystem) keepYielding(ctx context.Context) {
+// keepYielding lets open locks give way that other nodes want, and calls also
+// every sweepInterval.
+func (y *yielder) keepYielding(ctx context.Context, also func()) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	timer := time.NewTimer(time.Hour)
@@ -187,33 +197,31 @@ func (f *fileSystem) keepYielding(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-f.wishes.some:
+		case <-y.wishes.some:
 		case <-timer.C:
 		case <-tick.C:
-			f.giveWay()
-			for _, r := range f.retries.old(f.now()) {
-				f.abandonRetry(r)
-			}
+			y.giveWay()
+			also()
 			continue
 		}
-		f.wishes.take(wanted)
+		y.wishes.take(wanted)
 		next := int64(math.MaxInt64)
 		for k := range wanted {
-			at := f.giveWayTo(k)
+			at := y.giveWayTo(k)
 			if at == 0 {
 				delete(wanted, k) // if that changes a wish or the next sweep tells
 				continue
 			}
 			next = min(next, at)
 		}
-		timer.Reset(time.Duration(min(max(next-f.now(), 1), sweepInterval.Milliseconds())) * time.Millisecond)
+		timer.Reset(time.Duration(min(max(next-y.now(), 1), sweepInterval.Milliseconds())) * time.Millisecond)
 	}
 }
 
 // giveWay looks at all handles.
-func (f *fileSystem) giveWay() {
+func (y *yielder) giveWay() {
 	keys := make(map[locks.Key]struct{})
-	for _, h := range f.handles.all() {
+	for _, h := range y.handles.all() {
 		if h.holds.Load() && h.mu.TryRLock() {
 			if h.open.yields.after > 0 {
 				keys[h.open.req.Key] = struct{}{}
@@ -222,23 +230,23 @@ func (f *fileSystem) giveWay() {
 		}
 	}
 	for k := range keys {
-		if f.locker.Wanted(k) != 0 {
-			f.wishes.add(k)
+		if y.locker.Wanted(k) != 0 {
+			y.wishes.add(k)
 		}
 	}
 }
 
 // giveWayTo lets go of the open locks of k that are idle and wanted. It tells
 // when to ask again; 0: when they are wanted again.
-func (f *fileSystem) giveWayTo(k locks.Key) (at int64) {
-	want := f.locker.Wanted(k)
+func (y *yielder) giveWayTo(k locks.Key) (at int64) {
+	want := y.locker.Wanted(k)
 	if want == 0 {
 		return 0
 	}
-	ns := f.tree.ofFile(k.File)
-	defer f.tree.unpinAll(ns)
+	ns := y.tree.ofFile(k.File)
+	defer y.tree.unpinAll(ns)
 	for _, n := range ns {
-		if next := f.giveWayOf(n, k, want); next > 0 && (at == 0 || next < at) {
+		if next := y.giveWayOf(n, k, want); next > 0 && (at == 0 || next < at) {
 			at = next
 		}
 	}
@@ -246,8 +254,8 @@ func (f *fileSystem) giveWayTo(k locks.Key) (at int64) {
 }
 
 // giveWayOf is giveWayTo for one file.
-func (f *fileSystem) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
-	now := f.now()
+func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
+	now := y.now()
 	again := func(t int64) {
 		if at == 0 || t < at {
 			at = t
@@ -258,7 +266,7 @@ func (f *fileSystem) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64)
 		if !h.holds.Load() {
 			continue
 		}
-		if f.handles.get(h.id) != h || !h.mu.TryLock() {
+		if y.handles.get(h.id) != h || !h.mu.TryLock() {
 			again(now + busyTime) // it is being opened; or in use
 			continue
 		}
@@ -266,7 +274,7 @@ func (f *fileSystem) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64)
 			h.mu.Unlock()
 			continue
 		}
-		i := f.idlenessOf(h)
+		i := y.idlenessOf(h)
 		switch a, next := i.decide(want, now); a {
 		case stays:
 			if next > 0 {
@@ -286,28 +294,28 @@ func (f *fileSystem) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64)
 	}
 	if len(look) > 0 {
 		again(now + busyTime)
-		f.dropToSee(n, look)
+		y.dropToSee(n, look)
 	}
-	f.stats.Yields.Add(int64(len(leave) + len(share)))
-	f.letGo(n, leave, openIdle, "idle, and another node waits")
-	f.letGo(n, share, openShared, "idle, and another node waits to read")
+	y.stats.Yields.Add(int64(len(leave) + len(share)))
+	y.letGo(n, leave, openIdle, "idle, and another node waits")
+	y.letGo(n, share, openShared, "idle, and another node waits to read")
 	return at
 }
 
 // dropToSee makes the next reads of a file visible, that pages would serve:
 // whether it is in use is seen when it was not used for another while.
-func (f *fileSystem) dropToSee(n *node, hs []*handle) {
+func (y *yielder) dropToSee(n *node, hs []*handle) {
 	if n.looking.Swap(true) {
 		return // it is under way
 	}
-	f.tree.pin(n)
-	f.background(func() {
-		f.pages.dropLogged(n)
+	y.tree.pin(n)
+	y.background(func() {
+		y.pages.dropLogged(n)
 		for _, h := range hs {
-			h.dropped.Store(f.now())
+			h.dropped.Store(y.now())
 		}
 		n.looking.Store(false)
-		f.tree.unpin(n)
+		y.tree.unpin(n)
 	})
 }
 
@@ -315,7 +323,7 @@ func (f *fileSystem) dropToSee(n *node, hs []*handle) {
 // (openShared), until the next I/O through them. What is cached of the file goes
 // with them. The result is closed when that is done.
 // REQUIRES: the mutex of each is held; it is released.
-func (f *fileSystem) letGo(n *node, hs []*handle, to openState, why string) (done <-chan struct{}) {
+func (y *yielder) letGo(n *node, hs []*handle, to openState, why string) (done <-chan struct{}) {
 	a := &acquisition{done: make(chan struct{})}
 	if len(hs) == 0 {
 		close(a.done)
@@ -323,28 +331,28 @@ func (f *fileSystem) letGo(n *node, hs []*handle, to openState, why string) (don
 	}
 	for _, h := range hs {
 		h.open.wait = a
-		f.setState(h, openWaiting)
+		y.openLocks.setState(h, openWaiting)
 		h.mu.Unlock()
 	}
-	f.tree.pin(n)
-	f.background(func() {
-		defer f.tree.unpin(n)
+	y.tree.pin(n)
+	y.background(func() {
+		defer y.tree.unpin(n)
 		// What is mapped is not I/O that could be seen. Without pages the next
 		// access has to ask for one, and waits as every read does.
 		if n.cached.Load() {
-			f.pages.dropLogged(n) // before the lock leaves it is tried again, see flushNode
+			y.pages.dropLogged(n) // before the lock leaves it is tried again, see flushNode
 		} else {
-			f.attrs.dropAttr(n)
+			y.attrs.dropAttr(n)
 		}
 		for _, h := range hs {
-			f.letGoNow(h, a, to, why)
+			y.letGoNow(h, a, to, why)
 		}
 		close(a.done)
 	})
 	return a.done
 }
 
-func (f *fileSystem) letGoNow(h *handle, a *acquisition, to openState, why string) {
+func (y *yielder) letGoNow(h *handle, a *acquisition, to openState, why string) {
 	h.mu.Lock()
 	mine := h.open.wait == a
 	key, tenure := h.open.req.Key, h.open.tenure
@@ -352,21 +360,21 @@ func (f *fileSystem) letGoNow(h *handle, a *acquisition, to openState, why strin
 	if !mine {
 		return // closed, or given up for good
 	}
-	if to == openShared && !f.locker.Share(key, h.lockID(), why) {
+	if to == openShared && !y.locker.Share(key, h.lockID(), why) {
 		to = openIdle
-		if f.locker.Tenure() != tenure {
+		if y.locker.Tenure() != tenure {
 			h.lost.Store(true) // others may write from now on
 		}
 	}
 	if to == openIdle {
-		f.locker.UnlockHandle(key, h.lockID(), why)
+		y.locker.UnlockHandle(key, h.lockID(), why)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open.wait == a {
 		h.open.wait = nil
 		h.open.shared = h.open.shared || to == openShared
-		f.setState(h, to)
+		y.openLocks.setState(h, to)
 	}
 }
 
@@ -384,16 +392,16 @@ func (s *Server) OpenLock(id locks.HandleID) (l OpenLock, ok bool) {
 	if h == nil || !h.holds.Load() {
 		return OpenLock{}, false
 	}
-	return s.fs.openLockOf(h), true
+	return s.fs.yielder.openLockOf(h), true
 }
 
-func (f *fileSystem) openLockOf(h *handle) OpenLock {
+func (y *yielder) openLockOf(h *handle) OpenLock {
 	l := OpenLock{Used: h.touched.Load()}
 	if !h.mu.TryRLock() {
 		return l // its state changes just now
 	}
 	defer h.mu.RUnlock()
 	l.Stream, l.Shared = h.open.stream, h.open.state == openShared
-	l.Idle = time.Duration(f.now()-h.used.Load()) * time.Millisecond
+	l.Idle = time.Duration(y.now()-h.used.Load()) * time.Millisecond
 	return l
 }

@@ -230,7 +230,7 @@ func TestAStreamGivesWaySoon(t *testing.T) {
 	l.wanted[k] = map[int]locks.Mode{1: locks.Write}
 	looksAt := func(want openState) {
 		t.Helper()
-		f.giveWayTo(k)
+		f.yielder.giveWayTo(k)
 		f.tasks.Wait()
 		if h.open.state != want {
 			t.Errorf("state %d, want %d", h.open.state, want)
@@ -247,7 +247,7 @@ func TestAStreamGivesWaySoon(t *testing.T) {
 		later(100 * time.Second)
 		looksAt(openIdle)
 	}
-	if s := f.openLockOf(h); !s.Stream {
+	if s := f.yielder.openLockOf(h); !s.Stream {
 		t.Errorf("%+v", s)
 	}
 }
@@ -275,7 +275,7 @@ func TestReadsOfCachedPagesAreUse(t *testing.T) {
 	l.wanted[k] = map[int]locks.Mode{1: locks.Write}
 	looksAt := func(want openState, drops int64) {
 		t.Helper()
-		f.giveWayTo(k)
+		f.yielder.giveWayTo(k)
 		f.tasks.Wait()
 		if h.open.state != want || f.stats.PageDrops.Load() != drops {
 			t.Errorf("state %d, %d drops; want %d, %d", h.open.state, f.stats.PageDrops.Load(), want, drops)

@@ -108,8 +108,8 @@ func (r *rules) of(n *node, path string) *nodeRule {
 
 // attach makes h known, in state s. It is the first thing that happens to a
 // handle, before its lock is asked for.
-func (f *fileSystem) attach(h *handle, s openState) {
-	f.tree.pin(h.n)
+func (o *openLocks) attach(h *handle, s openState) {
+	o.tree.pin(h.n)
 	h.open.state = s
 	n := h.n
 	h.knows.Store(n.unwritten.opened())
@@ -119,7 +119,7 @@ func (f *fileSystem) attach(h *handle, s openState) {
 	}
 	n.handles[h] = struct{}{}
 	n.states[s]++
-	f.unprotected.counted(n)
+	o.unprotected.counted(n)
 	if h.write || s == openNone {
 		n.spoil()
 	}
@@ -135,12 +135,12 @@ func (f *fileSystem) attach(h *handle, s openState) {
 }
 
 // detach undoes attach. No request uses h any more.
-func (f *fileSystem) detach(h *handle) {
+func (o *openLocks) detach(h *handle) {
 	n := h.n
 	n.lockMu.Lock()
 	delete(n.handles, h)
 	n.states[h.open.state]--
-	f.unprotected.counted(n)
+	o.unprotected.counted(n)
 	last := len(n.handles) == 0
 	if last {
 		n.sole.forget()
@@ -151,15 +151,15 @@ func (f *fileSystem) detach(h *handle) {
 		delete(p.handles, h)
 		p.mu.Unlock()
 	}
-	f.records.disownAlone(h.proc, h)
+	o.records.disownAlone(h.proc, h)
 	if last {
-		f.tree.closed(n)
+		o.tree.closed(n)
 	}
-	f.tree.unpin(n)
+	o.tree.unpin(n)
 }
 
 // setState changes the state of h's open lock. REQUIRES: h.mu held.
-func (f *fileSystem) setState(h *handle, s openState) {
+func (o *openLocks) setState(h *handle, s openState) {
 	n := h.n
 	n.lockMu.Lock()
 	n.states[h.open.state]--
@@ -173,14 +173,14 @@ func (f *fileSystem) setState(h *handle, s openState) {
 	if held {
 		h.since.Store(uint64(h.open.tenure) + 1)
 	}
-	f.unprotected.counted(n)
+	o.unprotected.counted(n)
 	defer n.lockMu.Unlock() // see breakAlone
 	switch {
 	case !h.open.alone:
 	case s == openHeld:
-		f.records.ownAlone(h.proc, h, h.open.tenure)
+		o.records.ownAlone(h.proc, h, h.open.tenure)
 	case !h.lost.Load(): // else until it is closed
-		f.records.disownAlone(h.proc, h)
+		o.records.disownAlone(h.proc, h)
 	}
 }
 

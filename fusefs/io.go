@@ -14,7 +14,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader, reads)
+	a, st := f.fence.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return nil, st
 	}
@@ -28,7 +28,7 @@ func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if err == unix.EINVAL && !direct && h.buffer() {
 		n, err = f.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
-	f.leave(&a)
+	f.fence.leave(&a)
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
 		err = unix.EIO // the kernel could take what is missing for zeros
 	}
@@ -54,7 +54,7 @@ func (f *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 			piece := b[:min(len(b), maxPiece)]
 			n, st := f.write(cancel, in, piece, int64(in.Offset)+int64(done))
 			done += uint32(n)
-			if again && f.spaceFreed(cancel, unix.Errno(st)) {
+			if again && f.fence.spaceFreed(cancel, unix.Errno(st)) {
 				again = false
 				b = b[n:]
 				continue
@@ -94,7 +94,7 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		f.conn.blocks(in.Unique)
 	}
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
-	err := f.change(cancel, c, func() (err error) {
+	err := f.fence.change(cancel, c, func() (err error) {
 		h.n.fills()
 		f.unprotected.keeps(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
@@ -137,25 +137,16 @@ func (h *handle) buffer() bool {
 	return err == nil
 }
 
-// wrote records that the storage's client may keep something back that was
-// written through h. It is called after the system call and before the answer:
-// a sync for another lock may be under way meanwhile, and not include it.
-func (f *fileSystem) wrote(h *handle) {
-	if f.storage.ClientCache {
-		h.wrote.Store(true)
-	}
-}
-
 func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	h := f.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader, syncs)
+	a, st := f.fence.enter(cancel, h, &in.InHeader, syncs)
 	if !st.Ok() {
 		return st
 	}
-	defer f.leave(&a)
+	defer f.fence.leave(&a)
 	f.conn.blocks(in.Unique)
 	const dataOnly = 1
 	err := retryEINTR(func() error {
@@ -193,11 +184,11 @@ func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.L
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.enter(cancel, h, &in.InHeader, reads)
+	a, st := f.fence.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return st
 	}
-	defer f.leave(&a)
+	defer f.fence.leave(&a)
 	off, err := unix.Seek(h.fd, int64(in.Offset), int(in.Whence))
 	if err != nil {
 		return status(err)
@@ -208,7 +199,7 @@ func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.L
 
 func (f *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	st := f.fallocate(cancel, in)
-	if f.spaceFreed(cancel, unix.Errno(st)) {
+	if f.fence.spaceFreed(cancel, unix.Errno(st)) {
 		st = f.fallocate(cancel, in)
 	}
 	return st
@@ -220,7 +211,7 @@ func (f *fileSystem) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 		return fuse.EBADF
 	}
 	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
-	return status(f.change(cancel, c, func() error {
+	return status(f.fence.change(cancel, c, func() error {
 		if err := f.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
 		}
@@ -245,7 +236,7 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		n := 0
 		roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
 		c := &change{in: &in.InHeader, op: "copy_file_range", h: dst, from: src, off: woff}
-		err := f.change(cancel, c, func() error {
+		err := f.fence.change(cancel, c, func() error {
 			if err := f.actor.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
 				return err
 			}

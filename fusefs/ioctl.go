@@ -58,7 +58,7 @@ func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	}
 	var err error
 	if in.Cmd == unix.FS_IOC_SETFLAGS || in.Cmd == fsIocFSSetXattr {
-		err = f.change(cancel, c, do)
+		err = f.fence.change(cancel, c, do)
 	} else {
 		err = do()
 	}

@@ -28,7 +28,7 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		return f.unlock(in, h)
 	}
 	p := f.procs.find(in.Pid)
-	f.locksForItself(h, p)
+	f.openLocks.locksForItself(h, p)
 	req, ok := f.lockRequest(in, h, p)
 	if !ok {
 		return fuse.EINVAL
@@ -66,7 +66,7 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 // find that out takes longer than all the rest.
 func (f *fileSystem) unlock(in *fuse.LkIn, h *handle) fuse.Status {
 	if !h.flocked.Load() && !h.posixed.Load() {
-		f.locksForItself(h, f.procs.find(in.Pid))
+		f.openLocks.locksForItself(h, f.procs.find(in.Pid))
 	}
 	class, owner, rg, ok := lockTarget(in, h)
 	if !ok {
@@ -220,11 +220,11 @@ func (f *fileSystem) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
 }
 
 func (f *fileSystem) release(h *handle) {
-	defer f.closes.happened()
+	defer f.fence.closes.happened()
 	h.mu.Lock()
 	h.released = true
-	f.writeBack(h) // while the lock is held
-	f.withdraw(h)
+	f.coherence.writeBack(h) // while the lock is held
+	f.openLocks.withdraw(h)
 	locked, key := h.open.state != openNone, h.open.req.Key // a rename of the file gives it another one
 	if h.holds.Load() {
 		f.attrs.noteVersion(h)
@@ -244,5 +244,5 @@ func (f *fileSystem) release(h *handle) {
 			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Posix}, h.lockID(), "closed")
 		}
 	}
-	f.detach(h)
+	f.openLocks.detach(h)
 }

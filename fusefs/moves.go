@@ -165,7 +165,7 @@ func (f *fileSystem) rekey(n *node, path string) bool {
 			return false
 		}
 		if h.holds.Load() {
-			<-f.letGo(n, []*handle{h}, openIdle, "the file is renamed")
+			<-f.yielder.letGo(n, []*handle{h}, openIdle, "the file is renamed")
 			h.mu.Lock()
 		}
 		h.open.req.Key.File, h.open.req.Path = file, path

@@ -44,7 +44,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 	}
 	for range createAttempts {
 		gen := f.arrivals.refreshGen.Load()
-		if err := f.create(cancel, &change{in: in, op: op, dir: dir, name: name}, f.making(dir, name, func() error { return call(dir) })); err != nil {
+		if err := f.fence.create(cancel, &change{in: in, op: op, dir: dir, name: name}, f.making(dir, name, func() error { return call(dir) })); err != nil {
 			f.client.notMade(dir, err)
 			return status(err)
 		}
@@ -86,7 +86,7 @@ func (f *fileSystem) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 	if c.files[0] = f.tree.child(dir, name); c.files[0] != nil {
 		defer f.tree.unpin(c.files[0])
 	}
-	err := f.alter(cancel, c, func() error { return unix.Unlinkat(dir.fd, name, flags) })
+	err := f.fence.alter(cancel, c, func() error { return unix.Unlinkat(dir.fd, name, flags) })
 	if err == nil || err == unix.ENOENT {
 		f.tree.gone(dir, name)
 	}
@@ -143,9 +143,9 @@ func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	}
 	var err error
 	if in.Flags&unix.RENAME_WHITEOUT != 0 {
-		err = f.create(cancel, c, call)
+		err = f.fence.create(cancel, c, call)
 	} else {
-		err = f.alter(cancel, c, call)
+		err = f.fence.alter(cancel, c, call)
 	}
 	if renamed { // if late, too
 		f.tree.renamed(from, oldName, to, newName, exchange)
@@ -188,7 +188,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 	// The name in /proc leads to the file itself, also if that is a symbolic
 	// link, and to one that has no name yet.
 	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name}
-	err := f.alter(cancel, c, f.making(dir, name, func() error {
+	err := f.fence.alter(cancel, c, f.making(dir, name, func() error {
 		return unix.Linkat(f.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
 	}))
 	if err != nil {

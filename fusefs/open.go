@@ -39,15 +39,15 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	h := again.lockedFor(n, in.Flags)
 	if h == nil {
 		f.abandonRetry(again)
-		h = f.newHandle(n, in.Flags, truncate, &in.InHeader)
-		f.attach(h, h.open.state)
+		h = f.openLocks.newHandle(n, in.Flags, truncate, &in.InHeader)
+		f.openLocks.attach(h, h.open.state)
 		if h.open.state == openWaiting {
-			if err := f.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
+			if err := f.openLocks.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
 				if h.open.kept && errors.Is(err, locks.ErrTimeout) {
 					f.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
 						"path", h.open.req.Path, "program", h.open.req.Program.Command, "pid", h.open.req.Program.PID, "why", err)
 				}
-				f.detach(h)
+				f.openLocks.detach(h)
 				return lockErrno(err, cancel)
 			}
 		}
@@ -61,7 +61,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	}
 	if err == unix.ESTALE {
 		if st := f.lookAhead(cancel, h, moved, in); !st.Ok() {
-			f.abandon(h)
+			f.openLocks.abandon(h)
 			return st
 		}
 	}
@@ -70,27 +70,27 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		if err == unix.ESTALE && again == nil && (f.storage.Lingers || f.storage.KeepsNames) {
 			n.distrust()
 			if st := f.lookAhead(cancel, h, f.tree.unnamed(n), in); !st.Ok() {
-				f.abandon(h)
+				f.openLocks.abandon(h)
 				return st
 			}
 		}
 	}
 	if err != nil {
-		f.abandon(h)
+		f.openLocks.abandon(h)
 		return status(err)
 	}
 	h.filled = filled
 	if truncate {
 		if st := f.waits.awaitBeforeTruncation(cancel, h, &in.InHeader); !st.Ok() {
-			f.abandon(h)
+			f.openLocks.abandon(h)
 			return st
 		}
 		if st := f.truncateOpened(cancel, h, in); !st.Ok() {
-			f.abandon(h)
+			f.openLocks.abandon(h)
 			return st
 		}
 	} else if out.OpenFlags, err = f.keepsPages(h, &st, joins); err != nil {
-		f.abandon(h)
+		f.openLocks.abandon(h)
 		return status(err)
 	}
 	f.serve(h)
@@ -138,81 +138,13 @@ func (f *fileSystem) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.
 	return f.client.openedSole(h, st)
 }
 
-// newHandle describes a handle that is to be opened; it is not known to
-// anybody yet. Its open.state tells whether it needs an open lock: openWaiting
-// or openNone.
-func (f *fileSystem) newHandle(n *node, flags uint32, truncate bool, in *fuse.InHeader) *handle {
-	access := flags & unix.O_ACCMODE
-	h := &handle{
-		id: f.newID(), n: n, fd: -1,
-		flags: int(flags) & keptFlags,
-		write: access != unix.O_RDONLY, appends: flags&unix.O_APPEND != 0,
-		mixed: access == unix.O_RDWR,
-		proc:  f.procs.find(in.Pid),
-	}
-	if f.storage.KeepsNames && !h.write {
-		h.flags |= unix.O_DIRECT
-	}
-	h.open.state = openNone
-	file, path := f.tree.identify(n)
-	rule := f.rules.of(n, path)
-	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
-		return h
-	}
-	h.open.kept, h.open.alone = rule.Kept, rule.PerProcess
-	mode := locks.Read
-	if h.write || truncate {
-		mode = locks.Write
-	}
-	if f.opts.WriteThrough && f.storage.ClientCache && h.write {
-		// What a stopped daemon has written must not lie in the client's
-		// cache when its lock is given to another node.
-		h.flags |= unix.O_DSYNC
-	}
-	h.open.state = openWaiting
-	h.open.gen, h.open.yields = rule.gen, rule.yields()
-	h.open.req = locks.Request{
-		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
-		Owner: f.openOwner(rule, h), Handle: h.lockID(),
-		Mode: mode, Range: locks.Whole, Patience: rule.patience(), Program: f.procs.program(h.proc, in),
-	}
-	return h
-}
-
-// openOwner is the owner of an open lock: this node; or, between processes,
-// the process, and where that is not known the handle.
-func (f *fileSystem) openOwner(rule *nodeRule, h *handle) locks.OwnerID {
-	switch {
-	case !rule.PerProcess:
-		return sharedOwner
-	case h.proc != nil:
-		return h.proc.owner
-	}
-	return locks.OwnerID(h.id) | 1<<63
-}
-
 // serve lets requests use h. If its process has begun to lock for itself since
 // it was asked, the open lock is given up.
 func (f *fileSystem) serve(h *handle) {
 	f.handles.put(h.id, h)
 	if h.proc.isSelfLocking() {
-		f.locksItself(h)
+		f.openLocks.locksItself(h)
 	}
-}
-
-// abandon undoes attach and the open lock of a handle that is not opened after all.
-func (f *fileSystem) abandon(h *handle) {
-	h.mu.Lock()
-	h.released = true
-	f.withdraw(h)
-	locked, key := h.open.state != openNone, h.open.req.Key
-	fd := h.fd
-	h.mu.Unlock()
-	closeFD(fd)
-	if locked {
-		f.locker.UnlockHandle(key, h.lockID(), "closed")
-	}
-	f.detach(h)
 }
 
 // holds reports whether this node holds an open lock of n.
@@ -292,7 +224,7 @@ func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, mov
 func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
 	defer h.fresh.Store(h.write)
-	return status(f.change(cancel, c, func() error {
+	return status(f.fence.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 			if err := f.actor.dropSetID(&in.InHeader, h.fd); err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"dmxfs/locks"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // openState is where a handle stands with its open lock.
@@ -59,48 +60,56 @@ const sharedOwner locks.OwnerID = 1
 // givenUp is why an open lock is released of a file that is still open.
 const givenUp = "its program locks for itself"
 
+// openLocks asks for those of handles, and gives them up.
+type openLocks struct {
+	*base
+	unprotected *unprotected
+	records     *lockRecords
+	rules       *rules
+}
+
 // askFor asks for the open lock of h, which is in openWaiting, and waits for
 // it: for its owner by the rules of this moment. If they have changed while it
 // waited, so that it would be another owner's, it asks again.
-func (f *fileSystem) askFor(cancel <-chan struct{}, h *handle, try bool, waits func()) (locks.Request, locks.Grant, error) {
+func (o *openLocks) askFor(cancel <-chan struct{}, h *handle, try bool, waits func()) (locks.Request, locks.Grant, error) {
 	for {
-		req := f.request(h)
+		req := o.request(h)
 		req.Try, req.Waits = try, waits
-		g, err := f.locker.Lock(cancel, &req)
-		if err != nil || f.request(h).Owner == req.Owner {
+		g, err := o.locker.Lock(cancel, &req)
+		if err != nil || o.request(h).Owner == req.Owner {
 			return req, g, err
 		}
-		f.locker.UnlockHandle(req.Key, req.Handle, "the rules have changed")
+		o.locker.UnlockHandle(req.Key, req.Handle, "the rules have changed")
 	}
 }
 
 // request is what h asks for by the present rules. (Whether it needs an open
 // lock at all was decided when it was opened.)
-func (f *fileSystem) request(h *handle) locks.Request {
+func (o *openLocks) request(h *handle) locks.Request {
 	h.mu.RLock()
 	req, gen := h.open.req, h.open.gen
 	h.mu.RUnlock()
-	if gen == f.rules.gen.Load() {
+	if gen == o.rules.gen.Load() {
 		return req
 	}
-	_, path := f.tree.identify(h.n)
-	rule := f.rules.of(h.n, path)
+	_, path := o.tree.identify(h.n)
+	rule := o.rules.of(h.n, path)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.open.gen, h.open.yields = rule.gen, rule.yields()
-	h.open.req.Owner, h.open.req.Patience = f.openOwner(rule, h), rule.patience()
+	h.open.req.Owner, h.open.req.Patience = o.openOwner(rule, h), rule.patience()
 	return h.open.req
 }
 
 // lockOpened asks for the open lock of h, which is in openWaiting, and waits
 // for it. Without an error h holds it, or needs it no more.
-func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) error {
-	req, g, err := f.askFor(cancel, h, try, f.handsOver(in))
-	for end := f.now() + h.circles(); errors.Is(err, locks.ErrDeadlock) && f.now() < end; {
+func (o *openLocks) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) error {
+	req, g, err := o.askFor(cancel, h, try, o.handsOver(in))
+	for end := o.now() + h.circles(); errors.Is(err, locks.ErrDeadlock) && o.now() < end; {
 		select {
 		case <-cancel:
 		case <-time.After(circleTime):
-			req, g, err = f.askFor(cancel, h, try, f.handsOver(in))
+			req, g, err = o.askFor(cancel, h, try, o.handsOver(in))
 			continue
 		}
 		break
@@ -108,7 +117,7 @@ func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool, in 
 	h.mu.Lock()
 	wanted := h.open.state == openWaiting
 	if wanted && err == nil {
-		f.granted(h, g)
+		o.granted(h, g)
 	}
 	h.mu.Unlock()
 	if wanted {
@@ -116,30 +125,30 @@ func (f *fileSystem) lockOpened(cancel <-chan struct{}, h *handle, try bool, in 
 	}
 	// Given up meanwhile, because its process began to lock for itself.
 	if err == nil {
-		f.locker.UnlockHandle(req.Key, req.Handle, givenUp)
+		o.locker.UnlockHandle(req.Key, req.Handle, givenUp)
 	}
 	return nil
 }
 
 // REQUIRES: h.mu held.
-func (f *fileSystem) granted(h *handle, g locks.Grant) {
+func (o *openLocks) granted(h *handle, g locks.Grant) {
 	h.open.tenure, h.open.token = g.Tenure, g.Token
-	h.used.Store(f.now())
-	f.setState(h, openHeld)
+	h.used.Store(o.now())
+	o.setState(h, openHeld)
 }
 
 // lockLater asks for the open lock of h without waiting for it; I/O through h
 // does. again says that h has given way, and another host may have renamed the
 // file since. REQUIRES: h.mu held, or h not known to anybody else yet.
-func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
+func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 	a := &acquisition{done: make(chan struct{}), cancel: make(chan struct{})}
 	h.open.wait = a
 	shared := h.open.state == openShared
-	f.setState(h, openWaiting)
-	f.background(func() {
-		req, g, err := f.askAgain(a.cancel, h, again, shared)
-		if err == nil && again && f.tree.leads(h.n, req.Key.File) != nil {
-			f.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
+	o.setState(h, openWaiting)
+	o.background(func() {
+		req, g, err := o.askAgain(a.cancel, h, again, shared)
+		if err == nil && again && o.tree.leads(h.n, req.Key.File) != nil {
+			o.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
 			h.lost.Store(true)
 			err = locks.ErrLost
 		}
@@ -148,15 +157,15 @@ func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 		if wanted {
 			h.open.wait = nil
 			if a.err = err; err == nil {
-				f.granted(h, g)
+				o.granted(h, g)
 			} else {
-				f.setState(h, openIdle)
+				o.setState(h, openIdle)
 			}
 		}
 		h.mu.Unlock()
 		close(a.done)
 		if !wanted && err == nil { // closed, or given up
-			f.locker.UnlockHandle(req.Key, req.Handle, "not needed any more")
+			o.locker.UnlockHandle(req.Key, req.Handle, "not needed any more")
 		}
 	})
 	return a
@@ -168,15 +177,15 @@ func (f *fileSystem) lockLater(h *handle, again bool) *acquisition {
 // Open locks that are idle give way, so a circle of hosts that wait for them is
 // no deadlock: it opens by itself. I/O asks until it does, since programs do not
 // expect that it fails.
-func (f *fileSystem) askAgain(cancel <-chan struct{}, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
+func (o *openLocks) askAgain(cancel <-chan struct{}, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
 	for {
-		req, g, err := f.askFor(cancel, h, false, nil)
+		req, g, err := o.askFor(cancel, h, false, nil)
 		if err == nil {
 			return req, g, nil
 		}
 		if shared {
 			shared = false
-			f.locker.UnlockHandle(req.Key, req.Handle, "it could not be one for writing again")
+			o.locker.UnlockHandle(req.Key, req.Handle, "it could not be one for writing again")
 			if errors.Is(err, locks.ErrLost) {
 				h.lost.Store(true) // others may have written since
 			}
@@ -208,7 +217,7 @@ func (h *handle) circles() int64 {
 }
 
 // giveUp ends the open lock of h for good.
-func (f *fileSystem) giveUp(h *handle) {
+func (o *openLocks) giveUp(h *handle) {
 	h.mu.RLock()
 	none := h.open.state == openNone
 	h.mu.RUnlock()
@@ -220,16 +229,16 @@ func (f *fileSystem) giveUp(h *handle) {
 		h.mu.Unlock()
 		return
 	}
-	f.withdraw(h)
-	f.setState(h, openNone)
+	o.withdraw(h)
+	o.setState(h, openNone)
 	key := h.open.req.Key
 	h.mu.Unlock()
-	f.locker.UnlockHandle(key, h.lockID(), givenUp)
+	o.locker.UnlockHandle(key, h.lockID(), givenUp)
 }
 
 // withdraw ends the acquisition that is under way, if any; I/O that waits for
 // it looks at the state again. REQUIRES: h.mu held.
-func (f *fileSystem) withdraw(h *handle) {
+func (o *openLocks) withdraw(h *handle) {
 	if a := h.open.wait; a != nil {
 		h.open.wait = nil
 		if a.cancel != nil {
@@ -239,17 +248,17 @@ func (f *fileSystem) withdraw(h *handle) {
 }
 
 // locksItself ends the open lock of h, whose program locks for itself.
-func (f *fileSystem) locksItself(h *handle) {
+func (o *openLocks) locksItself(h *handle) {
 	if !h.open.kept {
-		f.giveUp(h)
+		o.giveUp(h)
 	}
 }
 
 // locksForItself is called when p locks or unlocks explicitly through h. From
 // then on that is how p, and the process that opened h, keep their files
 // apart: their open locks would only make them wait for each other.
-func (f *fileSystem) locksForItself(h *handle, p *process) {
-	f.locksItself(h)
+func (o *openLocks) locksForItself(h *handle, p *process) {
+	o.locksItself(h)
 	for _, q := range [...]*process{h.proc, p} {
 		if q == nil || q.selfLocking.Load() {
 			continue
@@ -257,12 +266,80 @@ func (f *fileSystem) locksForItself(h *handle, p *process) {
 		q.selfLocking.Store(true)
 		q.mu.Lock()
 		hs := make([]*handle, 0, len(q.handles))
-		for o := range q.handles {
-			hs = append(hs, o)
+		for other := range q.handles {
+			hs = append(hs, other)
 		}
 		q.mu.Unlock()
-		for _, o := range hs {
-			f.locksItself(o)
+		for _, other := range hs {
+			o.locksItself(other)
 		}
 	}
+}
+
+// newHandle describes a handle that is to be opened; it is not known to
+// anybody yet. Its open.state tells whether it needs an open lock: openWaiting
+// or openNone.
+func (o *openLocks) newHandle(n *node, flags uint32, truncate bool, in *fuse.InHeader) *handle {
+	access := flags & unix.O_ACCMODE
+	h := &handle{
+		id: o.newID(), n: n, fd: -1,
+		flags: int(flags) & keptFlags,
+		write: access != unix.O_RDONLY, appends: flags&unix.O_APPEND != 0,
+		mixed: access == unix.O_RDWR,
+		proc:  o.procs.find(in.Pid),
+	}
+	if o.storage.KeepsNames && !h.write {
+		h.flags |= unix.O_DIRECT
+	}
+	h.open.state = openNone
+	file, path := o.tree.identify(n)
+	rule := o.rules.of(n, path)
+	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
+		return h
+	}
+	h.open.kept, h.open.alone = rule.Kept, rule.PerProcess
+	mode := locks.Read
+	if h.write || truncate {
+		mode = locks.Write
+	}
+	if o.opts.WriteThrough && o.storage.ClientCache && h.write {
+		// What a stopped daemon has written must not lie in the client's
+		// cache when its lock is given to another node.
+		h.flags |= unix.O_DSYNC
+	}
+	h.open.state = openWaiting
+	h.open.gen, h.open.yields = rule.gen, rule.yields()
+	h.open.req = locks.Request{
+		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
+		Owner: o.openOwner(rule, h), Handle: h.lockID(),
+		Mode: mode, Range: locks.Whole, Patience: rule.patience(), Program: o.procs.program(h.proc, in),
+	}
+	return h
+}
+
+// openOwner is the owner of an open lock: this node; or, between processes,
+// the process, and where that is not known the handle.
+func (o *openLocks) openOwner(rule *nodeRule, h *handle) locks.OwnerID {
+	switch {
+	case !rule.PerProcess:
+		return sharedOwner
+	case h.proc != nil:
+		return h.proc.owner
+	}
+	return locks.OwnerID(h.id) | 1<<63
+}
+
+// abandon undoes attach and the open lock of a handle that is not opened after all.
+func (o *openLocks) abandon(h *handle) {
+	h.mu.Lock()
+	h.released = true
+	o.withdraw(h)
+	locked, key := h.open.state != openNone, h.open.req.Key
+	fd := h.fd
+	h.mu.Unlock()
+	closeFD(fd)
+	if locked {
+		o.locker.UnlockHandle(key, h.lockID(), "closed")
+	}
+	o.detach(h)
 }

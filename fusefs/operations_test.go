@@ -80,13 +80,14 @@ func TestEveryChangePassesTheFence(t *testing.T) {
 				if !ok {
 					return true
 				}
-				x, _ := s.X.(*ast.Ident)
-				switch {
-				case x == nil:
-				case x.Name == "unix" && slices.Contains(changing, s.Sel.Name):
-					calls = append(calls, c)
-				case x.Name == "f" && slices.Contains([]string{"change", "alter", "create", "make", "remove"}, s.Sel.Name):
-					fenced = true
+				switch x := s.X.(type) {
+				case *ast.Ident:
+					if x.Name == "unix" && slices.Contains(changing, s.Sel.Name) {
+						calls = append(calls, c)
+					}
+					fenced = fenced || s.Sel.Name == "make" || s.Sel.Name == "remove"
+				case *ast.SelectorExpr:
+					fenced = fenced || x.Sel.Name == "fence" && slices.Contains([]string{"change", "alter", "create"}, s.Sel.Name)
 				}
 				return true
 			})

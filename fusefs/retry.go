@@ -135,7 +135,7 @@ func (x *retry) lockedFor(n *node, flags uint32) *handle {
 // abandonRetry gives up a lock that nobody came for.
 func (f *fileSystem) abandonRetry(x *retry) {
 	if x != nil && x.h != nil {
-		f.abandon(x.h)
+		f.openLocks.abandon(x.h)
 	}
 }
 
@@ -146,7 +146,7 @@ func (f *fileSystem) lookAhead(cancel <-chan struct{}, h *handle, moved []dirNam
 	h.failed.Store(true)
 	if h.holds.Load() && len(moved) == 1 && in.Flags&unix.O_NONBLOCK == 0 {
 		// Nothing is locked twice: what h holds is a file that is gone.
-		f.giveUp(h)
+		f.openLocks.giveUp(h)
 		next, err := f.lockWhereItLeads(cancel, moved[0], in)
 		if err != nil {
 			return lockErrno(err, cancel)
@@ -174,15 +174,15 @@ func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fus
 		if err != nil {
 			return nil, nil // the second attempt will find out
 		}
-		h := f.newHandle(n, in.Flags, in.Flags&unix.O_TRUNC != 0, &in.InHeader)
+		h := f.openLocks.newHandle(n, in.Flags, in.Flags&unix.O_TRUNC != 0, &in.InHeader)
 		if !n.isRegular() || h.open.state != openWaiting {
 			f.tree.forget(n.id, 1)
 			return nil, nil
 		}
-		f.attach(h, openWaiting) // which pins n
-		f.tree.forget(n.id, 1)   // the kernel was not told
-		if err := f.lockOpened(cancel, h, false, &in.InHeader); err != nil {
-			f.detach(h)
+		f.openLocks.attach(h, openWaiting) // which pins n
+		f.tree.forget(n.id, 1)             // the kernel was not told
+		if err := f.openLocks.lockOpened(cancel, h, false, &in.InHeader); err != nil {
+			f.openLocks.detach(h)
 			if err == locks.ErrInterrupted || closed(cancel) {
 				return nil, err
 			}
@@ -193,7 +193,7 @@ func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fus
 		if err != nil || keyOf(&st) == n.key {
 			return h, nil
 		}
-		f.abandon(h)
+		f.openLocks.abandon(h)
 		f.tree.unname(n, l)
 	}
 }

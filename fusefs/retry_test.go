@@ -19,9 +19,9 @@ func TestASecondAttemptIsOfTheSameOpen(t *testing.T) {
 	}{{os.O_RDONLY, true}, {os.O_RDWR, false}} {
 		n := f.openForTest(t, "f", os.O_RDONLY).n
 		in := header(n.id)
-		first := f.newHandle(n, unix.O_RDONLY, false, &in)
-		f.attach(first, openWaiting)
-		must(t, f.lockOpened(nil, first, false, &in))
+		first := f.openLocks.newHandle(n, unix.O_RDONLY, false, &in)
+		f.openLocks.attach(first, openWaiting)
+		must(t, f.openLocks.lockOpened(nil, first, false, &in))
 		f.retries.put(in.Pid, &retry{h: first, flags: unix.O_RDONLY, at: f.now()})
 		h := f.openForTest(t, "f", c.flags)
 		if (h == first) != c.same {

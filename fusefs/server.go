@@ -52,7 +52,6 @@ func newFileSystem(o Options) (*fileSystem, error) {
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		base:          b,
 		removedRound:  removedRound,
-		wishes:        newWishes(),
 	}
 	f.assemble()
 	unix.Umask(0)
@@ -202,7 +201,12 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f.background(func() { f.keepYielding(ctx) })
+	forgetRetries := func(now int64) {
+		for _, r := range f.retries.old(now) {
+			f.abandonRetry(r)
+		}
+	}
+	f.background(func() { f.yielder.keepYielding(ctx, func() { forgetRetries(f.now()) }) })
 	if !f.storage.ClientCache {
 		f.background(func() { f.forgetRemoved(ctx) })
 	}
@@ -216,9 +220,7 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 
 	stop()
 	cancel()
-	for _, r := range f.retries.old(f.now() + 2*retryAge) {
-		f.abandonRetry(r)
-	}
+	forgetRetries(f.now() + 2*retryAge)
 	// Nobody will close what is open now.
 	for _, h := range f.handles.all() {
 		f.Release(nil, &fuse.ReleaseIn{Fh: h.id})

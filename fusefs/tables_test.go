@@ -424,7 +424,7 @@ func TestALookupThatARefreshOvertakes(t *testing.T) {
 		must(t, err)
 		file, _ := f.tree.identify(n)
 		if overtaken {
-			must(t, f.refresh(locks.Key{File: file, Class: locks.Flock}))
+			must(t, f.coherence.refresh(locks.Key{File: file, Class: locks.Flock}))
 		}
 		var out fuse.EntryOut
 		f.attrs.fillEntry(&out, dir, "f", n, &st, gen)

@@ -58,7 +58,7 @@ func TestErrorsOfAWriteOutAreTold(t *testing.T) {
 		t.Helper()
 		is("write", write(a), fuse.OK)
 		end := cannotSync(t, a)
-		if f.flush(locks.Key{File: file, Class: locks.Open}) == nil {
+		if f.coherence.flush(locks.Key{File: file, Class: locks.Open}) == nil {
 			t.Error("the write-out did not fail")
 		}
 		end()
@@ -102,13 +102,13 @@ func TestWhoIsHandedALockKnowsOfErrorsBefore(t *testing.T) {
 	h := f.openForTest(t, "f", os.O_RDWR)
 	file, _ := f.tree.identify(h.n)
 	k := locks.Key{File: file, Class: locks.Open}
-	must(t, f.flush(k))
+	must(t, f.coherence.flush(k))
 	h.n.unwritten.failed(unix.ENOSPC) // by the close(2) of another descriptor
 	if _, st := f.writeForTest(h, 0, "x"); st != fuse.Status(unix.ENOSPC) {
 		t.Errorf("write: %v", st)
 	}
-	if f.flush(k) == nil {
+	if f.coherence.flush(k) == nil {
 		t.Error("the next holder is not told")
 	}
-	must(t, f.flush(k))
+	must(t, f.coherence.flush(k))
 }

@@ -91,7 +91,7 @@ func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 		return fuse.EPERM
 	}
 	c := &change{in: &in.InHeader, op: "setxattr", files: [2]*node{n}}
-	return status(f.change(cancel, c, func() error {
+	return status(f.fence.change(cancel, c, func() error {
 		err := f.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
 		if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
 			err = f.actor.dropSetGID(n)
@@ -110,7 +110,7 @@ func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr
 		return fuse.EPERM
 	}
 	c := &change{in: in, op: "removexattr", files: [2]*node{n}}
-	return status(f.alter(cancel, c, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
+	return status(f.fence.alter(cancel, c, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
 }
 
 func (f *fileSystem) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {

@@ -19,7 +19,7 @@ type admission struct {
 }
 
 // leave ends a.
-func (f *fileSystem) leave(a *admission) {
+func (f *fence) leave(a *admission) {
 	if a.from != nil {
 		a.from.mu.RUnlock()
 	}
@@ -48,7 +48,7 @@ const (
 //
 // A wait here keeps pages of the file locked in the kernel. It is announced
 // (see parkRequest), because whoever drops the pages of the file would wait for it.
-func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) (admission, fuse.Status) {
+func (f *fence) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) (admission, fuse.Status) {
 	var w closeWait
 	for {
 		h.mu.RLock()
@@ -65,7 +65,7 @@ func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader,
 		}
 		a := admission{h: h}
 		f.protection(&a, h, in, what)
-		f.uses(h, what)
+		h.uses(what, f.now())
 		st, again := f.admit(cancel, &a, in, &w)
 		if again {
 			continue
@@ -76,7 +76,7 @@ func (f *fileSystem) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader,
 
 // enterBoth is enter for a copy from one handle to another. It waits for one
 // while it is not admitted to the other: that could be a deadlock.
-func (f *fileSystem) enterBoth(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
+func (f *fence) enterBoth(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
 	for {
 		from, st := f.enter(cancel, c.from, c.in, reads)
 		if !st.Ok() {
@@ -104,7 +104,7 @@ func (f *fileSystem) enterBoth(cancel <-chan struct{}, c *change) (admission, fu
 // through any handle that can write, and in nobody's name. It does not wait
 // for an open lock: the pages were changed while there was one, and this may
 // be the writing out before it is given up.
-func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InHeader) (admission, fuse.Status) {
+func (f *fence) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InHeader) (admission, fuse.Status) {
 	var w closeWait
 	for {
 		a := admission{h: h}
@@ -131,7 +131,7 @@ func (f *fileSystem) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InH
 
 // admit asks whether what a describes may start now. If it has to wait it
 // leaves, and the caller has to look at everything again.
-func (f *fileSystem) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w *closeWait) (st fuse.Status, again bool) {
+func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w *closeWait) (st fuse.Status, again bool) {
 	if !a.protected {
 		return fuse.OK, false
 	}
@@ -179,7 +179,7 @@ func (h *handle) needsLock(what use) bool {
 
 // parkAdmission is parkRequest for what waits to be admitted. By name nothing
 // is changed for which the kernel keeps pages.
-func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
+func (f *fence) parkAdmission(a *admission, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	if a.h == nil {
 		return nil, func() {}
 	}
@@ -187,11 +187,11 @@ func (f *fileSystem) parkAdmission(a *admission, in *fuse.InHeader) (letsGo <-ch
 }
 
 // awaitLock waits until h has its open lock, or needs none any more.
-func (f *fileSystem) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) fuse.Status {
+func (f *fence) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) fuse.Status {
 	h.mu.Lock()
 	a := h.open.wait
 	if s := h.open.state; s == openIdle || s == openShared && what > looks {
-		a = f.lockLater(h, true)
+		a = f.openLocks.lockLater(h, true)
 	}
 	h.mu.Unlock()
 	if a == nil {
@@ -229,7 +229,7 @@ func either(a, b <-chan struct{}, also func()) (c <-chan struct{}, stop func()) 
 // open lock of h, explicit locks that came through h, and locks on other files:
 // those of the process that opened h, and those of the one that makes the
 // request. in is nil if that is not known. REQUIRES: h.mu held for reading.
-func (f *fileSystem) protection(a *admission, h *handle, in *fuse.InHeader, what use) {
+func (f *fence) protection(a *admission, h *handle, in *fuse.InHeader, what use) {
 	a.cover(h.open.tenure, h.holds.Load())
 	if f.records.explicit.Load() == 0 {
 		return
