@@ -93,13 +93,23 @@ func (t *tree) weigh(n int) (done int) {
 	return done
 }
 
+// finder finds the files that requests are about: by the number of a node, or by
+// a name on the storage.
+type finder struct {
+	*base
+	descriptors *descriptors
+	actor       *actor
+	private     *private
+	client      *client
+}
+
 // node finds the node that a request is about. It has an anchor, and is pinned
 // until the caller unpins it.
-func (f *fileSystem) node(in *fuse.InHeader) (*node, fuse.Status) { return f.nodeOf(in, in.NodeId) }
+func (fr *finder) node(in *fuse.InHeader) (*node, fuse.Status) { return fr.nodeOf(in, in.NodeId) }
 
 // nodeOf is node for another number that the request has.
-func (f *fileSystem) nodeOf(in *fuse.InHeader, id uint64) (*node, fuse.Status) {
-	t := f.tree
+func (fr *finder) nodeOf(in *fuse.InHeader, id uint64) (*node, fuse.Status) {
+	t := fr.tree
 	t.mu.Lock()
 	n := t.byID[id]
 	if n == nil {
@@ -111,7 +121,7 @@ func (f *fileSystem) nodeOf(in *fuse.InHeader, id uint64) (*node, fuse.Status) {
 	anchored := n.fd >= 0
 	t.mu.Unlock()
 	if !anchored {
-		if err := f.anchorAgain(in, n); err != nil {
+		if err := fr.anchorAgain(in, n); err != nil {
 			t.unpin(n)
 			return nil, status(err)
 		}
@@ -121,8 +131,8 @@ func (f *fileSystem) nodeOf(in *fuse.InHeader, id uint64) (*node, fuse.Status) {
 
 // anchorAgain gives a node that is pinned its anchor back. It answers ESTALE
 // when none of its names leads to it any more.
-func (f *fileSystem) anchorAgain(in *fuse.InHeader, n *node) error {
-	t := f.tree
+func (fr *finder) anchorAgain(in *fuse.InHeader, n *node) error {
+	t := fr.tree
 	t.mu.Lock()
 	anchored := n.fd >= 0
 	t.mu.Unlock()
@@ -132,7 +142,7 @@ func (f *fileSystem) anchorAgain(in *fuse.InHeader, n *node) error {
 	err := error(unix.ESTALE)
 	for _, l := range t.namesOf(n) {
 		if err != nil {
-			err = f.anchorBy(in, n, l)
+			err = fr.anchorBy(in, n, l)
 		}
 		t.unpin(l.dir)
 	}
@@ -143,11 +153,11 @@ func (f *fileSystem) anchorAgain(in *fuse.InHeader, n *node) error {
 }
 
 // anchorBy opens the anchor of n by one of its names, whose directory is pinned.
-func (f *fileSystem) anchorBy(in *fuse.InHeader, n *node, l dirName) error {
-	if err := f.anchorAgain(in, l.dir); err != nil {
+func (fr *finder) anchorBy(in *fuse.InHeader, n *node, l dirName) error {
+	if err := fr.anchorAgain(in, l.dir); err != nil {
 		return err
 	}
-	fd, err := f.openPath(in, l.dir.fd, l.name)
+	fd, err := fr.openPath(in, l.dir.fd, l.name)
 	if err != nil {
 		return err
 	}
@@ -159,7 +169,7 @@ func (f *fileSystem) anchorBy(in *fuse.InHeader, n *node, l dirName) error {
 		unix.Close(fd)
 		return err
 	}
-	t := f.tree
+	t := fr.tree
 	t.mu.Lock()
 	defer t.unlock()
 	if n.fd >= 0 { // another request was faster
@@ -168,4 +178,27 @@ func (f *fileSystem) anchorBy(in *fuse.InHeader, n *node, l dirName) error {
 		t.setAnchor(n, fd)
 	}
 	return nil
+}
+
+// staleAnchor reports whether the file of a node is gone from a remote
+// storage, which may then use its inode number again. On a local file system
+// the anchor keeps that from happening.
+func (fr *finder) staleAnchor(n *node) bool {
+	fr.tree.pin(n)
+	defer fr.tree.unpin(n)
+	fd := fr.tree.anchorOf(n)
+	var st unix.Stat_t
+	return fd >= 0 && unix.Fstat(fd, &st) == unix.ESTALE
+}
+
+// openPath opens a name without following it and without permissions to do
+// anything: an anchor of the file.
+func (fr *finder) openPath(in *fuse.InHeader, dir int, name string) (int, error) {
+	return fr.descriptors.withReserve(func() (fd int, err error) {
+		err = fr.actor.allowed(in, func() (err error) {
+			fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+			return err
+		})
+		return fd, err
+	})
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	n, errno := f.node(&in.InHeader)
+	n, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -52,7 +52,7 @@ func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 
 // Statx is GETATTR for what only statx(2) tells: the time of birth.
 func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	n, errno := f.node(&in.InHeader)
+	n, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -85,7 +85,7 @@ const setsSomething = fuse.FATTR_UID | fuse.FATTR_GID | fuse.FATTR_MODE | fuse.F
 // SetAttr is chmod, chown, utimensat and truncate in one. The kernel has
 // checked that the program may do it.
 func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	n, errno := f.node(&in.InHeader)
+	n, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -188,7 +188,7 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 	byName := !ok || h == nil
 	if byName {
 		again := f.retries.take(in.Pid)
-		f.abandonRetry(again)
+		f.retries.abandonRetry(again)
 		h = f.openLocks.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
 		f.openLocks.attach(h, h.open.state)
 		defer f.openLocks.abandon(h)
@@ -200,14 +200,14 @@ func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			err := f.openLocks.lockOpened(over, h, false, &in.InHeader)
 			stop()
 			if err != nil && closed(letsGo) && !closed(cancel) {
-				return f.truncateLater(&in.InHeader, again)
+				return f.retries.truncateLater(&in.InHeader, again)
 			}
 			if err != nil {
 				return lockErrno(err, cancel)
 			}
 		}
 		// truncate(2), too, looks again after ESTALE; but not twice.
-		if _, _, err := f.verifyName(&in.InHeader, n); err != nil && (err != unix.ESTALE || !again.isTruncate()) {
+		if _, _, err := f.finder.verifyName(&in.InHeader, n); err != nil && (err != unix.ESTALE || !again.isTruncate()) {
 			return status(err)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // of others for that. So this never waits for an open lock: the new file's is
 // asked for in the background, and the first I/O waits for it; but see reopens.
 func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	dir, errno := f.node(&in.InHeader)
+	dir, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -24,7 +24,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 	if f.private.hidden(dir, name) {
 		return errHidden
 	}
-	f.abandonRetry(f.retries.take(in.Pid))
+	f.retries.abandonRetry(f.retries.take(in.Pid))
 	gen := f.arrivals.refreshGen.Load()
 	mode := f.modeIn(dir, in.Mode, in.Umask)
 	for range createAttempts {
@@ -41,7 +41,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 			f.client.notMade(dir, err)
 			return status(err)
 		}
-		n, st, err := f.anchor(dir, name, fd)
+		n, st, err := f.finder.anchor(dir, name, fd)
 		if err != nil {
 			closeFD(fd)
 			return status(err)
@@ -50,7 +50,7 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 		if f.reopens(in, dir, name, mode) {
 			closeFD(fd)
 			f.tree.forget(n.id, 1) // the kernel is not told
-			f.abandonRetry(f.retries.put(in.Pid, &retry{at: f.now()}))
+			f.retries.abandonRetry(f.retries.put(in.Pid, &retry{at: f.now()}))
 			return errStale
 		}
 		f.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
@@ -146,7 +146,7 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 	}
 	n := f.tree.seen(dir, name, &st)
 	if n == nil {
-		if n, st, err = f.anchor(dir, name, fd); err != nil {
+		if n, st, err = f.finder.anchor(dir, name, fd); err != nil {
 			closeFD(fd)
 			return status(err)
 		}
@@ -159,7 +159,7 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 // Tmpfile makes a file without a name and opens it (O_TMPFILE). It may get a
 // name by linkat(2) later.
 func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	dir, errno := f.node(&in.InHeader)
+	dir, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -178,7 +178,7 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 		closeFD(fd)
 		return status(err)
 	}
-	n, st, err := f.anchor(nil, "", fd)
+	n, st, err := f.finder.anchor(nil, "", fd)
 	if err != nil {
 		closeFD(fd)
 		return status(err)
@@ -190,22 +190,6 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	f.tree.callUnnamed(n, f.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
 	f.opened(n, fd, in, began, &out.OpenOut)
 	return fuse.OK
-}
-
-// anchor makes the node of a file that was just made and is open as fd.
-func (f *fileSystem) anchor(dir *node, name string, fd int) (*node, unix.Stat_t, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, st, err
-	}
-	path, err := f.descriptors.withReserve(func() (int, error) {
-		return unix.Openat(f.fds, itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
-	})
-	if err != nil {
-		return nil, st, err
-	}
-	// A node of this identity would be of a file that is gone.
-	return f.tree.add(dir, name, path, &st, f.storage.Remote), st, nil
 }
 
 // opened makes the handle of a new file, whose open lock is asked for but not

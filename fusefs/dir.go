@@ -29,7 +29,7 @@ var dirBuffers = sync.Pool{New: func() any {
 }}
 
 func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	n, errno := f.node(&in.InHeader)
+	n, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -84,7 +84,7 @@ func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *f
 		}
 		// A file that cannot be looked up is told by its name alone, and the
 		// kernel asks again when somebody wants to know more.
-		if n, st, err := f.find(&in.InHeader, d.n, e.Name); err == nil {
+		if n, st, err := f.finder.find(&in.InHeader, d.n, e.Name); err == nil {
 			f.attrs.fillEntry(entry, d.n, e.Name, n, &st, gen)
 			out.FixMode(st.Mode)
 		}

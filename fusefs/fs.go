@@ -38,7 +38,8 @@ type fileSystem struct {
 	yielder     *yielder
 	coherence   *coherence
 	fence       *fence
-	retries     retries
+	finder      *finder
+	retries     *retries
 }
 
 // assemble makes the parts of f from its base. None asks a part that is made
@@ -63,6 +64,8 @@ func (f *fileSystem) assemble() {
 		pages: f.pages, attrs: f.attrs, entries: f.entries}
 	f.fence = &fence{base: b, actor: f.actor, stirring: f.stirring, pages: f.pages, waits: f.waits,
 		records: f.records, openLocks: f.openLocks}
+	f.finder = &finder{base: b, descriptors: f.descriptors, actor: f.actor, private: f.private, client: f.client}
+	f.retries = &retries{base: b, openLocks: f.openLocks, finder: f.finder}
 }
 
 // errHidden is what an attempt to make a hidden name gets.
@@ -75,7 +78,7 @@ func (f *fileSystem) SetDebug(bool) {}
 func (f *fileSystem) OnUnmount() {}
 
 func (f *fileSystem) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	n, errno := f.node(in)
+	n, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}

@@ -6,7 +6,7 @@ import (
 )
 
 func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	dir, errno := f.node(in)
+	dir, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}
@@ -14,11 +14,11 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 	if f.private.hidden(dir, name) {
 		return fuse.ENOENT
 	}
-	f.letPass(in)
+	f.retries.letPass(in)
 	gen := f.arrivals.refreshGen.Load()
-	n, st, err := f.find(in, dir, name)
+	n, st, err := f.finder.find(in, dir, name)
 	if err != nil {
-		f.endsRetry(in)
+		f.retries.endsRetry(in)
 		if err == unix.ENOENT {
 			f.tree.gone(dir, name)
 		}
@@ -33,69 +33,69 @@ func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 
 // find looks a name up on the storage, and counts a lookup of the node. dir is
 // pinned and has its anchor. What programs do not get at is an error.
-func (f *fileSystem) find(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
+func (fr *finder) find(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
 	if dir.cluster.Load() < 0 {
 		return nil, unix.Stat_t{}, unix.EIO // who was in it before
 	}
-	n, st, err := f.findAny(in, dir, name)
+	n, st, err := fr.findAny(in, dir, name)
 	if err != nil {
 		return n, st, err
 	}
 	switch {
-	case f.private.isPrivate(&st):
+	case fr.private.isPrivate(&st):
 		err = unix.ENOENT
-	case f.private.foreign(dir, name, n):
+	case fr.private.foreign(dir, name, n):
 		err = unix.EIO
 	default:
 		return n, st, nil
 	}
-	f.tree.forget(n.id, 1)
+	fr.tree.forget(n.id, 1)
 	return nil, st, err
 }
 
-func (f *fileSystem) findAny(in *fuse.InHeader, dir *node, name string) (n *node, st unix.Stat_t, err error) {
+func (fr *finder) findAny(in *fuse.InHeader, dir *node, name string) (n *node, st unix.Stat_t, err error) {
 	for range passTries {
-		n, st, err = f.findNow(in, dir, name)
+		n, st, err = fr.findNow(in, dir, name)
 		if err != unix.ENOENT {
 			break
 		}
 		// Another host, or program, may just have put another file there.
-		kept := f.storage.KeepsNames && n != nil
+		kept := fr.storage.KeepsNames && n != nil
 		if kept {
-			f.client.forceLookup(dir, name)
+			fr.client.forceLookup(dir, name)
 		}
-		if !kept && !f.storage.Lingers || unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+		if !kept && !fr.storage.Lingers || unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			break
 		}
 		if !kept {
-			f.client.forceLookup(dir, name)
+			fr.client.forceLookup(dir, name)
 		}
 	}
 	return n, st, err
 }
 
-func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
-	_ = f.client.lookAt(dir)
-	f.client.passName(dir, name)
+func (fr *finder) findNow(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
+	_ = fr.client.lookAt(dir)
+	fr.client.passName(dir, name)
 	var st unix.Stat_t
-	err := f.actor.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := fr.actor.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
 		return nil, st, err
 	}
-	n := f.tree.seen(dir, name, &st)
-	used := n != nil && f.storage.Remote && f.staleAnchor(n)
+	n := fr.tree.seen(dir, name, &st)
+	used := n != nil && fr.storage.Remote && fr.staleAnchor(n)
 	if n != nil && !used {
-		if err := f.lookFound(n, &st); err != nil {
+		if err := fr.lookFound(n, &st); err != nil {
 			return n, st, err
 		}
-		if used = f.client.isReplaced(n, &st); !used {
+		if used = fr.client.isReplaced(n, &st); !used {
 			return n, st, nil
 		}
 	}
 	if used {
-		f.tree.forget(n.id, 1)
+		fr.tree.forget(n.id, 1)
 	}
-	fd, err := f.openPath(in, dir.fd, name)
+	fd, err := fr.openPath(in, dir.fd, name)
 	if err != nil {
 		return nil, st, err
 	}
@@ -103,26 +103,26 @@ func (f *fileSystem) findNow(in *fuse.InHeader, dir *node, name string) (*node, 
 		closeFD(fd)
 		return nil, st, err
 	}
-	n = f.enterNode(dir, name, fd, &st, used)
-	return n, st, f.lookFound(n, &st)
+	n = fr.enterNode(dir, name, fd, &st, used)
+	return n, st, fr.lookFound(n, &st)
 }
 
 // lookFound brings what a lookup has found out about n up to date. It may find
 // that the client knows a name of which there is no file any more; then the
 // lookup does not count.
-func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
-	if !f.client.isOld(n) {
+func (fr *finder) lookFound(n *node, st *unix.Stat_t) error {
+	if !fr.client.isOld(n) {
 		return nil
 	}
-	f.tree.pin(n)
-	defer f.tree.unpin(n)
-	fd := f.tree.anchorOf(n)
+	fr.tree.pin(n)
+	defer fr.tree.unpin(n)
+	fd := fr.tree.anchorOf(n)
 	if fd < 0 {
 		return nil // the request that follows sets it again, and looks
 	}
-	if f.client.lookAt(n) != nil {
+	if fr.client.lookAt(n) != nil {
 		n.distrust() // the client would go on with that name until it is asked for the file
-		f.tree.forget(n.id, 1)
+		fr.tree.forget(n.id, 1)
 		return unix.ENOENT
 	}
 	var now unix.Stat_t
@@ -133,34 +133,69 @@ func (f *fileSystem) lookFound(n *node, st *unix.Stat_t) error {
 }
 
 // enterNode is tree.add for a file that may be in another file system than dir.
-func (f *fileSystem) enterNode(dir *node, name string, fd int, st *unix.Stat_t, replace bool) *node {
+func (fr *finder) enterNode(dir *node, name string, fd int, st *unix.Stat_t, replace bool) *node {
 	if dev := uint64(st.Dev); dev != dir.key.dev {
-		f.devices.crossed(dev, f.tree.join(dir, name))
+		fr.devices.crossed(dev, fr.tree.join(dir, name))
 	}
-	return f.tree.add(dir, name, fd, st, replace)
-}
-
-// staleAnchor reports whether the file of a node is gone from a remote
-// storage, which may then use its inode number again. On a local file system
-// the anchor keeps that from happening.
-func (f *fileSystem) staleAnchor(n *node) bool {
-	f.tree.pin(n)
-	defer f.tree.unpin(n)
-	fd := f.tree.anchorOf(n)
-	var st unix.Stat_t
-	return fd >= 0 && unix.Fstat(fd, &st) == unix.ESTALE
-}
-
-// openPath opens a name without following it and without permissions to do
-// anything: an anchor of the file.
-func (f *fileSystem) openPath(in *fuse.InHeader, dir int, name string) (int, error) {
-	return f.descriptors.withReserve(func() (fd int, err error) {
-		err = f.actor.allowed(in, func() (err error) {
-			fd, err = unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-			return err
-		})
-		return fd, err
-	})
+	return fr.tree.add(dir, name, fd, st, replace)
 }
 
 func (f *fileSystem) Forget(id, lookups uint64) { f.tree.forget(id, lookups) }
+
+// anchor makes the node of a file that was just made and is open as fd.
+func (fr *finder) anchor(dir *node, name string, fd int) (*node, unix.Stat_t, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, st, err
+	}
+	path, err := fr.descriptors.withReserve(func() (int, error) {
+		return unix.Openat(fr.fds, itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, st, err
+	}
+	// A node of this identity would be of a file that is gone.
+	return fr.tree.add(dir, name, path, &st, fr.storage.Remote), st, nil
+}
+
+// verifyName answers ESTALE if a name of n does not lead to it any more: the
+// kernel may have come by that one. It keeps names for a while, and meanwhile
+// another host may have removed the file or put another one in its place. The
+// name is forgotten then, so that a file which is reached without a name (by
+// /proc/PID/fd, say) is refused once at most. If it is clear which name the
+// kernel came by, it is in moved.
+func (fr *finder) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, moved []dirName, err error) {
+	l, more, ok := fr.tree.nameOf(n)
+	if !ok {
+		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+		return st, nil, err
+	}
+	names := []dirName{l}
+	if more {
+		fr.tree.unpin(l.dir)
+		names = fr.tree.namesOf(n)
+	}
+	for _, l := range names {
+		var at unix.Stat_t
+		e := fr.anchorAgain(in, l.dir)
+		if e == nil {
+			fr.client.lookForNames(l.dir, l.name)
+			e = retryEINTR(func() error { return unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW) })
+		}
+		switch {
+		case e == unix.ENOENT || e == unix.ESTALE || e == nil && keyOf(&at) != n.key:
+			fr.tree.unname(n, l)
+			moved = append(moved, l)
+			err = unix.ESTALE
+		case e != nil && e != unix.EACCES:
+			err = e
+		default:
+			st = at
+		}
+		fr.tree.unpin(l.dir)
+	}
+	if err == nil && st.Ino == 0 { // the daemon may not look there
+		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+	}
+	return st, moved, err
+}

@@ -24,7 +24,7 @@ func (f *fileSystem) lockNew(cancel <-chan struct{}, in *fuse.InHeader, name str
 	if !f.storage.KeepsNames {
 		return release, fuse.OK
 	}
-	dir, st := f.node(in)
+	dir, st := f.finder.node(in)
 	if !st.Ok() {
 		return release, st
 	}

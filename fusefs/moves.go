@@ -55,7 +55,7 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 	n := f.tree.child(dir, name)
 	if n == nil {
 		var err error
-		if n, _, err = f.find(in, dir, name); err != nil {
+		if n, _, err = f.finder.find(in, dir, name); err != nil {
 			return nothing, fuse.OK // the rename will tell what is wrong
 		}
 		f.tree.pin(n)

@@ -34,7 +34,7 @@ func (f *fileSystem) Symlink(cancel <-chan struct{}, in *fuse.InHeader, target, 
 
 // make makes something of a kind that is not open afterwards.
 func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name string, kind uint32, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
-	dir, errno := f.node(in)
+	dir, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}
@@ -48,7 +48,7 @@ func (f *fileSystem) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 			f.client.notMade(dir, err)
 			return status(err)
 		}
-		n, st, err := f.find(in, dir, name)
+		n, st, err := f.finder.find(in, dir, name)
 		if err == unix.ENOENT {
 			continue // another host has removed it in this moment
 		}
@@ -74,7 +74,7 @@ func (f *fileSystem) Rmdir(cancel <-chan struct{}, in *fuse.InHeader, name strin
 }
 
 func (f *fileSystem) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name string, flags int) fuse.Status {
-	dir, errno := f.node(in)
+	dir, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}
@@ -94,12 +94,12 @@ func (f *fileSystem) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 }
 
 func (f *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, newName string) fuse.Status {
-	from, errno := f.node(&in.InHeader)
+	from, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
 	defer f.tree.unpin(from)
-	to, errno := f.nodeOf(&in.InHeader, in.Newdir)
+	to, errno := f.finder.nodeOf(&in.InHeader, in.Newdir)
 	if !errno.Ok() {
 		return errno
 	}
@@ -168,12 +168,12 @@ func (f *fileSystem) movable(dir *node, name, oldPath, newPath string) bool {
 }
 
 func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	dir, errno := f.node(&in.InHeader)
+	dir, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
 	defer f.tree.unpin(dir)
-	n, errno := f.nodeOf(&in.InHeader, in.Oldnodeid)
+	n, errno := f.finder.nodeOf(&in.InHeader, in.Oldnodeid)
 	if !errno.Ok() {
 		return errno
 	}
@@ -205,7 +205,7 @@ func (f *fileSystem) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 }
 
 func (f *fileSystem) Readlink(cancel <-chan struct{}, in *fuse.InHeader) ([]byte, fuse.Status) {
-	n, errno := f.node(in)
+	n, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return nil, errno
 	}

@@ -23,7 +23,7 @@ const keptFlags = unix.O_ACCMODE | unix.O_DIRECT | unix.O_SYNC | unix.O_DSYNC | 
 // its place. Then the answer is ESTALE, upon which the kernel looks up the
 // path again, once; see retry.
 func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	n, errno := f.node(&in.InHeader)
+	n, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -38,7 +38,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	}
 	h := again.lockedFor(n, in.Flags)
 	if h == nil {
-		f.abandonRetry(again)
+		f.retries.abandonRetry(again)
 		h = f.openLocks.newHandle(n, in.Flags, truncate, &in.InHeader)
 		f.openLocks.attach(h, h.open.state)
 		if h.open.state == openWaiting {
@@ -52,7 +52,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 			}
 		}
 	}
-	st, moved, err := f.verifyName(&in.InHeader, n)
+	st, moved, err := f.finder.verifyName(&in.InHeader, n)
 	if err == unix.ESTALE && again != nil {
 		// There is no third attempt. The name led here when the kernel asked
 		// for the second time, in the course of the same open(2): as if the
@@ -60,7 +60,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 	}
 	if err == unix.ESTALE {
-		if st := f.lookAhead(cancel, h, moved, in); !st.Ok() {
+		if st := f.retries.lookAhead(cancel, h, moved, in); !st.Ok() {
 			f.openLocks.abandon(h)
 			return st
 		}
@@ -69,7 +69,7 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		err = f.openThere(h, &st, again == nil, &in.InHeader)
 		if err == unix.ESTALE && again == nil && (f.storage.Lingers || f.storage.KeepsNames) {
 			n.distrust()
-			if st := f.lookAhead(cancel, h, f.tree.unnamed(n), in); !st.Ok() {
+			if st := f.retries.lookAhead(cancel, h, f.tree.unnamed(n), in); !st.Ok() {
 				f.openLocks.abandon(h)
 				return st
 			}
@@ -176,48 +176,6 @@ func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 	h.fd, h.flags = fd, flags
 	h.mu.Unlock()
 	return err
-}
-
-// verifyName answers ESTALE if a name of n does not lead to it any more: the
-// kernel may have come by that one. It keeps names for a while, and meanwhile
-// another host may have removed the file or put another one in its place. The
-// name is forgotten then, so that a file which is reached without a name (by
-// /proc/PID/fd, say) is refused once at most. If it is clear which name the
-// kernel came by, it is in moved.
-func (f *fileSystem) verifyName(in *fuse.InHeader, n *node) (st unix.Stat_t, moved []dirName, err error) {
-	l, more, ok := f.tree.nameOf(n)
-	if !ok {
-		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
-		return st, nil, err
-	}
-	names := []dirName{l}
-	if more {
-		f.tree.unpin(l.dir)
-		names = f.tree.namesOf(n)
-	}
-	for _, l := range names {
-		var at unix.Stat_t
-		e := f.anchorAgain(in, l.dir)
-		if e == nil {
-			f.client.lookForNames(l.dir, l.name)
-			e = retryEINTR(func() error { return unix.Fstatat(l.dir.fd, l.name, &at, unix.AT_SYMLINK_NOFOLLOW) })
-		}
-		switch {
-		case e == unix.ENOENT || e == unix.ESTALE || e == nil && keyOf(&at) != n.key:
-			f.tree.unname(n, l)
-			moved = append(moved, l)
-			err = unix.ESTALE
-		case e != nil && e != unix.EACCES:
-			err = e
-		default:
-			st = at
-		}
-		f.tree.unpin(l.dir)
-	}
-	if err == nil && st.Ino == 0 { // the daemon may not look there
-		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
-	}
-	return st, moved, err
 }
 
 // truncateOpened is the O_TRUNC of an open, which has its lock now.

@@ -38,9 +38,9 @@ const passTime = 20 * time.Millisecond
 
 // letPass holds up the look-up with which a truncate(2) begins anew: else it may
 // be faster than those for whose sake it does.
-func (f *fileSystem) letPass(in *fuse.InHeader) {
-	if f.retries.some.Load() > 0 && f.retries.truncates(in.Pid) {
-		f.conn.handOver(in.Unique)
+func (r *retries) letPass(in *fuse.InHeader) {
+	if r.some.Load() > 0 && r.truncates(in.Pid) {
+		r.conn.handOver(in.Unique)
 		time.Sleep(passTime)
 	}
 }
@@ -53,20 +53,20 @@ func (r *retries) truncates(tid uint32) bool {
 
 // endsRetry is called when a look-up has failed: the truncate(2) that began anew
 // with it ends so, and what the thread truncates next is another file.
-func (f *fileSystem) endsRetry(in *fuse.InHeader) {
-	if f.retries.some.Load() > 0 && f.retries.truncates(in.Pid) {
-		f.retries.take(in.Pid)
+func (r *retries) endsRetry(in *fuse.InHeader) {
+	if r.some.Load() > 0 && r.truncates(in.Pid) {
+		r.take(in.Pid)
 	}
 }
 
 // truncateLater ends the wait of a truncate(2) that stands in the way of others.
 // The kernel looks its path up again after the first one, and meanwhile they go
 // on. again is what is remembered of that. A second time it fails.
-func (f *fileSystem) truncateLater(in *fuse.InHeader, again *retry) fuse.Status {
+func (r *retries) truncateLater(in *fuse.InHeader, again *retry) fuse.Status {
 	if again.isTruncate() || in.Pid == 0 { // or it is not known which thread it is
 		return fuse.EINTR
 	}
-	f.abandonRetry(f.retries.put(in.Pid, &retry{truncate: true, at: f.now()}))
+	r.abandonRetry(r.put(in.Pid, &retry{truncate: true, at: r.now()}))
 	return errStale
 }
 
@@ -75,6 +75,10 @@ func (f *fileSystem) truncateLater(in *fuse.InHeader, again *retry) fuse.Status 
 const retryAge = 2000
 
 type retries struct {
+	*base
+	openLocks *openLocks
+	finder    *finder
+
 	some atomic.Int32 // how many there are
 
 	mu   sync.Mutex
@@ -133,56 +137,56 @@ func (x *retry) lockedFor(n *node, flags uint32) *handle {
 }
 
 // abandonRetry gives up a lock that nobody came for.
-func (f *fileSystem) abandonRetry(x *retry) {
+func (r *retries) abandonRetry(x *retry) {
 	if x != nil && x.h != nil {
-		f.openLocks.abandon(x.h)
+		r.openLocks.abandon(x.h)
 	}
 }
 
 // lookAhead prepares the second attempt of an open(2) that found that its name
 // has moved on. h is the handle of the first one, which is still attached.
-func (f *fileSystem) lookAhead(cancel <-chan struct{}, h *handle, moved []dirName, in *fuse.OpenIn) fuse.Status {
+func (r *retries) lookAhead(cancel <-chan struct{}, h *handle, moved []dirName, in *fuse.OpenIn) fuse.Status {
 	x := &retry{flags: in.Flags}
 	h.failed.Store(true)
 	if h.holds.Load() && len(moved) == 1 && in.Flags&unix.O_NONBLOCK == 0 {
 		// Nothing is locked twice: what h holds is a file that is gone.
-		f.openLocks.giveUp(h)
-		next, err := f.lockWhereItLeads(cancel, moved[0], in)
+		r.openLocks.giveUp(h)
+		next, err := r.lockWhereItLeads(cancel, moved[0], in)
 		if err != nil {
 			return lockErrno(err, cancel)
 		}
 		x.h = next
 	}
-	x.at = f.now()
-	f.abandonRetry(f.retries.put(in.Pid, x))
+	x.at = r.now()
+	r.abandonRetry(r.put(in.Pid, x))
 	return fuse.OK
 }
 
 // lockWhereItLeads locks the file that a name leads to, until it still does so
 // when the lock is granted. The handle is nil when the name leads to no
 // regular file, or to one that needs no lock.
-func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fuse.OpenIn) (*handle, error) {
-	if len(f.tree.pinned([]*node{l.dir}, nil)) == 0 {
+func (r *retries) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fuse.OpenIn) (*handle, error) {
+	if len(r.tree.pinned([]*node{l.dir}, nil)) == 0 {
 		return nil, nil
 	}
-	defer f.tree.unpin(l.dir)
-	if f.anchorAgain(&in.InHeader, l.dir) != nil {
+	defer r.tree.unpin(l.dir)
+	if r.finder.anchorAgain(&in.InHeader, l.dir) != nil {
 		return nil, nil
 	}
 	for {
-		n, _, err := f.find(&in.InHeader, l.dir, l.name)
+		n, _, err := r.finder.find(&in.InHeader, l.dir, l.name)
 		if err != nil {
 			return nil, nil // the second attempt will find out
 		}
-		h := f.openLocks.newHandle(n, in.Flags, in.Flags&unix.O_TRUNC != 0, &in.InHeader)
+		h := r.openLocks.newHandle(n, in.Flags, in.Flags&unix.O_TRUNC != 0, &in.InHeader)
 		if !n.isRegular() || h.open.state != openWaiting {
-			f.tree.forget(n.id, 1)
+			r.tree.forget(n.id, 1)
 			return nil, nil
 		}
-		f.openLocks.attach(h, openWaiting) // which pins n
-		f.tree.forget(n.id, 1)             // the kernel was not told
-		if err := f.openLocks.lockOpened(cancel, h, false, &in.InHeader); err != nil {
-			f.openLocks.detach(h)
+		r.openLocks.attach(h, openWaiting) // which pins n
+		r.tree.forget(n.id, 1)             // the kernel was not told
+		if err := r.openLocks.lockOpened(cancel, h, false, &in.InHeader); err != nil {
+			r.openLocks.detach(h)
 			if err == locks.ErrInterrupted || closed(cancel) {
 				return nil, err
 			}
@@ -193,7 +197,7 @@ func (f *fileSystem) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fus
 		if err != nil || keyOf(&st) == n.key {
 			return h, nil
 		}
-		f.openLocks.abandon(h)
-		f.tree.unname(n, l)
+		r.openLocks.abandon(h)
+		r.tree.unname(n, l)
 	}
 }

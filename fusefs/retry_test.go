@@ -41,7 +41,7 @@ func TestATruncateThatFindsNoFileIsOver(t *testing.T) {
 	must(t, os.WriteFile(root+"/f", []byte("old"), 0o644))
 	must(t, os.WriteFile(root+"/new", []byte("new"), 0o644))
 	in := fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{InHeader: header(f.lookupForTest(t, "f")), Valid: fuse.FATTR_SIZE}}
-	if st := f.truncateLater(&in.InHeader, nil); st != errStale {
+	if st := f.retries.truncateLater(&in.InHeader, nil); st != errStale {
 		t.Fatal(st)
 	}
 	dir := header(rootID)
@@ -53,7 +53,7 @@ func TestATruncateThatFindsNoFileIsOver(t *testing.T) {
 		t.Errorf("the file that was replaced is truncated: %v", st)
 	}
 	in.Pid = 0
-	if st := f.truncateLater(&in.InHeader, nil); st != fuse.EINTR || f.retries.take(0) != nil {
+	if st := f.retries.truncateLater(&in.InHeader, nil); st != fuse.EINTR || f.retries.take(0) != nil {
 		t.Errorf("whose thread is not known: %v", st)
 	}
 }

@@ -203,7 +203,7 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 	defer cancel()
 	forgetRetries := func(now int64) {
 		for _, r := range f.retries.old(now) {
-			f.abandonRetry(r)
+			f.retries.abandonRetry(r)
 		}
 	}
 	f.background(func() { f.yielder.keepYielding(ctx, func() { forgetRetries(f.now()) }) })

@@ -415,12 +415,12 @@ func TestALookupThatARefreshOvertakes(t *testing.T) {
 	writeFile(t, f.opts.Root.Name()+"/f", "9")
 	for _, overtaken := range []bool{false, true} {
 		in := header(rootID)
-		dir, errno := f.node(&in)
+		dir, errno := f.finder.node(&in)
 		if !errno.Ok() {
 			t.Fatal(errno)
 		}
 		gen := f.arrivals.refreshGen.Load()
-		n, st, err := f.find(&in, dir, "f")
+		n, st, err := f.finder.find(&in, dir, "f")
 		must(t, err)
 		file, _ := f.tree.identify(n)
 		if overtaken {

@@ -20,7 +20,7 @@ const (
 // GetXAttr and its siblings go by the name in /proc, since there are no such
 // calls for O_PATH descriptors. It leads to a symbolic link itself, too.
 func (f *fileSystem) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string, dest []byte) (uint32, fuse.Status) {
-	n, errno := f.node(in)
+	n, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return 0, errno
 	}
@@ -32,7 +32,7 @@ func (f *fileSystem) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr st
 }
 
 func (f *fileSystem) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	n, errno := f.node(in)
+	n, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return 0, errno
 	}
@@ -82,7 +82,7 @@ func (f *fileSystem) readXAttr(in *fuse.InHeader, dest []byte, call func([]byte)
 }
 
 func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
-	n, errno := f.node(&in.InHeader)
+	n, errno := f.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
@@ -101,7 +101,7 @@ func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 }
 
 func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
-	n, errno := f.node(in)
+	n, errno := f.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}
