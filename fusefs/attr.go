@@ -5,68 +5,83 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (f *fileSystem) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	n, errno := f.finder.node(&in.InHeader)
+// attrCalls serves requests about attributes, plain and extended.
+type attrCalls struct {
+	*base
+	actor     *actor
+	attrs     *attrCache
+	client    *client
+	fence     *fence
+	finder    *finder
+	openLocks *openLocks
+	pages     *pageCache
+	records   *lockRecords
+	retries   *retries
+	waits     *waits
+}
+
+func (ac *attrCalls) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	n, errno := ac.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(n)
+	defer ac.tree.unpin(n)
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
-		if st := f.settle(cancel, in); !st.Ok() {
+		if st := ac.settle(cancel, in); !st.Ok() {
 			return st
 		}
 	} else {
-		f.waits.goesBy(n, in.Pid)
+		ac.waits.goesBy(n, in.Pid)
 	}
-	return f.attrs.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
+	return ac.attrs.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
 }
 
 // settle is for a GETATTR that read(2) or lseek(2) sends through a handle
 // before they look at what the kernel has cached. The open lock is taken now
 // if it was given away, and not when a READ comes: that keeps pages locked
 // while it waits. What the kernel is just dropping it drops first.
-func (f *fileSystem) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Status {
-	h := f.handles.get(in.Fh())
+func (ac *attrCalls) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Status {
+	h := ac.handles.get(in.Fh())
 	if h == nil {
 		return fuse.OK
 	}
 	if h.n.unsettled.Load() > 0 {
-		a, st := f.fence.enter(cancel, h, &in.InHeader, looks)
+		a, st := ac.fence.enter(cancel, h, &in.InHeader, looks)
 		if !st.Ok() {
 			return st
 		}
-		f.fence.leave(&a)
+		ac.fence.leave(&a)
 	}
-	if st := f.waits.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
+	if st := ac.waits.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
 		return st
 	}
 	if h.n.blocked.Load() == 0 {
 		return fuse.OK
 	}
-	st := f.waits.awaitUnblocked(cancel, h.n, &in.InHeader, func() bool { return f.attrs.hasNewSize(h.n) })
+	st := ac.waits.awaitUnblocked(cancel, h.n, &in.InHeader, func() bool { return ac.attrs.hasNewSize(h.n) })
 	if st.Ok() && h.n.blocked.Load() > 0 {
-		st = status(f.pages.dropPages(h.n)) // the kernel is not told that it should
+		st = status(ac.pages.dropPages(h.n)) // the kernel is not told that it should
 	}
 	return st
 }
 
 // Statx is GETATTR for what only statx(2) tells: the time of birth.
-func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
-	n, errno := f.finder.node(&in.InHeader)
+func (ac *attrCalls) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
+	n, errno := ac.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(n)
-	f.waits.goesBy(n, in.Pid)
-	ttl := f.attrs.attrTTLOf(n)
-	_ = f.client.lookAt(n)
+	defer ac.tree.unpin(n)
+	ac.waits.goesBy(n, in.Pid)
+	ttl := ac.attrs.attrTTLOf(n)
+	_ = ac.client.lookAt(n)
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
-	err := f.attrs.untilNow(func() error {
+	err := ac.attrs.untilNow(func() error {
 		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
 		if err == nil {
-			f.client.stayX(n, &st)
-			f.attrs.tells(n, versionOfX(&st), false)
+			ac.client.stayX(n, &st)
+			ac.attrs.tells(n, versionOfX(&st), false)
 		}
 		return err
 	})
@@ -74,7 +89,7 @@ func (f *fileSystem) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 		return status(err)
 	}
 	out.FromStatx(&st)
-	out.Ino = f.devices.ino(unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino)
+	out.Ino = ac.devices.ino(unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino)
 	out.SetTimeout(ttl)
 	return fuse.OK
 }
@@ -84,20 +99,20 @@ const setsSomething = fuse.FATTR_UID | fuse.FATTR_GID | fuse.FATTR_MODE | fuse.F
 
 // SetAttr is chmod, chown, utimensat and truncate in one. The kernel has
 // checked that the program may do it.
-func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	n, errno := f.finder.node(&in.InHeader)
+func (ac *attrCalls) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	n, errno := ac.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(n)
+	defer ac.tree.unpin(n)
 	// The owner first, because that clears the bits of the mode; the times
 	// last, because everything else sets them.
 	nothing := in.Valid&setsSomething == 0
-	if nothing && f.mayNotChown(&in.InHeader, n) {
+	if nothing && ac.mayNotChown(&in.InHeader, n) {
 		if n.isWritable() {
 			// The kernel asks for the same before a program writes. The bits
 			// are cleared by what follows, see dropSetID.
-			return f.attrs.answerAttr(n, out, false)
+			return ac.attrs.answerAttr(n, out, false)
 		}
 		return fuse.EPERM
 	}
@@ -105,9 +120,9 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 	set := func(op string, call func() error) error {
 		c := &change{in: &in.InHeader, op: op, files: [2]*node{n}}
 		if fh, ok := in.GetFh(); ok {
-			c.through = f.handles.get(fh)
+			c.through = ac.handles.get(fh)
 		}
-		return f.fence.alter(cancel, c, call)
+		return ac.fence.alter(cancel, c, call)
 	}
 	if in.Valid&(fuse.FATTR_UID|fuse.FATTR_GID) != 0 || nothing {
 		uid, gid := -1, -1
@@ -123,13 +138,13 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		}
 	}
 	if mode, ok := in.GetMode(); ok {
-		err := set("chmod", func() error { return unix.Fchmodat(f.fds, itoa(n.fd), mode, 0) })
+		err := set("chmod", func() error { return unix.Fchmodat(ac.fds, itoa(n.fd), mode, 0) })
 		if err != nil {
 			return status(err)
 		}
 	}
 	if size, ok := in.GetSize(); ok {
-		if st := f.setSize(cancel, n, in, size); !st.Ok() {
+		if st := ac.setSize(cancel, n, in, size); !st.Ok() {
 			return st
 		}
 	}
@@ -138,24 +153,24 @@ func (f *fileSystem) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 			timespec(in.Valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec),
 			timespec(in.Valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec),
 		}
-		err := set("utimes", func() error { return unix.UtimesNanoAt(f.fds, itoa(n.fd), ts, 0) })
+		err := set("utimes", func() error { return unix.UtimesNanoAt(ac.fds, itoa(n.fd), ts, 0) })
 		if err != nil {
 			return status(err)
 		}
 	}
-	return f.attrs.answerSize(n, &in.InHeader, out)
+	return ac.attrs.answerSize(n, &in.InHeader, out)
 }
 
 // mayNotChown is about chown(2) with neither owner nor group, for which the
 // kernel asks to set nothing. It sets the time of the last change, as anybody
 // may, and clears the bits of the mode that a chown clears. That only the owner
 // may do, and the kernel did not look.
-func (f *fileSystem) mayNotChown(in *fuse.InHeader, n *node) bool {
+func (ac *attrCalls) mayNotChown(in *fuse.InHeader, n *node) bool {
 	var st unix.Stat_t
 	if in.Uid == 0 || unix.Fstat(n.fd, &st) != nil || in.Uid == st.Uid || st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return false
 	}
-	return f.actor.withoutSetID(in, &st) != st.Mode
+	return ac.actor.withoutSetID(in, &st) != st.Mode
 }
 
 // isWritable reports whether n is open for writing.
@@ -182,51 +197,69 @@ func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
 
 // setSize is ftruncate(2), with a handle; or truncate(2), which takes an open
 // lock for as long as it lasts.
-func (f *fileSystem) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn, size uint64) fuse.Status {
+func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn, size uint64) fuse.Status {
 	fh, ok := in.GetFh()
-	h := f.handles.get(fh)
+	h := ac.handles.get(fh)
 	byName := !ok || h == nil
 	if byName {
-		again := f.retries.take(in.Pid)
-		f.retries.abandonRetry(again)
-		h = f.openLocks.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
-		f.openLocks.attach(h, h.open.state)
-		defer f.openLocks.abandon(h)
+		again := ac.retries.take(in.Pid)
+		ac.retries.abandonRetry(again)
+		h = ac.openLocks.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
+		ac.openLocks.attach(h, h.open.state)
+		defer ac.openLocks.abandon(h)
 		if h.open.state == openWaiting {
 			// The kernel holds back what it would write to the file now, so
 			// that nobody must wait for it to drop pages.
-			letsGo, unpark := f.waits.parkRequest(n, &in.InHeader)
+			letsGo, unpark := ac.waits.parkRequest(n, &in.InHeader)
 			over, stop := either(cancel, letsGo, unpark)
-			err := f.openLocks.lockOpened(over, h, false, &in.InHeader)
+			err := ac.openLocks.lockOpened(over, h, false, &in.InHeader)
 			stop()
 			if err != nil && closed(letsGo) && !closed(cancel) {
-				return f.retries.truncateLater(&in.InHeader, again)
+				return ac.retries.truncateLater(&in.InHeader, again)
 			}
 			if err != nil {
 				return lockErrno(err, cancel)
 			}
 		}
 		// truncate(2), too, looks again after ESTALE; but not twice.
-		if _, _, err := f.finder.verifyName(&in.InHeader, n); err != nil && (err != unix.ESTALE || !again.isTruncate()) {
+		if _, _, err := ac.finder.verifyName(&in.InHeader, n); err != nil && (err != unix.ESTALE || !again.isTruncate()) {
 			return status(err)
 		}
 	}
 	if !byName || !h.open.alone { // else they wait for h, see awaitBeforeTruncation
-		if st := f.waits.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
+		if st := ac.waits.awaitUnblocked(cancel, n, &in.InHeader, nil); !st.Ok() {
 			return st
 		}
 	}
 	path := fdPath(n.fd)
 	c := &change{in: &in.InHeader, op: "truncate", h: h, off: int64(size)}
-	return status(f.fence.change(cancel, c, func() error {
+	return status(ac.fence.change(cancel, c, func() error {
 		if in.Valid&fuse.FATTR_KILL_SUIDGID != 0 {
-			if err := f.actor.dropSetIDOf(&in.InHeader, n); err != nil {
+			if err := ac.actor.dropSetIDOf(&in.InHeader, n); err != nil {
 				return err
 			}
 		}
 		if h.fd >= 0 && h.write {
 			return retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
 		}
-		return f.actor.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
+		return ac.actor.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
 	}))
+}
+
+func (ac *attrCalls) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	n, errno := ac.finder.node(in)
+	if !errno.Ok() {
+		return errno
+	}
+	defer ac.tree.unpin(n)
+	ac.tree.closings.wait(cancel) // what was removed is free, to who asks after that
+	var st unix.Statfs_t
+	if err := retryEINTR(func() error { return unix.Fstatfs(n.fd, &st) }); err != nil {
+		return status(err)
+	}
+	out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
+	out.Files, out.Ffree = st.Files, st.Ffree
+	out.Bsize, out.Frsize = uint32(st.Bsize), uint32(st.Frsize)
+	out.NameLen = uint32(st.Namelen)
+	return fuse.OK
 }

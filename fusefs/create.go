@@ -15,46 +15,46 @@ import (
 // It holds the lock of the directory meanwhile, and nothing can end the wait
 // of others for that. So this never waits for an open lock: the new file's is
 // asked for in the background, and the first I/O waits for it; but see reopens.
-func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	dir, errno := f.finder.node(&in.InHeader)
+func (oc *openCalls) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	dir, errno := oc.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(dir)
-	if f.private.hidden(dir, name) {
+	defer oc.tree.unpin(dir)
+	if oc.private.hidden(dir, name) {
 		return errHidden
 	}
-	f.retries.abandonRetry(f.retries.take(in.Pid))
-	gen := f.arrivals.refreshGen.Load()
-	mode := f.modeIn(dir, in.Mode, in.Umask)
+	oc.retries.abandonRetry(oc.retries.take(in.Pid))
+	gen := oc.arrivals.refreshGen.Load()
+	mode := modeIn(oc.acls, dir, in.Mode, in.Umask)
 	for range createAttempts {
-		began := f.locker.Moment()
-		fd, err := f.createNew(cancel, in, dir, name, mode)
+		began := oc.locker.Moment()
+		fd, err := oc.createNew(cancel, in, dir, name, mode)
 		if err == unix.EEXIST && in.Flags&unix.O_EXCL == 0 {
-			st := f.openExisting(in, dir, name, gen, out)
+			st := oc.openExisting(in, dir, name, gen, out)
 			if st == fuse.ENOENT {
 				continue
 			}
 			return st
 		}
 		if err != nil {
-			f.client.notMade(dir, err)
+			oc.client.notMade(dir, err)
 			return status(err)
 		}
-		n, st, err := f.finder.anchor(dir, name, fd)
+		n, st, err := oc.finder.anchor(dir, name, fd)
 		if err != nil {
 			closeFD(fd)
 			return status(err)
 		}
-		f.keepSetGID(fd, mode, &st)
-		if f.reopens(in, dir, name, mode) {
+		keepSetGID(fd, mode, &st)
+		if oc.reopens(in, dir, name, mode) {
 			closeFD(fd)
-			f.tree.forget(n.id, 1) // the kernel is not told
-			f.retries.abandonRetry(f.retries.put(in.Pid, &retry{at: f.now()}))
+			oc.tree.forget(n.id, 1) // the kernel is not told
+			oc.retries.abandonRetry(oc.retries.put(in.Pid, &retry{at: oc.now()}))
 			return errStale
 		}
-		f.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
-		f.opened(n, fd, in, began, &out.OpenOut)
+		oc.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+		oc.opened(n, fd, in, began, &out.OpenOut)
 		return fuse.OK
 	}
 	return errStale
@@ -65,19 +65,19 @@ func (f *fileSystem) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 // the new file and be faster. The answer ESTALE
 // makes the kernel do that. With O_EXCL it would then refuse the file, and a
 // mode may not let its owner in again; then I/O waits, as for other files.
-func (f *fileSystem) reopens(in *fuse.CreateIn, dir *node, name string, mode uint32) bool {
+func (oc *openCalls) reopens(in *fuse.CreateIn, dir *node, name string, mode uint32) bool {
 	need := map[uint32]uint32{unix.O_RDONLY: 0o400, unix.O_WRONLY: 0o200}[in.Flags&unix.O_ACCMODE]
 	if need == 0 {
 		need = 0o600
 	}
-	return in.Flags&unix.O_EXCL == 0 && mode&need == need && f.waitsInOpen(dir, name)
+	return in.Flags&unix.O_EXCL == 0 && mode&need == need && oc.waitsInOpen(dir, name)
 }
 
 // waitsInOpen reports whether the rule of a file wants that no two processes
 // have it open, or no two nodes whatever they lock: then the lock is there when
 // open(2) returns, for a new file, too.
-func (f *fileSystem) waitsInOpen(dir *node, name string) bool {
-	r := f.opts.Rule(f.tree.join(dir, name))
+func (oc *openCalls) waitsInOpen(dir *node, name string) bool {
+	r := oc.opts.Rule(oc.tree.join(dir, name))
 	return r.Open && (r.PerProcess || r.Kept)
 }
 
@@ -85,13 +85,13 @@ func (f *fileSystem) waitsInOpen(dir *node, name string) bool {
 // and removes before it can be opened.
 const createAttempts = 100
 
-func (f *fileSystem) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
+func (oc *openCalls) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *node, name string, mode uint32) (fd int, err error) {
 	flags := int(in.Flags)&keptFlags | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	if err := f.descriptors.hasRoom(); err != nil {
+	if err := oc.descriptors.hasRoom(); err != nil {
 		return -1, err
 	}
 	fd = -1
-	err = f.fence.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, f.making(dir, name, func() (err error) {
+	err = oc.fence.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, making(oc.storage.Userspace, dir, name, func() (err error) {
 		fd, err = unix.Openat(dir.fd, name, flags, mode)
 		return err
 	}))
@@ -107,12 +107,12 @@ func (f *fileSystem) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *n
 // so it is opened with those of the program. Whatever is not a plain case gets
 // ESTALE: the kernel looks up the path again, finds the file, and opens it as
 // any other one.
-func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen uint64, out *fuse.CreateOut) fuse.Status {
+func (oc *openCalls) openExisting(in *fuse.CreateIn, dir *node, name string, gen uint64, out *fuse.CreateOut) fuse.Status {
 	var st unix.Stat_t
 	if err := unix.Fstat(dir.fd, &st); err != nil || st.Mode&unix.S_ISVTX != 0 {
 		return errStale // sysctl fs.protected_regular
 	}
-	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 || f.waitsInOpen(dir, name) {
+	if in.Flags&(unix.O_TRUNC|unix.O_NONBLOCK) != 0 || oc.waitsInOpen(dir, name) {
 		return errStale // what the lock says has to be known now
 	}
 	err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -129,8 +129,8 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 		fd, err = unix.Openat(dir.fd, name, flags, 0)
 		return err
 	}
-	if f.actor.differs(&in.InHeader) {
-		err = f.actor.as(&in.InHeader, withGroups, open)
+	if oc.actor.differs(&in.InHeader) {
+		err = oc.actor.as(&in.InHeader, withGroups, open)
 	} else {
 		err = retryEINTR(open)
 	}
@@ -144,33 +144,33 @@ func (f *fileSystem) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 		closeFD(fd)
 		return errStale
 	}
-	n := f.tree.seen(dir, name, &st)
+	n := oc.tree.seen(dir, name, &st)
 	if n == nil {
-		if n, st, err = f.finder.anchor(dir, name, fd); err != nil {
+		if n, st, err = oc.finder.anchor(dir, name, fd); err != nil {
 			closeFD(fd)
 			return status(err)
 		}
 	}
-	f.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
-	f.opened(n, fd, in, 0, &out.OpenOut)
+	oc.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+	oc.opened(n, fd, in, 0, &out.OpenOut)
 	return fuse.OK
 }
 
 // Tmpfile makes a file without a name and opens it (O_TMPFILE). It may get a
 // name by linkat(2) later.
-func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	dir, errno := f.finder.node(&in.InHeader)
+func (oc *openCalls) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
+	dir, errno := oc.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(dir)
-	mode := f.modeIn(dir, in.Mode, in.Umask)
+	defer oc.tree.unpin(dir)
+	mode := modeIn(oc.acls, dir, in.Mode, in.Umask)
 	flags := int(in.Flags)&(keptFlags|unix.O_EXCL) | unix.O_TMPFILE | unix.O_CLOEXEC
-	fd, began := -1, f.locker.Moment()
-	if err := f.descriptors.hasRoom(); err != nil {
+	fd, began := -1, oc.locker.Moment()
+	if err := oc.descriptors.hasRoom(); err != nil {
 		return status(err)
 	}
-	err := f.fence.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
+	err := oc.fence.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
 		fd, err = unix.Openat(dir.fd, ".", flags, mode)
 		return err
 	})
@@ -178,44 +178,44 @@ func (f *fileSystem) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 		closeFD(fd)
 		return status(err)
 	}
-	n, st, err := f.finder.anchor(nil, "", fd)
+	n, st, err := oc.finder.anchor(nil, "", fd)
 	if err != nil {
 		closeFD(fd)
 		return status(err)
 	}
-	f.keepSetGID(fd, mode, &st)
+	keepSetGID(fd, mode, &st)
 	out.NodeId, out.Generation = n.id, 1
-	f.attrs.fillAttr(&out.Attr, &st)
+	oc.attrs.fillAttr(&out.Attr, &st)
 	// Which rule is its own says the directory, until it has a name.
-	f.tree.callUnnamed(n, f.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
-	f.opened(n, fd, in, began, &out.OpenOut)
+	oc.tree.callUnnamed(n, oc.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
+	oc.opened(n, fd, in, began, &out.OpenOut)
 	return fuse.OK
 }
 
 // opened makes the handle of a new file, whose open lock is asked for but not
 // waited for. born is before the file was made; zero if somebody else made it.
-func (f *fileSystem) opened(n *node, fd int, in *fuse.CreateIn, born locks.Moment, out *fuse.OpenOut) {
-	h := f.openLocks.newHandle(n, in.Flags, false, &in.InHeader)
+func (oc *openCalls) opened(n *node, fd int, in *fuse.CreateIn, born locks.Moment, out *fuse.OpenOut) {
+	h := oc.openLocks.newHandle(n, in.Flags, false, &in.InHeader)
 	h.fd = fd
 	h.filled = n.filled.Load()
 	h.fresh.Store(h.write && born != 0)
 	h.open.req.Born = born
 	lock := h.open.state == openWaiting
-	f.openLocks.attach(h, h.open.state)
+	oc.openLocks.attach(h, h.open.state)
 	if lock {
 		h.mu.Lock()
-		f.openLocks.lockLater(h, false)
+		oc.openLocks.lockLater(h, false)
 		h.mu.Unlock()
 	}
-	f.serve(h)
+	oc.serve(h)
 	out.Fh = h.id
 }
 
 // modeIn is the mode of a new file. The umask counts only where the directory
 // has no default ACL (acl(5), "Object creation and default ACLs"); the daemon
 // has none of its own.
-func (f *fileSystem) modeIn(dir *node, mode, umask uint32) uint32 {
-	if f.acls {
+func modeIn(acls bool, dir *node, mode, umask uint32) uint32 {
+	if acls {
 		if _, err := unix.Getxattr(fdPath(dir.fd), aclDefault, nil); err == nil {
 			return mode
 		}
@@ -226,7 +226,7 @@ func (f *fileSystem) modeIn(dir *node, mode, umask uint32) uint32 {
 // keepSetGID restores the setgid bit of a new file. The kernel has decided
 // that the program may set it, perhaps because of a supplementary group that
 // the storage did not know of.
-func (f *fileSystem) keepSetGID(fd int, mode uint32, st *unix.Stat_t) {
+func keepSetGID(fd int, mode uint32, st *unix.Stat_t) {
 	if mode&unix.S_ISGID != 0 && st.Mode&unix.S_ISGID == 0 {
 		if unix.Fchmod(fd, st.Mode&07777|unix.S_ISGID) == nil {
 			st.Mode |= unix.S_ISGID

@@ -9,6 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// dirCalls serves requests about directories and what is in them.
+type dirCalls struct {
+	*base
+	actor       *actor
+	attrs       *attrCache
+	client      *client
+	descriptors *descriptors
+	finder      *finder
+	private     *private
+}
+
 // dirHandle is an open directory. Positions in it are those of the storage,
 // so that telldir and seekdir mean the same there and here, and hold as long.
 type dirHandle struct {
@@ -28,64 +39,64 @@ var dirBuffers = sync.Pool{New: func() any {
 	return &b
 }}
 
-func (f *fileSystem) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	n, errno := f.finder.node(&in.InHeader)
+func (dc *dirCalls) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	n, errno := dc.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	if err := f.client.listAnew(n); err != nil {
-		f.tree.unpin(n)
+	if err := dc.client.listAnew(n); err != nil {
+		dc.tree.unpin(n)
 		return status(err)
 	}
-	fd, err := f.descriptors.withRoom(func() (fd int, err error) {
-		err = f.actor.allowed(&in.InHeader, func() (err error) {
+	fd, err := dc.descriptors.withRoom(func() (fd int, err error) {
+		err = dc.actor.allowed(&in.InHeader, func() (err error) {
 			fd, err = unix.Openat(n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 			return err
 		})
 		return fd, err
 	})
 	if err != nil {
-		f.tree.unpin(n)
+		dc.tree.unpin(n)
 		return status(err)
 	}
-	out.Fh = f.newID()
-	f.dirs.put(out.Fh, &dirHandle{n: n, fd: fd})
+	out.Fh = dc.newID()
+	dc.dirs.put(out.Fh, &dirHandle{n: n, fd: fd})
 	return fuse.OK
 }
 
-func (f *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
-	if d := f.dirs.take(in.Fh); d != nil {
+func (dc *dirCalls) ReleaseDir(in *fuse.ReleaseIn) {
+	if d := dc.dirs.take(in.Fh); d != nil {
 		closeFD(d.fd)
-		f.tree.unpin(d.n)
+		dc.tree.unpin(d.n)
 	}
 }
 
-func (f *fileSystem) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	d := f.dirs.get(in.Fh)
+func (dc *dirCalls) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	d := dc.dirs.get(in.Fh)
 	if d == nil {
 		return fuse.EBADF
 	}
 	return status(retryEINTR(func() error { return unix.Fsync(d.fd) }))
 }
 
-func (f *fileSystem) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	return f.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
+func (dc *dirCalls) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return dc.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool { return out.AddDirEntry(e) })
 }
 
-func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	gen := f.arrivals.refreshGen.Load()
-	return f.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
+func (dc *dirCalls) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	gen := dc.arrivals.refreshGen.Load()
+	return dc.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {
 			return false
 		}
-		if e.Name == "." || e.Name == ".." || f.storage.KeepsNames {
+		if e.Name == "." || e.Name == ".." || dc.storage.KeepsNames {
 			return true // the kernel takes nothing but the name
 		}
 		// A file that cannot be looked up is told by its name alone, and the
 		// kernel asks again when somebody wants to know more.
-		if n, st, err := f.finder.find(&in.InHeader, d.n, e.Name); err == nil {
-			f.attrs.fillEntry(entry, d.n, e.Name, n, &st, gen)
+		if n, st, err := dc.finder.find(&in.InHeader, d.n, e.Name); err == nil {
+			dc.attrs.fillEntry(entry, d.n, e.Name, n, &st, gen)
 			out.FixMode(st.Mode)
 		}
 		return true
@@ -93,15 +104,15 @@ func (f *fileSystem) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *f
 }
 
 // readDir tells entries from a position on, until tell has no room for more.
-func (f *fileSystem) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry) bool) fuse.Status {
-	d := f.dirs.get(in.Fh)
+func (dc *dirCalls) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry) bool) fuse.Status {
+	d := dc.dirs.get(in.Fh)
 	if d == nil {
 		return fuse.EBADF
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.read && in.Offset == 0 { // rewinddir(3)
-		if err := f.client.listAnew(d.n); err != nil {
+		if err := dc.client.listAnew(d.n); err != nil {
 			return status(err)
 		}
 	}
@@ -135,8 +146,8 @@ func (f *fileSystem) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntr
 			rest = (*buf)[:n]
 		}
 		e, size := parseDirent(rest)
-		if !f.private.hidden(d.n, e.Name) {
-			e.Ino = f.devices.ino(d.n.key.dev, e.Ino)
+		if !dc.private.hidden(d.n, e.Name) {
+			e.Ino = dc.devices.ino(d.n.key.dev, e.Ino)
 			if !tell(d, e) {
 				return fuse.OK
 			}

@@ -7,20 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileSystem answers the requests of the kernel. Its methods are in the files
-// named for what they are about. It is a RawFileSystem of its own because
+// fileSystem answers the requests of the kernel: each is a method of one of the
+// types whose names end in Calls, which stand on the parts above them. It is a RawFileSystem of its own because
 // go-fuse's fs package drops the owner of a FLUSH, which ends POSIX locks, and
 // the handle of a GETATTR, before which an open lock may have to be taken.
 type fileSystem struct {
-	// RawFileSystem answers ENOSYS to what is not implemented: ACCESS, which
-	// the kernel does not send with default_permissions.
-	fuse.RawFileSystem
-
 	*base
+	*lockCalls
+	*fileCalls
+	*attrCalls
+	*openCalls
+	*nameCalls
+	*dirCalls
+	notServed
 
 	removedRound time.Duration
 
-	memory      memory
 	descriptors *descriptors
 	actor       *actor
 	private     *private
@@ -40,7 +42,13 @@ type fileSystem struct {
 	fence       *fence
 	finder      *finder
 	retries     *retries
+	moves       *moves
 }
+
+// notServed answers ENOSYS to what is not implemented: ACCESS, which the kernel
+// does not send with default_permissions. It is below the types that serve the
+// rest, so that their methods hide its own.
+type notServed struct{ fuse.RawFileSystem }
 
 // assemble makes the parts of f from its base. None asks a part that is made
 // after it.
@@ -66,6 +74,18 @@ func (f *fileSystem) assemble() {
 		records: f.records, openLocks: f.openLocks}
 	f.finder = &finder{base: b, descriptors: f.descriptors, actor: f.actor, private: f.private, client: f.client}
 	f.retries = &retries{base: b, openLocks: f.openLocks, finder: f.finder}
+	f.moves = &moves{base: b, finder: f.finder, rules: f.rules, yielder: f.yielder}
+	f.lockCalls = &lockCalls{base: b, attrs: f.attrs, coherence: f.coherence, fence: f.fence,
+		openLocks: f.openLocks, records: f.records, rules: f.rules}
+	f.fileCalls = &fileCalls{base: b, actor: f.actor, fence: f.fence, unprotected: f.unprotected}
+	f.attrCalls = &attrCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client, fence: f.fence, finder: f.finder,
+		openLocks: f.openLocks, pages: f.pages, records: f.records, retries: f.retries, waits: f.waits}
+	f.openCalls = &openCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client, descriptors: f.descriptors, fence: f.fence,
+		finder: f.finder, openLocks: f.openLocks, pages: f.pages, private: f.private, retries: f.retries, waits: f.waits}
+	f.nameCalls = &nameCalls{base: b, attrs: f.attrs, client: f.client, fence: f.fence, finder: f.finder,
+		moves: f.moves, private: f.private, retries: f.retries, waits: f.waits}
+	f.dirCalls = &dirCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client,
+		descriptors: f.descriptors, finder: f.finder, private: f.private}
 }
 
 // errHidden is what an attempt to make a hidden name gets.
@@ -76,24 +96,6 @@ func (f *fileSystem) String() string { return "dmxfs" }
 func (f *fileSystem) SetDebug(bool) {}
 
 func (f *fileSystem) OnUnmount() {}
-
-func (f *fileSystem) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	n, errno := f.finder.node(in)
-	if !errno.Ok() {
-		return errno
-	}
-	defer f.tree.unpin(n)
-	f.tree.closings.wait(cancel) // what was removed is free, to who asks after that
-	var st unix.Statfs_t
-	if err := retryEINTR(func() error { return unix.Fstatfs(n.fd, &st) }); err != nil {
-		return status(err)
-	}
-	out.Blocks, out.Bfree, out.Bavail = st.Blocks, st.Bfree, st.Bavail
-	out.Files, out.Ffree = st.Files, st.Ffree
-	out.Bsize, out.Frsize = uint32(st.Bsize), uint32(st.Frsize)
-	out.NameLen = uint32(st.Namelen)
-	return fuse.OK
-}
 
 // errStale makes the kernel look up the path again, once.
 const errStale = fuse.Status(unix.ESTALE)

@@ -9,26 +9,35 @@ import (
 // size of the largest READ and WRITE.
 const maxPiece = 1 << 20
 
-func (f *fileSystem) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	h := f.handles.get(in.Fh)
+// fileCalls serves requests about what is in files.
+type fileCalls struct {
+	*base
+	actor       *actor
+	fence       *fence
+	unprotected *unprotected
+	memory      memory
+}
+
+func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	h := fc.handles.get(in.Fh)
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	a, st := f.fence.enter(cancel, h, &in.InHeader, reads)
+	a, st := fc.fence.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return nil, st
 	}
 	h.n.fills()
-	f.unprotected.keeps(h.n)
-	f.stats.Reads.Add(1)
+	fc.unprotected.keeps(h.n)
+	fc.stats.Reads.Add(1)
 	buf = buf[:min(len(buf), int(in.Size))]
-	blocks := func() { f.conn.blocks(in.Unique) }
+	blocks := func() { fc.conn.blocks(in.Unique) }
 	direct := in.Flags&unix.O_DIRECT != 0
-	n, err := f.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
+	n, err := fc.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	if err == unix.EINVAL && !direct && h.buffer() {
-		n, err = f.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
+		n, err = fc.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
-	f.fence.leave(&a)
+	fc.fence.leave(&a)
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
 		err = unix.EIO // the kernel could take what is missing for zeros
 	}
@@ -46,15 +55,15 @@ func (b readBytes) Bytes([]byte) ([]byte, fuse.Status) { return b, fuse.OK }
 func (b readBytes) Size() int                          { return len(b) }
 func (b readBytes) Done()                              {}
 
-func (f *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+func (fc *fileCalls) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
 	var done uint32
 	again := true
 	for _, b := range data {
 		for len(b) > 0 {
 			piece := b[:min(len(b), maxPiece)]
-			n, st := f.write(cancel, in, piece, int64(in.Offset)+int64(done))
+			n, st := fc.write(cancel, in, piece, int64(in.Offset)+int64(done))
 			done += uint32(n)
-			if again && f.fence.spaceFreed(cancel, unix.Errno(st)) {
+			if again && fc.fence.spaceFreed(cancel, unix.Errno(st)) {
 				again = false
 				b = b[n:]
 				continue
@@ -71,13 +80,13 @@ func (f *fileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 	return done, fuse.OK
 }
 
-func (f *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	return f.Writev(cancel, in, [][]byte{data})
+func (fc *fileCalls) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	return fc.Writev(cancel, in, [][]byte{data})
 }
 
 // write writes one piece. With an error n may be more than 0.
-func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, off int64) (n int, st fuse.Status) {
-	h := f.handles.get(in.Fh)
+func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, off int64) (n int, st fuse.Status) {
+	h := fc.handles.get(in.Fh)
 	if h == nil {
 		return 0, fuse.EBADF
 	}
@@ -90,17 +99,17 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		}
 	}
 	appends := !back && in.Flags&unix.O_APPEND != 0
-	if f.storage.ClientCache || in.Flags&(unix.O_DIRECT|unix.O_DSYNC) != 0 {
-		f.conn.blocks(in.Unique)
+	if fc.storage.ClientCache || in.Flags&(unix.O_DIRECT|unix.O_DSYNC) != 0 {
+		fc.conn.blocks(in.Unique)
 	}
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
-	err := f.fence.change(cancel, c, func() (err error) {
+	err := fc.fence.change(cancel, c, func() (err error) {
 		h.n.fills()
-		f.unprotected.keeps(h.n)
+		fc.unprotected.keeps(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
 			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
 		} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-			err = f.actor.dropSetID(&in.InHeader, h.fd)
+			err = fc.actor.dropSetID(&in.InHeader, h.fd)
 		}
 		put := func() error {
 			m, err := pwrite(h.fd, b[n:], off+int64(n), appends)
@@ -108,10 +117,10 @@ func (f *fileSystem) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			return err
 		}
 		if err == nil {
-			err = f.actor.chargedUnless(back, &in.InHeader, put)
+			err = fc.actor.chargedUnless(back, &in.InHeader, put)
 		}
 		if err == unix.EINVAL && (back || in.Flags&unix.O_DIRECT == 0) && h.buffer() {
-			err = f.actor.chargedUnless(back, &in.InHeader, put)
+			err = fc.actor.chargedUnless(back, &in.InHeader, put)
 		}
 		c.length, c.partly = n, n > 0
 		if back && err != nil {
@@ -137,17 +146,17 @@ func (h *handle) buffer() bool {
 	return err == nil
 }
 
-func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	h := f.handles.get(in.Fh)
+func (fc *fileCalls) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	h := fc.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.fence.enter(cancel, h, &in.InHeader, syncs)
+	a, st := fc.fence.enter(cancel, h, &in.InHeader, syncs)
 	if !st.Ok() {
 		return st
 	}
-	defer f.fence.leave(&a)
-	f.conn.blocks(in.Unique)
+	defer fc.fence.leave(&a)
+	fc.conn.blocks(in.Unique)
 	const dataOnly = 1
 	err := retryEINTR(func() error {
 		if in.FsyncFlags&dataOnly != 0 {
@@ -161,34 +170,16 @@ func (f *fileSystem) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 	return status(err)
 }
 
-// flushStorage gives the client of the storage the occasion to tell at
-// close(2) what became of the data: NFS reports a full or a broken server there.
-func (f *fileSystem) flushStorage(h *handle) fuse.Status {
-	if !f.storage.ClientCache || !h.write {
-		return fuse.OK
-	}
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return status(err)
-	}
-	if err = unix.Close(fd); err != nil && !isGone(err) {
-		h.n.unwritten.failed(err) // who closes may be nobody who looks
-	}
-	return status(err)
-}
-
-func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
-	h := f.handles.get(in.Fh)
+func (fc *fileCalls) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	h := fc.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
-	a, st := f.fence.enter(cancel, h, &in.InHeader, reads)
+	a, st := fc.fence.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return st
 	}
-	defer f.fence.leave(&a)
+	defer fc.fence.leave(&a)
 	off, err := unix.Seek(h.fd, int64(in.Offset), int(in.Whence))
 	if err != nil {
 		return status(err)
@@ -197,25 +188,25 @@ func (f *fileSystem) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.L
 	return fuse.OK
 }
 
-func (f *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	st := f.fallocate(cancel, in)
-	if f.fence.spaceFreed(cancel, unix.Errno(st)) {
-		st = f.fallocate(cancel, in)
+func (fc *fileCalls) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	st := fc.fallocate(cancel, in)
+	if fc.fence.spaceFreed(cancel, unix.Errno(st)) {
+		st = fc.fallocate(cancel, in)
 	}
 	return st
 }
 
-func (f *fileSystem) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	h := f.handles.get(in.Fh)
+func (fc *fileCalls) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	h := fc.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
 	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
-	return status(f.fence.change(cancel, c, func() error {
-		if err := f.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
+	return status(fc.fence.change(cancel, c, func() error {
+		if err := fc.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
 		}
-		return f.actor.charged(&in.InHeader, func() error {
+		return fc.actor.charged(&in.InHeader, func() error {
 			return unix.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
 		})
 	}))
@@ -226,8 +217,8 @@ const maxCopy = 1 << 30
 
 // CopyFileRange copies in pieces, each with its own admission to both files, and
 // like copy_file_range(2) may end early.
-func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
-	src, dst := f.handles.get(in.FhIn), f.handles.get(in.FhOut)
+func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (uint32, fuse.Status) {
+	src, dst := fc.handles.get(in.FhIn), fc.handles.get(in.FhOut)
 	if src == nil || dst == nil {
 		return 0, fuse.EBADF
 	}
@@ -236,11 +227,11 @@ func (f *fileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		n := 0
 		roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
 		c := &change{in: &in.InHeader, op: "copy_file_range", h: dst, from: src, off: woff}
-		err := f.fence.change(cancel, c, func() error {
-			if err := f.actor.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
+		err := fc.fence.change(cancel, c, func() error {
+			if err := fc.actor.dropSetIDFor(&in.InHeader, dst.fd); err != nil {
 				return err
 			}
-			return f.actor.charged(&in.InHeader, func() (err error) {
+			return fc.actor.charged(&in.InHeader, func() (err error) {
 				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
 				c.length = n
 				return err

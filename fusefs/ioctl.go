@@ -19,7 +19,7 @@ const (
 // Ioctl passes what chattr(1), lsattr(1) and project quotas use. These the
 // kernel itself sends, after it has checked who may set what. Any other
 // request could mean anything to the storage, and is no typewriter's.
-func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byte, out *fuse.IoctlOut, outbuf []byte) fuse.Status {
+func (fc *fileCalls) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byte, out *fuse.IoctlOut, outbuf []byte) fuse.Status {
 	switch in.Cmd {
 	case unix.FS_IOC_GETFLAGS, unix.FS_IOC_SETFLAGS, fsIocFSGetXattr, fsIocFSSetXattr, fsIocGetVersion:
 	default:
@@ -31,7 +31,7 @@ func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	}
 	copy(arg[:], inbuf)
 	call := func(fd int) error {
-		return f.actor.allowed(&in.InHeader, func() error {
+		return fc.actor.allowed(&in.InHeader, func() error {
 			_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), uintptr(in.Cmd), uintptr(unsafe.Pointer(&arg)))
 			if errno != 0 {
 				return errno
@@ -39,7 +39,7 @@ func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 			return nil
 		})
 	}
-	h, d := f.handles.get(in.Fh), f.dirs.get(in.Fh)
+	h, d := fc.handles.get(in.Fh), fc.dirs.get(in.Fh)
 	c := &change{in: &in.InHeader, op: "ioctl", through: h}
 	var do func() error
 	switch {
@@ -58,7 +58,7 @@ func (f *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	}
 	var err error
 	if in.Cmd == unix.FS_IOC_SETFLAGS || in.Cmd == fsIocFSSetXattr {
-		err = f.fence.change(cancel, c, do)
+		err = fc.fence.change(cancel, c, do)
 	} else {
 		err = do()
 	}

@@ -9,27 +9,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lockCalls serves requests about explicit locks, and those that end locks.
+type lockCalls struct {
+	*base
+	attrs     *attrCache
+	coherence *coherence
+	fence     *fence
+	openLocks *openLocks
+	records   *lockRecords
+	rules     *rules
+}
+
 // SetLk is fcntl(F_SETLK), fcntl(F_OFD_SETLK) and flock(LOCK_NB).
-func (f *fileSystem) SetLk(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
-	return f.setLock(cancel, in, true)
+func (lc *lockCalls) SetLk(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
+	return lc.setLock(cancel, in, true)
 }
 
 // SetLkw is fcntl(F_SETLKW), fcntl(F_OFD_SETLKW), flock, and every unlocking.
-func (f *fileSystem) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
-	return f.setLock(cancel, in, false)
+func (lc *lockCalls) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
+	return lc.setLock(cancel, in, false)
 }
 
-func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fuse.Status {
-	h := f.handles.get(in.Fh)
+func (lc *lockCalls) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fuse.Status {
+	h := lc.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
 	if in.Lk.Typ == unix.F_UNLCK {
-		return f.unlock(in, h)
+		return lc.unlock(in, h)
 	}
-	p := f.procs.find(in.Pid)
-	f.openLocks.locksForItself(h, p)
-	req, ok := f.lockRequest(in, h, p)
+	p := lc.procs.find(in.Pid)
+	lc.openLocks.locksForItself(h, p)
+	req, ok := lc.lockRequest(in, h, p)
 	if !ok {
 		return fuse.EINVAL
 	}
@@ -37,7 +48,7 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 		return fuse.EIO
 	}
 	req.Try = try
-	req.Waits = f.handsOver(&in.InHeader)
+	req.Waits = lc.handsOver(&in.InHeader)
 	if req.Key.Class == locks.Posix {
 		h.posixed.Store(true)
 		// Counted before it is asked for: another thread may close the file
@@ -46,17 +57,17 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	} else {
 		h.flocked.Store(true)
 	}
-	g, err := f.locker.Lock(cancel, req)
+	g, err := lc.locker.Lock(cancel, req)
 	if err != nil {
 		if req.Key.Class == locks.Posix {
 			h.n.posixUse.Add(-1)
 		}
 		return lockErrno(err, cancel)
 	}
-	f.records.remember(h, p, req, g)
-	if err := f.tree.leads(h.n, req.Key.File); err != nil {
-		f.locker.Unlock(req.Key, req.Owner, req.Range)
-		f.records.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
+	lc.records.remember(h, p, req, g)
+	if err := lc.tree.leads(h.n, req.Key.File); err != nil {
+		lc.locker.Unlock(req.Key, req.Owner, req.Range)
+		lc.records.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
 		return status(err)
 	}
 	return fuse.OK
@@ -64,17 +75,17 @@ func (f *fileSystem) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 
 // unlock asks who unlocks only where nobody has locked through h before. To
 // find that out takes longer than all the rest.
-func (f *fileSystem) unlock(in *fuse.LkIn, h *handle) fuse.Status {
+func (lc *lockCalls) unlock(in *fuse.LkIn, h *handle) fuse.Status {
 	if !h.flocked.Load() && !h.posixed.Load() {
-		f.openLocks.locksForItself(h, f.procs.find(in.Pid))
+		lc.openLocks.locksForItself(h, lc.procs.find(in.Pid))
 	}
 	class, owner, rg, ok := lockTarget(in, h)
 	if !ok {
 		return fuse.EINVAL
 	}
-	file, _ := f.tree.identify(h.n)
-	handed := f.locker.Unlock(locks.Key{File: file, Class: class}, owner, rg)
-	f.records.unremember(h.n, recordKey{class, owner}, rg)
+	file, _ := lc.tree.identify(h.n)
+	handed := lc.locker.Unlock(locks.Key{File: file, Class: class}, owner, rg)
+	lc.records.unremember(h.n, recordKey{class, owner}, rg)
 	if handed {
 		// Whoever was let in goes first, on this processor: otherwise it
 		// would wait until another one has woken up, which takes longer
@@ -87,23 +98,23 @@ func (f *fileSystem) unlock(in *fuse.LkIn, h *handle) fuse.Status {
 // GetLk is fcntl(F_GETLK) and fcntl(F_OFD_GETLK). Looking is not locking: the
 // process keeps its open locks. With F_UNLCK the latter looks for what the open
 // file itself has locked (Linux 6.11); the kernel lets nothing else ask so.
-func (f *fileSystem) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
-	h := f.handles.get(in.Fh)
+func (lc *lockCalls) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
+	h := lc.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
 	if h.lost.Load() {
 		return fuse.EIO
 	}
-	req, ok := f.lockRequest(in, h, f.procs.find(in.Pid))
+	req, ok := lc.lockRequest(in, h, lc.procs.find(in.Pid))
 	if !ok {
 		return fuse.EINVAL
 	}
 	if in.Lk.Typ == unix.F_UNLCK {
 		req.Mode = 0
 	}
-	f.conn.handOver(in.Unique)
-	c, err := f.locker.Test(cancel, req)
+	lc.conn.handOver(in.Unique)
+	c, err := lc.locker.Test(cancel, req)
 	if err != nil {
 		return lockErrno(err, cancel)
 	}
@@ -144,7 +155,7 @@ func lockTarget(in *fuse.LkIn, h *handle) (c locks.Class, o locks.OwnerID, rg lo
 }
 
 // lockRequest says in the words of the engine what the kernel asks for.
-func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.Request, bool) {
+func (lc *lockCalls) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.Request, bool) {
 	class, owner, rg, ok := lockTarget(in, h)
 	if !ok {
 		return nil, false
@@ -155,7 +166,7 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 		Handle:  h.lockID(),
 		Mode:    locks.Read,
 		Range:   rg,
-		Program: f.procs.program(p, &in.InHeader),
+		Program: lc.procs.program(p, &in.InHeader),
 	}
 	switch in.Lk.Typ {
 	case unix.F_RDLCK, unix.F_UNLCK:
@@ -164,8 +175,8 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 	default:
 		return nil, false
 	}
-	r.Key.File, r.Path = f.tree.identify(h.n)
-	r.Patience = f.rules.of(h.n, r.Path).patience()
+	r.Key.File, r.Path = lc.tree.identify(h.n)
+	r.Patience = lc.rules.of(h.n, r.Path).patience()
 	return r, true
 }
 
@@ -173,76 +184,105 @@ func (f *fileSystem) lockRequest(in *fuse.LkIn, h *handle, p *process) (*locks.R
 // POSIX locks on the file end, whatever descriptor they came through
 // (fcntl(2), "Advisory record locking"). Locks of class open and flock, and
 // OFD locks, end with the last descriptor, in Release.
-func (f *fileSystem) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	h := f.handles.get(in.Fh)
+func (lc *lockCalls) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	h := lc.handles.get(in.Fh)
 	if h == nil {
 		return fuse.EBADF
 	}
 	n := h.n
-	st := f.flushStorage(h)
-	if before := f.tellAtClose(h, in.Pid); before != nil {
+	st := lc.flushStorage(h)
+	if before := lc.tellAtClose(h, in.Pid); before != nil {
 		st = status(before)
 	}
 	if n.posixUse.Load() > 0 {
 		owner := locks.OwnerID(in.LockOwner)
-		file, _ := f.tree.identify(n)
-		f.locker.UnlockOwner(locks.Key{File: file, Class: locks.Posix}, owner)
-		f.records.unremember(n, recordKey{locks.Posix, owner}, locks.Whole)
+		file, _ := lc.tree.identify(n)
+		lc.locker.UnlockOwner(locks.Key{File: file, Class: locks.Posix}, owner)
+		lc.records.unremember(n, recordKey{locks.Posix, owner}, locks.Whole)
 	}
-	f.mayEnd(h)
+	lc.mayEnd(h)
 	return st
 }
 
 // mayEnd tells that the explicit locks that came through h end now if that was
 // the last close.
-func (f *fileSystem) mayEnd(h *handle) {
+func (lc *lockCalls) mayEnd(h *handle) {
 	flocked, posixed := h.flocked.Load(), h.posixed.Load()
 	if !flocked && !posixed {
 		return
 	}
-	file, _ := f.tree.identify(h.n)
+	file, _ := lc.tree.identify(h.n)
 	if flocked {
-		f.locker.Closing(locks.Key{File: file, Class: locks.Flock}, h.lockID())
+		lc.locker.Closing(locks.Key{File: file, Class: locks.Flock}, h.lockID())
 	}
 	if posixed {
-		f.locker.Closing(locks.Key{File: file, Class: locks.Posix}, h.lockID())
+		lc.locker.Closing(locks.Key{File: file, Class: locks.Posix}, h.lockID())
 	}
 }
 
 // Release comes after the last close(2) and munmap(2), when nobody waits for
 // it any more; often the next open has come before.
-func (f *fileSystem) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
-	h := f.handles.take(in.Fh)
+func (lc *lockCalls) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
+	h := lc.handles.take(in.Fh)
 	if h == nil {
 		return
 	}
-	f.release(h)
+	lc.release(h)
 }
 
-func (f *fileSystem) release(h *handle) {
-	defer f.fence.closes.happened()
+func (lc *lockCalls) release(h *handle) {
+	defer lc.fence.closes.happened()
 	h.mu.Lock()
 	h.released = true
-	f.coherence.writeBack(h) // while the lock is held
-	f.openLocks.withdraw(h)
+	lc.coherence.writeBack(h) // while the lock is held
+	lc.openLocks.withdraw(h)
 	locked, key := h.open.state != openNone, h.open.req.Key // a rename of the file gives it another one
 	if h.holds.Load() {
-		f.attrs.noteVersion(h)
+		lc.attrs.noteVersion(h)
 	}
 	h.mu.Unlock()
 	closeFD(h.fd)
 	if locked {
-		f.locker.UnlockHandle(key, h.lockID(), "closed")
+		lc.locker.UnlockHandle(key, h.lockID(), "closed")
 	}
-	f.records.forgetHandle(h)
+	lc.records.forgetHandle(h)
 	if h.flocked.Load() || h.posixed.Load() {
-		file, _ := f.tree.identify(h.n)
+		file, _ := lc.tree.identify(h.n)
 		if h.flocked.Load() {
-			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Flock}, h.lockID(), "closed")
+			lc.locker.UnlockHandle(locks.Key{File: file, Class: locks.Flock}, h.lockID(), "closed")
 		}
 		if h.posixed.Load() {
-			f.locker.UnlockHandle(locks.Key{File: file, Class: locks.Posix}, h.lockID(), "closed")
+			lc.locker.UnlockHandle(locks.Key{File: file, Class: locks.Posix}, h.lockID(), "closed")
 		}
 	}
-	f.openLocks.detach(h)
+	lc.openLocks.detach(h)
+}
+
+// flushStorage gives the client of the storage the occasion to tell at
+// close(2) what became of the data: NFS reports a full or a broken server there.
+func (lc *lockCalls) flushStorage(h *handle) fuse.Status {
+	if !lc.storage.ClientCache || !h.write {
+		return fuse.OK
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	fd, err := unix.FcntlInt(uintptr(h.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return status(err)
+	}
+	if err = unix.Close(fd); err != nil && !isGone(err) {
+		h.n.unwritten.failed(err) // who closes may be nobody who looks
+	}
+	return status(err)
+}
+
+// tellAtClose is tell for one of perhaps several close(2). A child between fork
+// and exec closes what it has inherited, and nobody looks at what it is told.
+// So what others are told than the process that has opened the file does not
+// count.
+func (lc *lockCalls) tellAtClose(h *handle, tid uint32) error {
+	if h.n.unwritten.count.Load() == h.knows.Load() {
+		return nil
+	}
+	return h.tell(h.proc != nil && lc.procs.find(tid) != h.proc)
 }

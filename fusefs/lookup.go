@@ -5,29 +5,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (f *fileSystem) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	dir, errno := f.finder.node(in)
+func (nc *nameCalls) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	dir, errno := nc.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(dir)
-	if f.private.hidden(dir, name) {
+	defer nc.tree.unpin(dir)
+	if nc.private.hidden(dir, name) {
 		return fuse.ENOENT
 	}
-	f.retries.letPass(in)
-	gen := f.arrivals.refreshGen.Load()
-	n, st, err := f.finder.find(in, dir, name)
+	nc.retries.letPass(in)
+	gen := nc.arrivals.refreshGen.Load()
+	n, st, err := nc.finder.find(in, dir, name)
 	if err != nil {
-		f.retries.endsRetry(in)
+		nc.retries.endsRetry(in)
 		if err == unix.ENOENT {
-			f.tree.gone(dir, name)
+			nc.tree.gone(dir, name)
 		}
 		// Never an entry that says that there is nothing: another host may
 		// make the file at any moment.
 		return status(err)
 	}
-	f.waits.looksUp(n, in.Pid)
-	f.attrs.fillEntry(out, dir, name, n, &st, gen)
+	nc.waits.looksUp(n, in.Pid)
+	nc.attrs.fillEntry(out, dir, name, n, &st, gen)
 	return fuse.OK
 }
 
@@ -140,7 +140,7 @@ func (fr *finder) enterNode(dir *node, name string, fd int, st *unix.Stat_t, rep
 	return fr.tree.add(dir, name, fd, st, replace)
 }
 
-func (f *fileSystem) Forget(id, lookups uint64) { f.tree.forget(id, lookups) }
+func (nc *nameCalls) Forget(id, lookups uint64) { nc.tree.forget(id, lookups) }
 
 // anchor makes the node of a file that was just made and is open as fd.
 func (fr *finder) anchor(dir *node, name string, fd int) (*node, unix.Stat_t, error) {

@@ -19,37 +19,37 @@ import (
 
 // lockNew locks the name of a directory that is to be made, where that is
 // needed. It waits only for other hosts that are just making it.
-func (f *fileSystem) lockNew(cancel <-chan struct{}, in *fuse.InHeader, name string) (release func(), st fuse.Status) {
+func (nc *nameCalls) lockNew(cancel <-chan struct{}, in *fuse.InHeader, name string) (release func(), st fuse.Status) {
 	release = func() {}
-	if !f.storage.KeepsNames {
+	if !nc.storage.KeepsNames {
 		return release, fuse.OK
 	}
-	dir, st := f.finder.node(in)
+	dir, st := nc.finder.node(in)
 	if !st.Ok() {
 		return release, st
 	}
-	path := f.tree.join(dir, name)
-	f.tree.unpin(dir)
-	id := f.newID()
+	path := nc.tree.join(dir, name)
+	nc.tree.unpin(dir)
+	id := nc.newID()
 	// No file has a name that ends so.
 	key := locks.Key{File: "p" + path + "/", Class: locks.Flock}
 	r := locks.Request{
 		Key: key, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id), Mode: locks.Write, Range: locks.Whole,
-		Blind: true, Patience: newPatience.Milliseconds(), Program: f.procs.program(f.procs.find(in.Pid), in), Waits: f.handsOver(in),
+		Blind: true, Patience: newPatience.Milliseconds(), Program: nc.procs.program(nc.procs.find(in.Pid), in), Waits: nc.handsOver(in),
 	}
-	if _, err := f.locker.Lock(cancel, &r); err != nil {
+	if _, err := nc.locker.Lock(cancel, &r); err != nil {
 		return release, lockErrno(err, cancel)
 	}
-	return func() { f.locker.UnlockHandle(key, locks.HandleID(id), "the directory is made") }, fuse.OK
+	return func() { nc.locker.UnlockHandle(key, locks.HandleID(id), "the directory is made") }, fuse.OK
 }
 
 // newPatience is more than the loss of a host that is making a directory takes.
 const newPatience = 30 * time.Second
 
 // makeDir is mkdirat(2), by whoever has called lockNew.
-func (f *fileSystem) makeDir(dir *node, name string, mode uint32) error {
+func (nc *nameCalls) makeDir(dir *node, name string, mode uint32) error {
 	err := unix.Mkdirat(dir.fd, name, mode)
-	if err != unix.EEXIST || !f.storage.KeepsNames {
+	if err != unix.EEXIST || !nc.storage.KeepsNames {
 		return err
 	}
 	fd, e := unix.Openat(dir.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

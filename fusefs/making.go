@@ -6,8 +6,8 @@ import "golang.org/x/sys/unix"
 // fails with EEXIST if it is. Protocols that have no such error, like that of
 // sftp, make their clients say EPERM or EIO, and programs that wait for a lock
 // file take that for the end.
-func (f *fileSystem) making(dir *node, name string, call func() error) func() error {
-	if !f.storage.Userspace {
+func making(userspace bool, dir *node, name string, call func() error) func() error {
+	if !userspace {
 		return call
 	}
 	return func() (err error) {

@@ -23,6 +23,14 @@ import (
 //     leads to the file, or the file has no name at all any more. If not, there
 //     is no lock (ESTALE, for I/O EIO): another host has renamed the file.
 
+// moves are renames where locks go by path.
+type moves struct {
+	*base
+	finder  *finder
+	rules   *rules
+	yielder *yielder
+}
+
 // errMoved is why a lock by path is worth nothing.
 var errMoved = unix.ESTALE
 
@@ -47,42 +55,42 @@ func (t *tree) leads(n *node, file string) error {
 
 // move prepares a rename of what dir calls name to newPath. done is to be called
 // when it has taken place, or has failed.
-func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (done func(ok bool), st fuse.Status) {
+func (m *moves) move(in *fuse.InHeader, dir *node, name, newPath string) (done func(ok bool), st fuse.Status) {
 	nothing := func(bool) {}
-	if !f.tree.ids.paths {
+	if !m.tree.ids.paths {
 		return nothing, fuse.OK
 	}
-	n := f.tree.child(dir, name)
+	n := m.tree.child(dir, name)
 	if n == nil {
 		var err error
-		if n, _, err = f.finder.find(in, dir, name); err != nil {
+		if n, _, err = m.finder.find(in, dir, name); err != nil {
 			return nothing, fuse.OK // the rename will tell what is wrong
 		}
-		f.tree.pin(n)
-		f.tree.forget(n.id, 1) // the kernel was not told
+		m.tree.pin(n)
+		m.tree.forget(n.id, 1) // the kernel was not told
 	}
 	if n.isDir() {
-		defer f.tree.unpin(n)
-		if f.tree.openBelow(n) {
+		defer m.tree.unpin(n)
+		if m.tree.openBelow(n) {
 			return nil, fuse.EBUSY
 		}
-		return nothing, f.lockedBelow(f.tree.pathTo(n))
+		return nothing, m.lockedBelow(m.tree.pathTo(n))
 	}
 	if !n.isRegular() {
-		f.tree.unpin(n)
+		m.tree.unpin(n)
 		return nothing, fuse.OK
 	}
 	// By another name that n has, it is another file.
-	oldPath := f.tree.join(dir, name)
-	file, _ := f.tree.identify(n)
+	oldPath := m.tree.join(dir, name)
+	file, _ := m.tree.identify(n)
 	mine := file == "p"+oldPath
-	release, err := f.claim(in, n, oldPath)
-	if err == nil && mine && !f.rekey(n, newPath) {
+	release, err := m.claim(in, n, oldPath)
+	if err == nil && mine && !m.rekey(n, newPath) {
 		release()
 		err = locks.ErrWouldBlock
 	}
 	if err != nil {
-		f.tree.unpin(n)
+		m.tree.unpin(n)
 		if errors.Is(err, locks.ErrWouldBlock) {
 			return nil, fuse.EBUSY
 		}
@@ -90,25 +98,25 @@ func (f *fileSystem) move(in *fuse.InHeader, dir *node, name, newPath string) (d
 	}
 	return func(ok bool) {
 		if !ok && mine {
-			f.rekey(n, oldPath)
+			m.rekey(n, oldPath)
 		}
 		release()
 		if len(n.openHandles()) == 0 {
-			f.tree.closed(n)
+			m.tree.closed(n)
 		}
-		f.tree.unpin(n)
+		m.tree.unpin(n)
 	}, fuse.OK
 }
 
 // lockedBelow is OK if no host has a lock below dir.
-func (f *fileSystem) lockedBelow(dir string) fuse.Status {
-	if f.opts.LockedBelow == nil {
+func (m *moves) lockedBelow(dir string) fuse.Status {
+	if m.opts.LockedBelow == nil {
 		return fuse.OK
 	}
-	locked, err := f.opts.LockedBelow(dir)
+	locked, err := m.opts.LockedBelow(dir)
 	switch {
 	case err != nil:
-		f.log.Warn("a directory is not renamed: it cannot be known whether files below it are locked", "path", dir, "err", err)
+		m.log.Warn("a directory is not renamed: it cannot be known whether files below it are locked", "path", dir, "err", err)
 		return fuse.Status(unix.ENOLCK)
 	case locked:
 		return fuse.EBUSY
@@ -120,21 +128,21 @@ func (f *fileSystem) lockedBelow(dir string) fuse.Status {
 // with ErrWouldBlock that somebody has it locked. It does not wait, and is
 // blind: the kernel holds the directories meanwhile, so that names in them
 // could not be renewed.
-func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release func(), err error) {
-	p := f.procs.find(in.Pid)
+func (m *moves) claim(in *fuse.InHeader, n *node, path string) (release func(), err error) {
+	p := m.procs.find(in.Pid)
 	var held []locks.Request
 	release = func() {
 		for _, r := range held {
-			f.locker.UnlockHandle(r.Key, r.Handle, "the rename is over")
+			m.locker.UnlockHandle(r.Key, r.Handle, "the rename is over")
 		}
 	}
-	rule := f.rules.of(n, path)
+	rule := m.rules.of(n, path)
 	for _, c := range locks.Classes {
-		id := f.newID()
+		id := m.newID()
 		r := locks.Request{
 			Key: locks.Key{File: "p" + path, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
-			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: f.procs.program(p, in),
-			Waits: f.handsOver(in),
+			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: m.procs.program(p, in),
+			Waits: m.handsOver(in),
 		}
 		switch { // open locks of the same owner move
 		case c != locks.Open:
@@ -145,7 +153,7 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release fun
 		case p != nil:
 			r.Owner = p.owner
 		}
-		if _, err := f.locker.Lock(nil, &r); err != nil {
+		if _, err := m.locker.Lock(nil, &r); err != nil {
 			release()
 			return nil, err
 		}
@@ -156,7 +164,7 @@ func (f *fileSystem) claim(in *fuse.InHeader, n *node, path string) (release fun
 
 // rekey makes locks call n by path, and moves the open locks to it. It is false
 // if one is just being asked for.
-func (f *fileSystem) rekey(n *node, path string) bool {
+func (m *moves) rekey(n *node, path string) bool {
 	file := "p" + path
 	for _, h := range n.openHandles() {
 		h.mu.Lock()
@@ -165,13 +173,13 @@ func (f *fileSystem) rekey(n *node, path string) bool {
 			return false
 		}
 		if h.holds.Load() {
-			<-f.yielder.letGo(n, []*handle{h}, openIdle, "the file is renamed")
+			<-m.yielder.letGo(n, []*handle{h}, openIdle, "the file is renamed")
 			h.mu.Lock()
 		}
 		h.open.req.Key.File, h.open.req.Path = file, path
 		h.mu.Unlock()
 	}
-	f.tree.rekey(n, file)
+	m.tree.rekey(n, file)
 	return true
 }
 

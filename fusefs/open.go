@@ -16,43 +16,59 @@ import (
 // else (chattr +a) openHandle adds it.
 const keptFlags = unix.O_ACCMODE | unix.O_DIRECT | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
+// openCalls serves requests that open regular files, or make them.
+type openCalls struct {
+	*base
+	actor       *actor
+	attrs       *attrCache
+	client      *client
+	descriptors *descriptors
+	fence       *fence
+	finder      *finder
+	openLocks   *openLocks
+	pages       *pageCache
+	private     *private
+	retries     *retries
+	waits       *waits
+}
+
 // Open opens a regular file. (The kernel opens special files by itself.)
 //
 // First the open lock, then the file: what it is called may lead elsewhere
 // when the lock is granted, because the last holder has put another file in
 // its place. Then the answer is ESTALE, upon which the kernel looks up the
 // path again, once; see retry.
-func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	n, errno := f.finder.node(&in.InHeader)
+func (oc *openCalls) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	n, errno := oc.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(n)
-	f.waits.goesBy(n, in.Pid)
+	defer oc.tree.unpin(n)
+	oc.waits.goesBy(n, in.Pid)
 	truncate := in.Flags&unix.O_TRUNC != 0
 	joins := n.holds()
 	filled := n.filled.Load()
-	again := f.retries.take(in.Pid)
+	again := oc.retries.take(in.Pid)
 	if again.isTruncate() {
 		again = nil // of another call
 	}
 	h := again.lockedFor(n, in.Flags)
 	if h == nil {
-		f.retries.abandonRetry(again)
-		h = f.openLocks.newHandle(n, in.Flags, truncate, &in.InHeader)
-		f.openLocks.attach(h, h.open.state)
+		oc.retries.abandonRetry(again)
+		h = oc.openLocks.newHandle(n, in.Flags, truncate, &in.InHeader)
+		oc.openLocks.attach(h, h.open.state)
 		if h.open.state == openWaiting {
-			if err := f.openLocks.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
+			if err := oc.openLocks.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
 				if h.open.kept && errors.Is(err, locks.ErrTimeout) {
-					f.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
+					oc.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
 						"path", h.open.req.Path, "program", h.open.req.Program.Command, "pid", h.open.req.Program.PID, "why", err)
 				}
-				f.openLocks.detach(h)
+				oc.openLocks.detach(h)
 				return lockErrno(err, cancel)
 			}
 		}
 	}
-	st, moved, err := f.finder.verifyName(&in.InHeader, n)
+	st, moved, err := oc.finder.verifyName(&in.InHeader, n)
 	if err == unix.ESTALE && again != nil {
 		// There is no third attempt. The name led here when the kernel asked
 		// for the second time, in the course of the same open(2): as if the
@@ -60,40 +76,40 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 		err = retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
 	}
 	if err == unix.ESTALE {
-		if st := f.retries.lookAhead(cancel, h, moved, in); !st.Ok() {
-			f.openLocks.abandon(h)
+		if st := oc.retries.lookAhead(cancel, h, moved, in); !st.Ok() {
+			oc.openLocks.abandon(h)
 			return st
 		}
 	}
 	if err == nil {
-		err = f.openThere(h, &st, again == nil, &in.InHeader)
-		if err == unix.ESTALE && again == nil && (f.storage.Lingers || f.storage.KeepsNames) {
+		err = oc.openThere(h, &st, again == nil, &in.InHeader)
+		if err == unix.ESTALE && again == nil && (oc.storage.Lingers || oc.storage.KeepsNames) {
 			n.distrust()
-			if st := f.retries.lookAhead(cancel, h, f.tree.unnamed(n), in); !st.Ok() {
-				f.openLocks.abandon(h)
+			if st := oc.retries.lookAhead(cancel, h, oc.tree.unnamed(n), in); !st.Ok() {
+				oc.openLocks.abandon(h)
 				return st
 			}
 		}
 	}
 	if err != nil {
-		f.openLocks.abandon(h)
+		oc.openLocks.abandon(h)
 		return status(err)
 	}
 	h.filled = filled
 	if truncate {
-		if st := f.waits.awaitBeforeTruncation(cancel, h, &in.InHeader); !st.Ok() {
-			f.openLocks.abandon(h)
+		if st := oc.waits.awaitBeforeTruncation(cancel, h, &in.InHeader); !st.Ok() {
+			oc.openLocks.abandon(h)
 			return st
 		}
-		if st := f.truncateOpened(cancel, h, in); !st.Ok() {
-			f.openLocks.abandon(h)
+		if st := oc.truncateOpened(cancel, h, in); !st.Ok() {
+			oc.openLocks.abandon(h)
 			return st
 		}
-	} else if out.OpenFlags, err = f.keepsPages(h, &st, joins); err != nil {
-		f.openLocks.abandon(h)
+	} else if out.OpenFlags, err = oc.keepsPages(h, &st, joins); err != nil {
+		oc.openLocks.abandon(h)
 		return status(err)
 	}
-	f.serve(h)
+	oc.serve(h)
 	out.Fh = h.id
 	return fuse.OK
 }
@@ -101,9 +117,9 @@ func (f *fileSystem) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 // keepsPages decides, for an open that does not truncate, what becomes of the pages
 // that the kernel has of the file of h, which st describes: the flags of the answer
 // say so. With joins this node held an open lock of the file before.
-func (f *fileSystem) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags uint32, err error) {
+func (oc *openCalls) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags uint32, err error) {
 	n := h.n
-	if h.holds.Load() && (joins && !f.tree.ids.paths || !h.mixed && f.attrs.unchanged(n, st)) {
+	if h.holds.Load() && (joins && !oc.tree.ids.paths || !h.mixed && oc.attrs.unchanged(n, st)) {
 		// Not where pages from before would serve reads of what the program may
 		// write, so that it is seen whether it has read: it may lock for itself.
 		if n.filled.Load() != n.empty.Load() {
@@ -111,39 +127,39 @@ func (f *fileSystem) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags u
 		}
 		return fuse.FOPEN_KEEP_CACHE, nil
 	}
-	f.attrs.opensAs(n, st)
+	oc.attrs.opensAs(n, st)
 	if !n.mayBlock() {
 		return 0, nil
 	}
 	// The kernel would wait for pages that are locked.
-	return fuse.FOPEN_KEEP_CACHE, f.pages.dropPages(n)
+	return fuse.FOPEN_KEEP_CACHE, oc.pages.dropPages(n)
 }
 
 // openThere opens the file of h, whose name leads to it as far as the client of
 // the storage knows, and describes it in st. The error is ESTALE if this is the
 // first attempt and another host has put another file there.
-func (f *fileSystem) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.InHeader) error {
-	err := f.openBacking(h, in)
+func (oc *openCalls) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.InHeader) error {
+	err := oc.openBacking(h, in)
 	if err == nil {
-		err = f.client.lookOpened(h, st)
+		err = oc.client.lookOpened(h, st)
 	}
 	switch {
-	case err == unix.ENOENT && first && (f.storage.Lingers || f.storage.KeepsNames):
+	case err == unix.ENOENT && first && (oc.storage.Lingers || oc.storage.KeepsNames):
 		return unix.ESTALE
 	case err != nil:
 		return err
-	case first && !h.write && f.client.isReplaced(h.n, st):
+	case first && !h.write && oc.client.isReplaced(h.n, st):
 		return unix.ESTALE
 	}
-	return f.client.openedSole(h, st)
+	return oc.client.openedSole(h, st)
 }
 
 // serve lets requests use h. If its process has begun to lock for itself since
 // it was asked, the open lock is given up.
-func (f *fileSystem) serve(h *handle) {
-	f.handles.put(h.id, h)
+func (oc *openCalls) serve(h *handle) {
+	oc.handles.put(h.id, h)
 	if h.proc.isSelfLocking() {
-		f.openLocks.locksItself(h)
+		oc.openLocks.locksItself(h)
 	}
 }
 
@@ -163,11 +179,11 @@ func (n *node) holds() bool {
 }
 
 // openBacking opens the file of h on the storage.
-func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
+func (oc *openCalls) openBacking(h *handle, in *fuse.InHeader) error {
 	flags := 0
-	fd, err := f.descriptors.withRoom(func() (fd int, err error) {
-		err = f.actor.allowed(in, func() (err error) {
-			fd, flags, err = f.client.openHandle(h)
+	fd, err := oc.descriptors.withRoom(func() (fd int, err error) {
+		err = oc.actor.allowed(in, func() (err error) {
+			fd, flags, err = oc.client.openHandle(h)
 			return err
 		})
 		return fd, err
@@ -179,16 +195,16 @@ func (f *fileSystem) openBacking(h *handle, in *fuse.InHeader) error {
 }
 
 // truncateOpened is the O_TRUNC of an open, which has its lock now.
-func (f *fileSystem) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
+func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
 	defer h.fresh.Store(h.write)
-	return status(f.fence.change(cancel, c, func() error {
+	return status(oc.fence.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
-			if err := f.actor.dropSetID(&in.InHeader, h.fd); err != nil {
+			if err := oc.actor.dropSetID(&in.InHeader, h.fd); err != nil {
 				return err
 			}
 		}
 		// By path: O_TRUNC does not need a descriptor that can write.
-		return f.actor.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
+		return oc.actor.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
 	}))
 }

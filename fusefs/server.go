@@ -49,9 +49,9 @@ func New(o Options) (*Server, error) {
 func newFileSystem(o Options) (*fileSystem, error) {
 	b := &base{opts: o, log: o.Log, locker: o.Locker, fds: -1, dev: device{-1}, start: time.Now()}
 	f := &fileSystem{
-		RawFileSystem: fuse.NewDefaultRawFileSystem(),
-		base:          b,
-		removedRound:  removedRound,
+		notServed:    notServed{fuse.NewDefaultRawFileSystem()},
+		base:         b,
+		removedRound: removedRound,
 	}
 	f.assemble()
 	unix.Umask(0)

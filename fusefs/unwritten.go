@@ -80,17 +80,6 @@ func (h *handle) tell(keep bool) error {
 	return u.err
 }
 
-// tellAtClose is tell for one of perhaps several close(2). A child between fork
-// and exec closes what it has inherited, and nobody looks at what it is told.
-// So what others are told than the process that has opened the file does not
-// count.
-func (f *fileSystem) tellAtClose(h *handle, tid uint32) error {
-	if h.n.unwritten.count.Load() == h.knows.Load() {
-		return nil
-	}
-	return h.tell(h.proc != nil && f.procs.find(tid) != h.proc)
-}
-
 // isGone reports whether err says that a file was removed from the storage by
 // another host. What was written to it is in nobody's way.
 func isGone(err error) bool { return err == unix.ENOENT || err == unix.ESTALE }

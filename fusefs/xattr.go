@@ -19,28 +19,28 @@ const (
 
 // GetXAttr and its siblings go by the name in /proc, since there are no such
 // calls for O_PATH descriptors. It leads to a symbolic link itself, too.
-func (f *fileSystem) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string, dest []byte) (uint32, fuse.Status) {
-	n, errno := f.finder.node(in)
+func (ac *attrCalls) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string, dest []byte) (uint32, fuse.Status) {
+	n, errno := ac.finder.node(in)
 	if !errno.Ok() {
 		return 0, errno
 	}
-	defer f.tree.unpin(n)
+	defer ac.tree.unpin(n)
 	if attr == tokenAttr {
-		return f.getToken(n, in, dest)
+		return ac.getToken(n, in, dest)
 	}
-	return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Getxattr(fdPath(n.fd), attr, b) })
+	return ac.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Getxattr(fdPath(n.fd), attr, b) })
 }
 
-func (f *fileSystem) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	n, errno := f.finder.node(in)
+func (ac *attrCalls) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	n, errno := ac.finder.node(in)
 	if !errno.Ok() {
 		return 0, errno
 	}
-	defer f.tree.unpin(n)
+	defer ac.tree.unpin(n)
 	if in.Uid == 0 {
-		return f.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Listxattr(fdPath(n.fd), b) })
+		return ac.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Listxattr(fdPath(n.fd), b) })
 	}
-	return f.readXAttr(in, dest, func(b []byte) (int, error) {
+	return ac.readXAttr(in, dest, func(b []byte) (int, error) {
 		all := make([]byte, xattrListMax)
 		size, err := unix.Listxattr(fdPath(n.fd), all)
 		if err != nil {
@@ -72,49 +72,49 @@ func withoutTrusted(list []byte) []byte {
 
 // readXAttr makes a call that fills a buffer, or tells the size if it is
 // empty. go-fuse wants the size also with ERANGE; a program asks again anyway.
-func (f *fileSystem) readXAttr(in *fuse.InHeader, dest []byte, call func([]byte) (int, error)) (uint32, fuse.Status) {
+func (ac *attrCalls) readXAttr(in *fuse.InHeader, dest []byte, call func([]byte) (int, error)) (uint32, fuse.Status) {
 	size := 0
-	err := f.actor.allowed(in, func() (err error) {
+	err := ac.actor.allowed(in, func() (err error) {
 		size, err = call(dest)
 		return err
 	})
 	return uint32(max(size, 0)), status(err)
 }
 
-func (f *fileSystem) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
-	n, errno := f.finder.node(&in.InHeader)
+func (ac *attrCalls) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr string, data []byte) fuse.Status {
+	n, errno := ac.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(n)
+	defer ac.tree.unpin(n)
 	if attr == tokenAttr {
 		return fuse.EPERM
 	}
 	c := &change{in: &in.InHeader, op: "setxattr", files: [2]*node{n}}
-	return status(f.fence.change(cancel, c, func() error {
-		err := f.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
+	return status(ac.fence.change(cancel, c, func() error {
+		err := ac.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
 		if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
-			err = f.actor.dropSetGID(n)
+			err = ac.actor.dropSetGID(n)
 		}
 		return err
 	}))
 }
 
-func (f *fileSystem) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
-	n, errno := f.finder.node(in)
+func (ac *attrCalls) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
+	n, errno := ac.finder.node(in)
 	if !errno.Ok() {
 		return errno
 	}
-	defer f.tree.unpin(n)
+	defer ac.tree.unpin(n)
 	if attr == tokenAttr {
 		return fuse.EPERM
 	}
 	c := &change{in: in, op: "removexattr", files: [2]*node{n}}
-	return status(f.fence.alter(cancel, c, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
+	return status(ac.fence.alter(cancel, c, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
 }
 
-func (f *fileSystem) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	token, ok := f.records.tokenOf(n, f.procs.find(in.Pid))
+func (ac *attrCalls) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
+	token, ok := ac.records.tokenOf(n, ac.procs.find(in.Pid))
 	if !ok {
 		return 0, fuse.ENODATA
 	}
