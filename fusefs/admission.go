@@ -165,18 +165,6 @@ func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w
 	return lockErrno(err, cancel), false
 }
 
-// needsLock reports whether I/O through h has to wait for its open lock, or to
-// take it again. REQUIRES: h.mu held for reading.
-func (h *handle) needsLock(what use) bool {
-	switch h.open.state {
-	case openWaiting, openIdle:
-		return what != syncs
-	case openShared:
-		return what > looks
-	}
-	return false
-}
-
 // parkAdmission is parkRequest for what waits to be admitted. By name nothing
 // is changed for which the kernel keeps pages.
 func (f *fence) parkAdmission(a *admission, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {

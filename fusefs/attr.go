@@ -173,18 +173,6 @@ func (ac *attrCalls) mayNotChown(in *fuse.InHeader, n *node) bool {
 	return ac.actor.withoutSetID(in, &st) != st.Mode
 }
 
-// isWritable reports whether n is open for writing.
-func (n *node) isWritable() bool {
-	n.lockMu.Lock()
-	defer n.lockMu.Unlock()
-	for h := range n.handles {
-		if h.write {
-			return true
-		}
-	}
-	return false
-}
-
 func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
 	switch {
 	case valid&set == 0:

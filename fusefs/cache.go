@@ -55,7 +55,7 @@ type nodeCache struct {
 const unknownPages = math.MaxUint64
 
 // fills notes that an answer may put pages of n into the kernel's cache.
-func (n *node) fills() {
+func (n *nodeCache) fills() {
 	n.filled.Add(1)
 	n.cached.Swap(true)
 }
@@ -132,7 +132,7 @@ func isYoung(st *unix.Stat_t, now time.Time) bool {
 	return now.Sub(time.Unix(st.Mtim.Unix())) < youngFor || now.Sub(time.Unix(st.Ctim.Unix())) < youngFor
 }
 
-func (n *node) forgetVersion() {
+func (n *nodeCache) forgetVersion() {
 	n.cacheMu.Lock()
 	n.version = version{}
 	n.cacheMu.Unlock()
@@ -171,3 +171,10 @@ func (c *attrCache) opensAs(n *node, st *unix.Stat_t) {
 // tickSlack is how much longer than it was told the kernel may keep something:
 // it counts in its own ticks, of 10 ms at most, and rounds up twice.
 const tickSlack = 20 * time.Millisecond
+
+// dropping reports whether the kernel is dropping the pages of n.
+func (n *nodeCache) dropping() bool {
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	return n.drop != nil
+}

@@ -297,9 +297,3 @@ func (c *coherence) expelled() {
 		c.background(func() { c.pages.dropLogged(n) })
 	}
 }
-
-// underLock reports whether a lock that this node has been granted protects
-// I/O through h.
-func (h *handle) underLock() bool {
-	return h.holds.Load() || h.held.Load() > 0 || h.proc != nil && h.proc.held.Load() > 0
-}

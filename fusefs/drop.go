@@ -15,13 +15,6 @@ type pageCache struct {
 	unprotected *unprotected
 }
 
-// dropping reports whether the kernel is dropping the pages of n.
-func (n *node) dropping() bool {
-	n.cacheMu.Lock()
-	defer n.cacheMu.Unlock()
-	return n.drop != nil
-}
-
 // pageDrop is a notification by which the kernel drops the pages of a file.
 type pageDrop struct {
 	done chan struct{} // closed when it is over

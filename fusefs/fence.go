@@ -161,18 +161,11 @@ func (f *fence) coverProgram(a *admission, in *fuse.InHeader, also func(*process
 	}
 }
 
-// hasHandles reports whether n is open.
-func (n *node) hasHandles() bool {
-	n.lockMu.Lock()
-	defer n.lockMu.Unlock()
-	return len(n.nodeLocks.handles) > 0
-}
-
 // coverOpened makes a depend on the open locks of n that p has.
-func (n *node) coverOpened(a *admission, p *process) {
+func (n *nodeLocks) coverOpened(a *admission, p *process) {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
-	for h := range n.nodeLocks.handles {
+	for h := range n.handles {
 		if h.proc == p {
 			a.coverOpen(h)
 		}

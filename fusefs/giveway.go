@@ -48,24 +48,6 @@ func (r *Rule) yields() yields {
 	return y
 }
 
-func (h *handle) neverYields() bool {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	return h.open.yields.after == 0
-}
-
-// uses notes that I/O through h begins. REQUIRES: h.mu held for reading.
-func (h *handle) uses(what use, now int64) {
-	if what <= looks {
-		return
-	}
-	h.touched.Store(true)
-	if what == changes {
-		h.fresh.Store(false)
-	}
-	h.used.Store(now)
-}
-
 // yielder lets open locks give way.
 type yielder struct {
 	*base

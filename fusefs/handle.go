@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 
 	"dmxfs/locks"
+
+	"golang.org/x/sys/unix"
 )
 
 // handle is an open file: what one OPEN, CREATE or TMPFILE made and one
@@ -70,6 +72,8 @@ type nodeLocks struct {
 	handles map[*handle]struct{}
 	states  [openStates]int // handles by the state of their open lock
 	sole    soleVersion
+	// replaced: another file has taken its place; see sole.go.
+	replaced atomic.Bool
 	// unprotected: states[openNone] > 0. It changes under lockMu.
 	unprotected atomic.Bool
 	kept        atomic.Bool // see keeps; it changes under unprotected.mu
@@ -185,7 +189,7 @@ func (o *openLocks) setState(h *handle, s openState) {
 }
 
 // openHandles are the handles of n now.
-func (n *node) openHandles() []*handle {
+func (n *nodeLocks) openHandles() []*handle {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	hs := make([]*handle, 0, len(n.handles))
@@ -193,4 +197,71 @@ func (n *node) openHandles() []*handle {
 		hs = append(hs, h)
 	}
 	return hs
+}
+
+// isWritable reports whether n is open for writing.
+func (n *nodeLocks) isWritable() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	for h := range n.handles {
+		if h.write {
+			return true
+		}
+	}
+	return false
+}
+
+// hasHandles reports whether n is open.
+func (n *nodeLocks) hasHandles() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	return len(n.handles) > 0
+}
+
+// holds reports whether this node holds an open lock of n.
+func (n *nodeLocks) holds() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	if n.states[openHeld]+n.states[openShared] == 0 {
+		return false
+	}
+	for h := range n.handles {
+		if h.holds.Load() && !h.lost.Load() {
+			return true
+		}
+	}
+	return false
+}
+
+// underLock reports whether a lock that this node has been granted protects
+// I/O through h.
+func (h *handle) underLock() bool {
+	return h.holds.Load() || h.held.Load() > 0 || h.proc != nil && h.proc.held.Load() > 0
+}
+
+// uses notes that I/O through h begins. REQUIRES: h.mu held for reading.
+func (h *handle) uses(what use, now int64) {
+	if what <= looks {
+		return
+	}
+	h.touched.Store(true)
+	if what == changes {
+		h.fresh.Store(false)
+	}
+	h.used.Store(now)
+}
+
+// buffer takes O_DIRECT from the backing descriptor, and reports whether it had
+// it. Pages of a mapping that the kernel writes back need not be as long as
+// direct I/O wants; nor what a program writes that has cleared the flag since
+// it opened the file, as dd(1) does for the end. What is still meant to be
+// direct passes by the kernel's cache of the mount all the same.
+// REQUIRES: h.mu held, at least for reading.
+func (h *handle) buffer() bool {
+	flags, err := unix.FcntlInt(uintptr(h.fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_DIRECT == 0 {
+		return false
+	}
+	_, err = unix.FcntlInt(uintptr(h.fd), unix.F_SETFL, flags&^unix.O_DIRECT)
+	return err == nil
 }

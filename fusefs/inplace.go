@@ -55,7 +55,7 @@ func (c *client) changedInPlace(n *node, st *unix.Stat_t) bool {
 }
 
 // soleHandles are the handles of n that have the file open of which was is known.
-func (n *node) soleHandles() (was unix.Stat_t, hs []*handle) {
+func (n *nodeLocks) soleHandles() (was unix.Stat_t, hs []*handle) {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	for h := range n.handles {

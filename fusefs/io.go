@@ -131,21 +131,6 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	return n, status(err)
 }
 
-// buffer takes O_DIRECT from the backing descriptor, and reports whether it had
-// it. Pages of a mapping that the kernel writes back need not be as long as
-// direct I/O wants; nor what a program writes that has cleared the flag since
-// it opened the file, as dd(1) does for the end. What is still meant to be
-// direct passes by the kernel's cache of the mount all the same.
-// REQUIRES: h.mu held, at least for reading.
-func (h *handle) buffer() bool {
-	flags, err := unix.FcntlInt(uintptr(h.fd), unix.F_GETFL, 0)
-	if err != nil || flags&unix.O_DIRECT == 0 {
-		return false
-	}
-	_, err = unix.FcntlInt(uintptr(h.fd), unix.F_SETFL, flags&^unix.O_DIRECT)
-	return err == nil
-}
-
 func (fc *fileCalls) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	h := fc.handles.get(in.Fh)
 	if h == nil {

@@ -57,7 +57,7 @@ func (u *unprotected) forgot(ns []*node) {
 
 // isKnown reports whether something of n is known that other nodes may change,
 // or may be about to be. now is on the server's clock.
-func (n *node) isKnown(now int64) bool {
+func (n *nodeCache) isKnown(now int64) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	return n.version.known || n.cached.Load() || n.attrTold.Load() || n.sizes.pending(now)

@@ -39,7 +39,7 @@ type seenAt struct {
 }
 
 // distrust makes the next use of n look.
-func (n *node) distrust() {
+func (n *nodeCache) distrust() {
 	n.seen.attr.Store(0)
 	n.seen.data.Store(0)
 	n.seen.name.Store(0)

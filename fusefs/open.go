@@ -163,21 +163,6 @@ func (oc *openCalls) serve(h *handle) {
 	}
 }
 
-// holds reports whether this node holds an open lock of n.
-func (n *node) holds() bool {
-	n.lockMu.Lock()
-	defer n.lockMu.Unlock()
-	if n.states[openHeld]+n.states[openShared] == 0 {
-		return false
-	}
-	for h := range n.handles {
-		if h.holds.Load() && !h.lost.Load() {
-			return true
-		}
-	}
-	return false
-}
-
 // openBacking opens the file of h on the storage.
 func (oc *openCalls) openBacking(h *handle, in *fuse.InHeader) error {
 	flags := 0

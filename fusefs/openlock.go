@@ -343,3 +343,21 @@ func (o *openLocks) abandon(h *handle) {
 	}
 	o.detach(h)
 }
+
+// needsLock reports whether I/O through h has to wait for its open lock, or to
+// take it again. REQUIRES: h.mu held for reading.
+func (h *handle) needsLock(what use) bool {
+	switch h.open.state {
+	case openWaiting, openIdle:
+		return what != syncs
+	case openShared:
+		return what > looks
+	}
+	return false
+}
+
+func (h *handle) neverYields() bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.open.yields.after == 0
+}

@@ -170,7 +170,7 @@ func changed(c *chan struct{}) {
 
 // parking are the requests that are parked, and channels that are closed when
 // there is one more, or one less, that is not aside.
-func (n *node) parking() (parked []parkedRequest, more, less <-chan struct{}) {
+func (n *nodeCache) parking() (parked []parkedRequest, more, less <-chan struct{}) {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	for p := range n.parked {
@@ -185,7 +185,7 @@ func (n *node) parking() (parked []parkedRequest, more, less <-chan struct{}) {
 }
 
 // letGoParked makes the requests give up that are parked so.
-func (n *node) letGoParked(which func(*parkedRequest) bool) {
+func (n *nodeCache) letGoParked(which func(*parkedRequest) bool) {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	for p := range n.parked {

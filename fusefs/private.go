@@ -104,13 +104,3 @@ func (p *private) note(path string, is bool) {
 		p.nested = slices.Delete(p.nested, i, i+1)
 	}
 }
-
-// Nested are the paths, below the root, of directories that are the shared
-// directory of another cluster, as far as programs have met them. What is below
-// them fails with EIO.
-func (s *Server) Nested() []string {
-	p := s.fs.private
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.nested)
-}

@@ -231,7 +231,7 @@ func (rs *lockRecords) tokenOf(n *node, p *process) (token locks.Token, ok bool)
 // maxAncestors bounds the walk in tokenOf: processes come and go meanwhile.
 const maxAncestors = 64
 
-func (n *node) hasRecords() bool {
+func (n *nodeLocks) hasRecords() bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	return len(n.records) > 0
@@ -239,7 +239,7 @@ func (n *node) hasRecords() bool {
 
 // explicitToken goes by the order of the grants here: tokens of two classes
 // have none.
-func (n *node) explicitToken(p *process) (token locks.Token, ok bool) {
+func (n *nodeLocks) explicitToken(p *process) (token locks.Token, ok bool) {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	turn := uint64(0)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -255,3 +256,13 @@ func (s *Server) Abort() error {
 
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Nested are the paths, below the root, of directories that are the shared
+// directory of another cluster, as far as programs have met them. What is below
+// them fails with EIO.
+func (s *Server) Nested() []string {
+	p := s.fs.private
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.nested)
+}

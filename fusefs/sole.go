@@ -43,10 +43,10 @@ type soleVersion struct {
 func (v *soleVersion) forget() { v.known, v.spoiled, v.st = false, false, unix.Stat_t{} }
 
 // spoil notes that a file may change in its place. REQUIRES: n.lockMu held.
-func (n *node) spoil() { n.sole.known, n.sole.spoiled = false, true }
+func (n *nodeLocks) spoil() { n.sole.known, n.sole.spoiled = false, true }
 
 // changesHere notes that a program of this host changes n by its name.
-func (n *node) changesHere() {
+func (n *nodeLocks) changesHere() {
 	n.lockMu.Lock()
 	if len(n.handles) > 0 {
 		n.spoil()
@@ -55,7 +55,7 @@ func (n *node) changesHere() {
 }
 
 // isSole reports whether n is open for reading only.
-func (n *node) isSole() bool {
+func (n *nodeLocks) isSole() bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	return n.sole.known
@@ -76,7 +76,7 @@ func (c *client) isReplaced(n *node, st *unix.Stat_t) bool {
 
 // seemsReplaced reports whether st is not what is known of the file that programs
 // have open for reading as n.
-func (n *node) seemsReplaced(st *unix.Stat_t) bool {
+func (n *nodeLocks) seemsReplaced(st *unix.Stat_t) bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
 	return n.sole.known && !n.replaced.Load() && (st.Size != n.sole.st.Size || st.Mtim != n.sole.st.Mtim)
@@ -86,7 +86,7 @@ func (n *node) seemsReplaced(st *unix.Stat_t) bool {
 // ended before the file that programs have open as n does. The kernel reads nothing
 // of a client's file behind the end that it knows of, which is that of the one that
 // has taken its place.
-func (n *node) cutShort(off int64, got, want int) bool {
+func (n *nodeLocks) cutShort(off int64, got, want int) bool {
 	if got == want || !n.replaced.Load() {
 		return false
 	}

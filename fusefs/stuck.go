@@ -97,7 +97,7 @@ func (w *waits) goesBy(n *node, tid uint32) {
 
 // noteOnlooker is what is known of a thread from now on; nil if there are too many.
 // REQUIRES: n.cacheMu held.
-func (n *node) noteOnlooker(tid uint32) *stand {
+func (n *nodeCache) noteOnlooker(tid uint32) *stand {
 	if n.onlookers == nil {
 		n.onlookers = make(map[uint32]*stand)
 	}

@@ -41,9 +41,6 @@ type node struct {
 	pathGen   uint64
 	file      string // what locks call it; empty until it is asked for
 
-	// replaced: another file has taken its place; see sole.go.
-	replaced atomic.Bool
-
 	nodeLocks
 	nodeCache
 	unwritten unwritten
