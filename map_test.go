@@ -1,10 +1,12 @@
 package dmxfs
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -54,6 +56,43 @@ func TestMap(t *testing.T) {
 				t.Errorf("%s has %s, and there is no such package", where, name)
 			}
 		}
+	}
+}
+
+// TestPartsOfTheMount wants every part of fusefs in the list of its package
+// comment, in the order in which assemble makes them.
+func TestPartsOfTheMount(t *testing.T) {
+	fset := token.NewFileSet()
+	var listed, made []string
+	for _, name := range goFiles(t) {
+		if path.Dir(name) != "fusefs" || strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if file.Doc != nil {
+			for _, m := range regexp.MustCompile(`(?m)^  - ([a-zA-Z, ]+):`).FindAllStringSubmatch(file.Doc.Text(), -1) {
+				listed = append(listed, strings.Split(m[1], ", ")...)
+			}
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Name.Name != "assemble" {
+				continue
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				c, ok := n.(*ast.CompositeLit)
+				if ok {
+					made = append(made, c.Type.(*ast.Ident).Name)
+				}
+				return !ok
+			})
+		}
+	}
+	if !slices.Equal(listed, made) {
+		t.Errorf("the package comment of fusefs lists the parts\n%q, and assemble makes\n%q", listed, made)
 	}
 }
 

@@ -60,6 +60,37 @@
 // before (conn.handOver), and what takes long is found by its time; see
 // readers.go and conn.go.
 //
+// # Parts
+//
+// The requests are served by types whose names end in Calls; they ask the parts
+// above them, and those each other, but none one that is below it in this list.
+// All have in common what is in base.
+//
+//   - descriptors: makes room for what is opened.
+//   - actor: acts as the program that asks, as far as that is needed.
+//   - private: which names are kept from programs.
+//   - stirring: sees to it that other hosts see changed names.
+//   - client: makes the client of the storage look anew.
+//   - unprotected: the files that are open without an open lock.
+//   - entries: which names the kernel may keep, and makes it look them up again.
+//   - pageCache: which pages the kernel may have, and makes it drop them.
+//   - attrCache: which attributes the kernel may have, and makes it forget them.
+//   - waits: how a request waits for other hosts, and what ends that.
+//   - lockRecords: the explicit locks that were granted, by file, open file and
+//     process.
+//   - rules: what open(2) means for which file.
+//   - openLocks: takes open locks, and gives them up.
+//   - yielder: lets idle open locks give way to other hosts.
+//   - coherence: writes out before a lock leaves (Flush), drops what others may
+//     have changed when one arrives (Refresh).
+//   - fence: admits I/O and changes, and refuses them when a lock is lost.
+//   - finder: finds the file that a request is about.
+//   - retries: the second attempt of an open(2) whose file was replaced.
+//   - moves: renames where locks go by path.
+//   - lockCalls, fileCalls, attrCalls, openCalls, nameCalls, dirCalls: the
+//     requests about explicit locks, what is in files, attributes, opening and
+//     making files, other names, directories.
+//
 // # Order of locks
 //
 //	handle.mu
