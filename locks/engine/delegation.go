@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -110,6 +109,10 @@ type delegations struct {
 	// told are the keys that a delegator has excepted, or was told of since.
 	// nil if this node has not asked.
 	told map[locks.Key]struct{}
+	// giving: what was delegated is being returned, see return.go; since are the
+	// keys that members were told something of meanwhile, nil while all is shed.
+	giving bool
+	since  map[locks.Key]struct{}
 
 	// to is the node to which this one delegates, or empty, all but excepted.
 	// recalled: it was told to return it. returned are the keys that it has
@@ -238,7 +241,7 @@ func (e *Engine) tellMember(n locks.NodeID, frames ...[]byte) {
 // askForDelegations begins, if this node may ask.
 func (e *Engine) askForDelegations() {
 	d := &e.deleg
-	if d.to != "" || d.listing || d.told != nil || len(d.asked) > 0 || !e.uniform() {
+	if d.to != "" || d.listing || d.told != nil || len(d.asked)+len(d.from) > 0 || !e.uniform() {
 		return
 	}
 	d.told, d.asked, d.from = map[locks.Key]struct{}{}, map[locks.NodeID]bool{}, map[locks.NodeID]bool{}
@@ -268,9 +271,15 @@ func (e *Engine) askFor(ns []locks.NodeID) {
 }
 
 // mention notes that members are told something of k.
-func (e *Engine) mention(k locks.Key) {
-	if e.deleg.told != nil && k.Class == locks.Open {
-		e.deleg.told[k] = struct{}{}
+func (d *delegations) mention(k locks.Key) {
+	if k.Class != locks.Open {
+		return
+	}
+	if d.told != nil {
+		d.told[k] = struct{}{}
+	}
+	if d.since != nil {
+		d.since[k] = struct{}{}
 	}
 }
 
@@ -298,8 +307,10 @@ func (e *Engine) receiveDelegation(from locks.NodeID, f *frame) error {
 		if err := e.raiseFloor(f.token); err != nil {
 			return err
 		}
-		for _, k := range f.keys {
-			e.mention(k)
+		if d.told != nil { // else another one has refused
+			for _, k := range f.keys {
+				d.mention(k)
+			}
 		}
 		if f.more {
 			return nil
@@ -342,89 +353,78 @@ func (e *Engine) raiseFloor(t locks.Token) error {
 	return nil
 }
 
-// returnAll returns what this node was delegated, or ends its wish, and asks
-// for nothing more for a while.
-func (e *Engine) returnAll(why string, by locks.NodeID) {
+// A node that delegates lists the files that it excepts, and there may be 65,000
+// of them. That is done in parts. Until it is over nothing is delegated, so that
+// what becomes known here meanwhile, or is dropped, is just one exception more.
+
+// answerWish delegates to n, or refuses.
+// REQUIRES: e.mu held. It may let go of it in between.
+func (e *Engine) answerWish(n locks.NodeID) {
 	d := &e.deleg
-	e.o.Log.Debug("delegations are returned", "why", why, "by", by, "uses", d.uses)
-	if d.all {
-		for _, en := range e.sorted() {
-			if e.shed(en) {
-				e.remove(en)
-			}
-		}
+	if d.to != "" || d.listing || d.told != nil || len(d.asked)+len(d.from) > 0 || !e.uniform() ||
+		len(e.entries)+e.clean.len() > maxExcepted ||
+		e.Moment()-e.delegTimes.opened < locks.Moment(e.o.Delegations.Quiet) {
+		e.tellMember(n, []byte{frameRefuse})
+		return
 	}
-	e.delegTimes.wait(e.Moment(), d.uses, &e.o.Delegations)
-	d.all, d.uses, d.told, d.later = false, 0, nil, nil
-	e.giveBack()
+	d.listing, d.excepted = true, map[locks.Key]struct{}{}
+	list, token, ok := e.listExceptions(n)
+	if !ok {
+		return // the epoch is over
+	}
+	d.to, d.listing, d.recalled, d.returned = n, false, false, nil
+	e.tellMember(n, keysFrames(frameDelegate, max(token, e.least()), list)...)
+	e.o.Log.Debug("delegated the files that this node does not use", "to", n)
 }
 
-// giveBack tells those who have delegated to this node what it keeps.
-func (e *Engine) giveBack() {
-	files, token := e.sorted(), e.least()
-	for _, en := range files {
-		if en.key.Class == locks.Open {
-			token = max(token, en.machine.Token())
+// listExceptions tells n what is excepted, but for the rest, which it returns, and
+// a token that is at least that of every grant of class Open that this node knows
+// of. It is false if the epoch ends meanwhile.
+func (e *Engine) listExceptions(n locks.NodeID) (rest []locks.Key, token locks.Token, ok bool) {
+	d, epoch := &e.deleg, e.view.Epoch
+	over := func() bool { return e.mu.breathe() && (e.phase != active || e.view.Epoch != epoch) }
+	for k, en := range e.entries {
+		d.except(k)
+		if token = max(token, en.machine.Token()); over() {
+			return nil, 0, false
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(e.deleg.from)) {
-		var keeps []locks.Key
-		for _, en := range files {
-			// What is in the outbox has happened here, and will there.
-			if m, ok := en.delegable(); ok && (m.Keeps(n) || len(en.outbox) > 0) {
-				keeps = append(keeps, en.key)
-			}
+	for k := range e.clean.keys() {
+		if d.except(k); over() {
+			return nil, 0, false
 		}
-		e.tellMember(n, keysFrames(frameReturn, token, keeps)...)
 	}
-	clear(e.deleg.from)
+	if len(d.untold) <= exceptionsAtOnce { // so that a run can be repeated; nobody needs it
+		slices.SortFunc(d.untold, locks.Key.Compare)
+	}
+	for len(d.untold) > exceptionsAtOnce {
+		e.tellMember(n, keysFrame(frameDelegate, true, e.least(), d.untold[:exceptionsAtOnce]))
+		if d.untold = d.untold[exceptionsAtOnce:]; over() {
+			return nil, 0, false
+		}
+	}
+	rest, d.untold = d.untold, nil
+	return rest, token, true
 }
 
-// takeBack ends what this node delegates, with the last frame of what the
-// delegate keeps.
-func (e *Engine) takeBack(f *frame) error {
-	d := &e.deleg
-	if i := slices.IndexFunc(f.keys, func(k locks.Key) bool { return k.Class != locks.Open }); i >= 0 {
-		return fmt.Errorf("%v was not delegated", f.keys[i])
+// exceptionsAtOnce is how many exceptions are in a message, and how many files
+// that are kept when a delegation ends. Tests make it smaller.
+var exceptionsAtOnce = 512
+
+// except notes that k is known here, or was, if exceptions are being listed.
+func (d *delegations) except(k locks.Key) {
+	if !d.listing || k.Class != locks.Open {
+		return
 	}
-	if err := e.raiseFloor(f.token); err != nil {
-		return err
+	if _, again := d.excepted[k]; !again {
+		d.excepted[k] = struct{}{}
+		d.untold = append(d.untold, k)
 	}
-	if d.returned == nil {
-		d.returned = map[locks.Key]bool{}
-	}
-	for _, k := range f.keys {
-		d.returned[k] = true
-		if e.entry(k, "", "") == nil {
-			return fmt.Errorf("no algorithm serves %v", k)
-		}
-	}
-	if f.more {
-		return nil
-	}
-	by, kept := d.to, d.returned
-	d.to, d.excepted, d.returned = "", nil, nil
-	// The delegate has written files of which this node has not heard.
-	e.forgot = e.Moment()
-	var err error
-	for _, en := range e.sorted() {
-		m, ok := en.delegable()
-		if !ok {
-			continue
-		}
-		if !kept[en.key] {
-			e.step(en, func(turn *locks.Turn) {
-				if x := m.Returned(by, f.token, turn); x != nil {
-					err = x
-				}
-			})
-		}
-		if len(en.tickets) == 0 && !e.drop(en) {
-			e.settle(en)
-		}
-	}
-	return err
 }
+
+// least is a token of this epoch that is at least that of every machine that was
+// dropped.
+func (e *Engine) least() locks.Token { return max(e.floor, locks.TokenFloor(e.view.Epoch)) }
 
 // defaults reports whether a machine of en that is made anew begins as this one
 // is, since this node delegates. While what is kept is being listed none is

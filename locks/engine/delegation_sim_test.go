@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,9 +35,10 @@ type manyFiles struct {
 	last   int // number of the last new file
 	err    error
 	grants int
-	silent int // first locks of a file to write for which no message was sent
-	loaned int // moments at which a node had all delegations
-	asking int // moments at which a node asked something back
+	silent int          // first locks of a file to write for which no message was sent
+	loaned int          // moments at which a node had all delegations
+	asking int          // moments at which a node asked something back
+	rests  atomic.Int64 // times that an engine was let go of in the middle of something
 	filesKind
 }
 
@@ -48,6 +50,8 @@ type filesKind struct {
 	// flocks of a few files, which are given up a moment after they are
 	// closed, instead of open locks of many.
 	flocks bool
+	// parts: the engine is let go of wherever that is possible, for a while.
+	parts bool
 }
 
 type testFile struct {
@@ -380,7 +384,7 @@ func (f *manyFiles) idle(n *node) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := &n.deleg
-	if len(n.entries) > 0 || d.all || d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 {
+	if len(n.entries) > 0 || d.all || d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 || d.giving || d.since != nil {
 		f.fail("%s still has %d files, and %+v", n.id, len(n.entries), *d)
 	}
 }
@@ -388,8 +392,10 @@ func (f *manyFiles) idle(n *node) {
 // randomFiles is one run.
 func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) []byte) *manyFiles {
 	f := &manyFiles{seed: seed, files: map[locks.Key]*testFile{}, filesKind: kind}
-	defer func(size int) { frameSize = size }(frameSize)
-	frameSize = 8 // two keys
+	defer func(a, b, c int) { frameSize, exceptionsAtOnce, maxAtOnce = a, b, c }(frameSize, exceptionsAtOnce, maxAtOnce)
+	if frameSize = 8; kind.parts { // two keys
+		exceptionsAtOnce, maxAtOnce = 2, 1
+	}
 	synctest.Test(t, func(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
 		f.ids = []locks.NodeID{"n0", "n1", "n2"}
@@ -420,6 +426,9 @@ func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) [
 		}
 		for _, n := range f.nodes {
 			n.Engine.clean.limit = 1 + rnd.IntN(20)
+			if kind.parts {
+				n.Engine.mu.rest = f.rest(rand.New(rand.NewPCG(seed, 200)))
+			}
 			n.onFlush = func(k locks.Key) error { return f.flush(n, k) }
 			n.refresh = func(k locks.Key) error {
 				if f.hard {
@@ -505,65 +514,36 @@ func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) [
 // ones and new ones, some of them all the time and some now and then. No two
 // have what conflicts, and each reads what was written last.
 func TestDelegationsAtRandom(t *testing.T) {
-	for name, kind := range map[string]filesKind{"plain": {}, "hard": {hard: true}, "flocks": {hard: true, flocks: true}} {
+	for name, kind := range map[string]filesKind{"plain": {}, "hard": {hard: true}, "parts": {parts: true}, "hard, in parts": {hard: true, parts: true}, "flocks": {hard: true, flocks: true}} {
 		t.Run(name, func(t *testing.T) { runRandomFiles(t, kind) })
 	}
 }
 
 func runRandomFiles(t *testing.T, kind filesKind) {
 	first, last := uint64(1), uint64(*delegationSeeds)
-	if kind.hard && !kind.flocks {
+	if (kind.hard || kind.parts) && !kind.flocks {
 		last = (last + 1) / 2
 	}
 	if *delegationSeed != 0 {
 		first, last = *delegationSeed, *delegationSeed
 	}
 	var grants, silent, loaned, asking int
+	var rests int64
 	for s := first; s <= last; s++ {
 		f := randomFiles(t, s, kind, nil)
 		if f.err != nil || t.Failed() {
 			t.Fatalf("%v\nto run this again: go test ./locks/engine -run %s -engine.delegation %d", f.err, t.Name(), s)
 		}
-		grants, silent, loaned, asking = grants+f.grants, silent+f.silent, loaned+f.loaned, asking+f.asking
+		grants, silent, loaned, asking, rests = grants+f.grants, silent+f.silent, loaned+f.loaned, asking+f.asking, rests+f.rests.Load()
 	}
-	t.Logf("%d grants, %d of them to write without a message; %d moments with a delegate, %d with a guess", grants, silent, loaned, asking)
+	t.Logf("%d grants, %d of them to write without a message; %d moments with a delegate, %d with a guess; in parts: %d", grants, silent, loaned, asking, rests)
 	if !kind.hard && *delegationSeed == 0 && loaned == 0 {
 		t.Error("nothing was ever delegated")
 	}
+	if kind.parts && rests == 0 {
+		t.Error("nothing was done in parts")
+	}
 	if kind.flocks && *delegationSeed == 0 && asking == 0 {
 		t.Error("nothing was ever asked back")
-	}
-}
-
-// The lists that are sent with delegations are needed.
-func TestDelegationsNeedTheirLists(t *testing.T) {
-	without := func(kind byte) func([]byte) []byte {
-		return func(b []byte) []byte {
-			if b[0] != kind {
-				return b
-			}
-			f, err := decodeFrame(b, nil, 3)
-			if err != nil {
-				t.Errorf("%x: %v", b, err)
-			}
-			return keysFrame(kind, f.more, f.token, nil)
-		}
-	}
-	for _, tt := range []struct {
-		name  string
-		twist func([]byte) []byte
-	}{
-		{"what a delegator excepts", without(frameDelegate)},
-		{"what a delegate keeps", without(frameReturn)},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for seed := uint64(1); seed <= 60; seed++ {
-				if f := randomFiles(t, seed, filesKind{}, tt.twist); f.err != nil {
-					t.Logf("seed %d: %v", seed, f.err)
-					return
-				}
-			}
-			t.Error("nothing goes wrong without it")
-		})
 	}
 }

@@ -82,6 +82,7 @@ type Engine struct {
 	closed  bool
 	view    *locks.View // of the epoch that is active, or being restored
 	entries map[locks.Key]*entry
+	made    uint64 // entries, ever
 	// clean holds the keys without an entry of which this node knows that
 	// nobody else wrote since its last grant.
 	clean *recent
@@ -112,7 +113,7 @@ type Engine struct {
 	newRules bool
 	pinned   map[locks.Key]string
 	// stated: in this pause between two epochs the machines have been asked
-	// for their states.
+	// for their states, and those that are made are.
 	stated bool
 	early  early
 	// draining: the early frames of this epoch are being received.

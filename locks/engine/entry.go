@@ -12,6 +12,7 @@ import (
 // behind the tickets. All of it is guarded by Engine.mu.
 type entry struct {
 	key     locks.Key
+	made    uint64 // which of the entries that the engine ever made it is
 	path    string
 	alg     *locks.Algorithm
 	machine locks.Machine
@@ -145,8 +146,10 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 		if alg == nil {
 			return nil
 		}
+		e.made++
 		en = &entry{
 			key:     k,
+			made:    e.made,
 			alg:     alg,
 			tickets: map[locks.TicketID]*ticket{},
 			waits:   map[locks.HandleID]int{},
@@ -166,7 +169,7 @@ func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
 		}
 		e.delegate(en)
 		e.entries[k] = en
-		e.except(k)
+		e.deleg.except(k)
 		e.settle(en)
 	}
 	if path != "" {
@@ -226,7 +229,7 @@ func (en *entry) busy() bool {
 
 // remove forgets an entry whose machine can be made anew.
 func (e *Engine) remove(en *entry) {
-	e.except(en.key)
+	e.deleg.except(en.key)
 	e.floor = max(e.floor, en.machine.Token())
 	if en.stale == en.fresh {
 		e.clean.put(en.key)

@@ -38,6 +38,7 @@ func (e *Engine) Freeze() {
 		}
 		en.outbox = nil
 		e.forgetClosing(en)
+		e.mu.breathe() // nothing is granted or sent any more
 	}
 	e.restartQueries()
 }
@@ -113,9 +114,9 @@ func (e *Engine) writeOut(todo []*entry) {
 func (e *Engine) Install(v *locks.View) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.phase == outside {
-		e.stated = false
-	}
+	// A machine that is made from now on, also of what others tell of, says nothing
+	// before it is restored, which comes to one after the other.
+	e.stated = true
 	e.phase = frozen
 	e.deleg = delegations{}
 	e.view = v
@@ -199,16 +200,19 @@ func (e *Engine) restore() error {
 	return nil
 }
 
-// snapshot lists the entries that there are when it is called, as sorted does. Of
-// many it lets go of e.mu while it sorts them.
+// snapshot lists the entries that there are when it is called, and no others, as
+// sorted does. Of many it lets go of e.mu meanwhile: some may be gone by then.
 // REQUIRES: e.mu held.
 func (e *Engine) snapshot() []*entry {
 	if len(e.entries) <= maxAtOnce {
 		return e.sorted()
 	}
-	ens := make([]*entry, 0, len(e.entries))
+	ens, last := make([]*entry, 0, len(e.entries)), e.made
 	for _, en := range e.entries {
-		ens = append(ens, en)
+		if en.made <= last {
+			ens = append(ens, en)
+		}
+		e.mu.breathe()
 	}
 	e.mu.Unlock()
 	slices.SortFunc(ens, func(a, b *entry) int { return a.key.Compare(b.key) })
@@ -254,10 +258,6 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	}
 	entries, left := e.entries, e.left.Load()
 	e.entries = map[locks.Key]*entry{}
-	for _, en := range entries {
-		en.outbox = nil
-		e.forgetClosing(en)
-	}
 	clear(e.usage)
 	clear(e.pinned)
 	e.idle.Init()
@@ -266,6 +266,11 @@ func (e *Engine) Expelled(reason string) []LostLock {
 	e.places.clear()
 	e.early = early{}
 	e.restartQueries()
+	for _, en := range entries {
+		en.outbox = nil
+		e.forgetClosing(en)
+		e.mu.breathe()
+	}
 	var lost []LostLock
 	if !left { // else it is in the journal as released
 		lost = e.lost(entries, reason)

@@ -191,12 +191,14 @@ func (e *Engine) LongWaits(d time.Duration) []LockInfo {
 	return out
 }
 
-// Count is how many locks are held and how many requests wait.
+// Count is how many locks are held and how many requests wait. Of many it is not
+// all of one moment.
 func (e *Engine) Count() (held, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, en := range e.entries {
 		held += len(en.tickets)
+		e.mu.breathe()
 	}
-	return held - len(e.waiters), len(e.waiters)
+	return max(held-len(e.waiters), 0), len(e.waiters)
 }

@@ -19,6 +19,9 @@ type mutex struct {
 	// busy, if it is set, is how long the calling thread has worked, for tests: it
 	// does not matter then what else the machine does.
 	busy func() time.Duration
+	// rest, if it is set, says for how long others have m at each opportunity, for
+	// tests on virtual time; 0: not at all.
+	rest func() time.Duration
 }
 
 // breath is for how long the mutex is held at a time where that can be chosen.
@@ -61,10 +64,15 @@ func (m *mutex) tired() bool { return m.now()-m.began >= breath }
 // breathe lets others have m, if it has been held for a breath; it is held again
 // when breathe returns, and reports whether anything may have changed.
 func (m *mutex) breathe() bool {
-	if !m.tired() {
+	var rest time.Duration
+	if m.rest != nil {
+		rest = m.rest()
+	}
+	if rest == 0 && !m.tired() {
 		return false
 	}
 	m.Unlock()
+	time.Sleep(rest)
 	m.yield()
 	m.Lock()
 	return true

@@ -28,7 +28,7 @@ func (e *Engine) post(en *entry, t *locks.Turn) {
 	}
 	en.messages += len(t.Send)
 	if len(t.Send) > 0 {
-		e.mention(en.key)
+		e.deleg.mention(en.key)
 	}
 	if flush && len(en.outbox) == 0 && e.isClean(en.key) {
 		flush, en.dirty = false, en.holdsWrite()

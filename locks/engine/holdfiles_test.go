@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"dmxfs/locks"
+)
+
+// Nor does what is done with very many files, of which one host has delegated
+// most to the other one.
+func TestManyFilesHoldTheEngineForLong(t *testing.T) {
+	if raceEnabled {
+		t.Skip("with -race all is many times slower")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const tries = 4
+	var over []string
+	for range tries {
+		if over = holdFiles(t, *holds); len(over) == 0 {
+			return
+		}
+	}
+	t.Errorf("with %d files on each host the engine was held for longer than %v: %q", *holds, holdLimit, over)
+}
+
+// holdFiles is holdRun with n open files on each of two hosts.
+func holdFiles(t *testing.T, n int) (over []string) {
+	p := newPair(t, "rw")
+	a, b := p.nodes[0], p.nodes[1]
+	step := func(what string, f func()) {
+		t.Helper()
+		runtime.GC()
+		p.longest()
+		began := time.Now()
+		f()
+		if d := p.longest(); d > holdLimit {
+			over = append(over, fmt.Sprintf("%s: %v", what, d))
+		} else {
+			t.Logf("%s: %v in all, held for %v", what, time.Since(began), d)
+		}
+	}
+	open := func(node, i int) *locks.Request {
+		h := locks.HandleID(1 + i)
+		return &locks.Request{
+			Key:   locks.Key{File: fmt.Sprintf("directory%d/file%d", node, i), Class: locks.Open},
+			Owner: locks.OwnerID(h), Handle: h, Mode: locks.Write, Range: locks.Whole, Program: locks.Program{PID: 1},
+		}
+	}
+	openAll := func(node, from, n int) {
+		for i := from; i < n; i++ {
+			p.must(node, open(node, i))
+		}
+	}
+	until := func(what string, done func() bool) {
+		for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
+			if time.Since(began) > time.Minute {
+				t.Fatalf("never: %s", what)
+			}
+		}
+	}
+	all := func() bool { all, _ := a.Delegation(); return all }
+
+	few := min(n, maxExcepted-10)
+	openAll(1, 0, few)
+	for _, e := range p.nodes {
+		e.mu.Lock()
+		e.o.Uniform = func() string { return "rw" }
+		e.delegTimes = delegationTimes{opened: -1 << 60}
+		e.mu.Unlock()
+	}
+	step("delegate", func() {
+		openAll(0, 0, 16)
+		until("delegated", all)
+	})
+	step("open", func() { openAll(0, 16, n) })
+	if a.deleg.uses < n-100 {
+		t.Fatalf("%d opens without a message, of %d", a.deleg.uses, n)
+	}
+	step("a third part of them closed", func() {
+		for i := 0; i < n; i += 3 {
+			a.UnlockHandle(open(0, i).Key, locks.HandleID(1+i), "closed")
+		}
+	})
+	step("return", func() {
+		p.must(1, open(1, n))
+		until("it is returned", func() bool { _, to := b.Delegation(); return to == "" && !all() })
+		a.Ping()
+		b.Ping()
+	})
+	step("count", func() { a.Count() })
+	step("list", func() { a.Locks() })
+	step("view", p.view)
+	step("resume", func() { a.Resume() })
+	step("expelled", func() { a.Expelled("a test") })
+	p.view()
+	step("leave", func() { b.Leave() })
+	return over
+}
