@@ -99,15 +99,20 @@ func (f *fence) breakRecords(h *handle, c locks.Class) []*process {
 		if r.class != c {
 			continue
 		}
-		r.tenure = brokenTenure
-		h.gets(r) // again, because it is counted
+		r.spoil()
 		if r.p != nil {
-			r.p.own(r)
 			ps = append(ps, r.p)
 		}
-		h.proc.own(r)
 	}
 	return ps
+}
+
+// spoil marks r as broken. REQUIRES: r.n.lockMu held.
+func (r *lockRecord) spoil() {
+	r.tenure = brokenTenure
+	r.h.gets(r) // again, because it is counted
+	r.p.own(r)
+	r.h.proc.own(r)
 }
 
 // opened are the handles that p opened.

@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"runtime"
+	"slices"
 
 	"dmxfs/locks"
 
@@ -47,6 +48,7 @@ func (lc *lockCalls) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	if h.lost.Load() {
 		return fuse.EIO
 	}
+	had := lc.heldBefore(h.n, req)
 	req.Try = try
 	req.Waits = lc.handsOver(&in.InHeader)
 	if req.Key.Class == locks.Posix {
@@ -66,11 +68,41 @@ func (lc *lockCalls) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	}
 	lc.records.remember(h, p, req, g)
 	if err := lc.tree.leads(h.n, req.Key.File); err != nil {
-		lc.locker.Unlock(req.Key, req.Owner, req.Range)
-		lc.records.unremember(h.n, recordKey{req.Key.Class, req.Owner}, req.Range)
+		lc.takeBack(h, req, had)
 		return status(err)
 	}
 	return fuse.OK
+}
+
+// heldBefore is what the owner of req has locked of n already, where names can lead
+// elsewhere.
+func (lc *lockCalls) heldBefore(n *node, req *locks.Request) locks.Ranges {
+	if !lc.tree.ids.paths {
+		return nil
+	}
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	if r := n.records[recordKey{req.Key.Class, req.Owner}]; r != nil {
+		return slices.Clone(r.ranges)
+	}
+	return nil
+}
+
+// takeBack gives up a lock that was granted through h by a name that leads
+// elsewhere, but for what its owner had before: that is lost, and stays so until
+// its owner gives it up.
+func (lc *lockCalls) takeBack(h *handle, req *locks.Request, had locks.Ranges) {
+	k := recordKey{req.Key.Class, req.Owner}
+	for _, rg := range locks.RangesOf(req.Range).Minus(had) {
+		lc.locker.Unlock(req.Key, req.Owner, rg)
+		lc.records.unremember(h.n, k, rg)
+	}
+	h.n.lockMu.Lock()
+	defer h.n.lockMu.Unlock()
+	if r := h.n.records[k]; r != nil {
+		h.lost.Store(true)
+		r.spoil()
+	}
 }
 
 // unlock asks who unlocks only where nobody has locked through h before. To

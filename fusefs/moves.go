@@ -21,7 +21,9 @@ import (
 //     elsewhere. (That is looked at, not kept so.)
 //   - Whoever is granted a lock looks whether the name that was locked still
 //     leads to the file, or the file has no name at all any more. If not, there
-//     is no lock (ESTALE, for I/O EIO): another host has renamed the file.
+//     is no lock (ESTALE, for I/O EIO): another host has renamed the file. What
+//     the owner has locked before by that name keeps nobody out any more, so it is
+//     lost: EIO, until its owner unlocks it or closes the file.
 
 // moves are renames where locks go by path.
 type moves struct {

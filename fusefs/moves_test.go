@@ -97,3 +97,59 @@ func TestRenamesByInode(t *testing.T) {
 		}
 	}
 }
+
+// A lock that is granted by a name which another host has given to nobody, or to
+// another file, without dmxfs, is none. Its owner has what it had, and that is
+// lost, since others lock the file by its new name.
+func TestLockOfAMovedFile(t *testing.T) {
+	for _, c := range []locks.Class{locks.Posix, locks.Flock} {
+		t.Run(c.String(), func(t *testing.T) {
+			l := newFakeLocker()
+			f := handlersOnly(t, func(o *Options) { o.FileIDs, o.Locker, o.Rule = FileIDPath, l, func(string) Rule { return Rule{} } })
+			dir := f.opts.Root.Name()
+			writeFile(t, filepath.Join(dir, "f"), "x")
+			h, fresh := f.openForTest(t, "f", os.O_RDWR), f.openForTest(t, "f", os.O_RDWR)
+			lock := func(h *handle, owner uint64, typ uint32, from, to uint64) fuse.Status {
+				in := fuse.LkIn{InHeader: header(h.n.id), Fh: h.id, Owner: owner, Lk: fuse.FileLock{Start: from, End: to - 1, Typ: typ}}
+				if c == locks.Flock {
+					in.LkFlags, in.Lk.Start, in.Lk.End = fuse.LK_FLOCK, 0, locks.MaxOffset-1
+				}
+				return f.SetLkw(nil, &in)
+			}
+			bytes := func() (n uint64) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				for _, held := range l.held {
+					for _, x := range held {
+						n += x.rg.End - x.rg.Start
+					}
+				}
+				return n
+			}
+			if st := lock(h, 1, unix.F_WRLCK, 0, 10); !st.Ok() {
+				t.Fatal(st)
+			}
+			before := bytes()
+			must(t, os.Rename(filepath.Join(dir, "f"), filepath.Join(dir, "g")))
+			if st := lock(h, 1, unix.F_WRLCK, 5, 20); st != fuse.Status(unix.ESTALE) {
+				t.Errorf("a lock by a name that leads nowhere: %v", st)
+			}
+			if n := bytes(); n != before {
+				t.Errorf("%d bytes are locked, %d were before", n, before)
+			}
+			if _, st := f.writeForTest(h, 0, "y"); st != fuse.EIO {
+				t.Errorf("a write under the lock of before: %v, want EIO", st)
+			}
+			if st := lock(h, 1, unix.F_UNLCK, 0, 30); !st.Ok() || bytes() > 0 {
+				t.Errorf("it is given up: %v, %d bytes are locked", st, bytes())
+			}
+			// Who had none is denied it, and no more.
+			if st := lock(fresh, 2, unix.F_WRLCK, 0, 5); st != fuse.Status(unix.ESTALE) {
+				t.Errorf("the lock of another one: %v", st)
+			}
+			if _, st := f.writeForTest(fresh, 0, "y"); !st.Ok() || bytes() > 0 {
+				t.Errorf("a write without a lock: %v, %d bytes are locked", st, bytes())
+			}
+		})
+	}
+}
