@@ -29,6 +29,7 @@
 //   - internal/web: the page of dmxfs web.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.
+//   - story: the journals of all members as one, and the story of a file.
 //
 // fusefs, p2p, journal and locks/engine do not import one another: each says
 // what it needs as an interface of its own. arch_test.go holds the rule; it

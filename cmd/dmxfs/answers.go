@@ -36,6 +36,8 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /waits", onlooker{d}.serveWaits)
 	mux.Handle("GET /metrics", onlooker{d}.metricsHandler(true))
 	mux.HandleFunc("GET /journal", d.serveJournal)
+	mux.HandleFunc("GET /journal/cluster", onlooker{d}.serveClusterJournal)
+	mux.HandleFunc("GET /journal/requests", onlooker{d}.serveRequests)
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
 		n, text := d.secret.text()
 		reply(w, secretJSON{n, register.Fingerprint([]byte(text)), text}, nil)
@@ -222,6 +224,8 @@ type question struct {
 	Break *breakRequest `json:"break,omitempty"`
 
 	Secret *secretOrder `json:"secret,omitempty"`
+	// Query is that of a URL, of a journal.
+	Query string `json:"query,omitempty"`
 }
 
 // onAsk answers another daemon.
@@ -233,6 +237,8 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 	switch q.What {
 	case "locks":
 		return json.Marshal(d.rows())
+	case "journal":
+		return onlooker{d}.answerJournal(ctx, q.Query)
 	case "state":
 		return json.Marshal(memberState{stateName(d.node.Load().Status())})
 	case "secret":

@@ -21,10 +21,16 @@ import (
 
 func newJournalCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
-		Use: "journal [MOUNTPOINT]", Short: "Show what happened to locks on this node, also when no daemon runs",
+		Use: "journal [MOUNTPOINT]", Short: "Show what happened to locks, also when no daemon runs",
 		Long: `Show the journal of this node: every step in the life of every lock request,
 and what happened to the cluster. It is read through the daemon while one runs,
 and directly otherwise.
+
+With --cluster the journals of all members are merged in causal order: by epochs,
+then fencing tokens, then time; of each member the last 20,000 records. --explain
+tells the story of a file in sentences, of all journals, and who waits for it now.
+Members that do not answer in time (--timeout, then 3 s) are named. --requests
+lists what is open now, or was when the daemon last ended without order.
 
 Times are given as 2026-11-21T03:00:00Z, "2026-11-21 03:00", 03:00 (today), or
 as a duration that has passed since, like 2h30m.`,
@@ -40,6 +46,7 @@ as a duration that has passed since, like 2h30m.`,
 	last := fl.Int("last", 0, "only the last ones, this many")
 	follow := fl.BoolP("follow", "f", false, "go on with new records as they come")
 	asJSON := fl.Bool("json", false, "print JSON for programs, one object a line")
+	views := journalViewFlags(fl)
 	clientFor := askTimeoutFlag(c, orderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		f := journal.Filter{Path: strings.TrimPrefix(*path, "/"), PID: *pid, Node: locks.NodeID(*node), Last: *last, Follow: *follow}
@@ -58,25 +65,43 @@ as a duration that has passed since, like 2h30m.`,
 			}
 			f.Events = append(f.Events, ev)
 		}
-		cl, r, err := clientFor(args)
+		if err := views.check(&f); err != nil {
+			return withCode(exitUsage, err)
+		}
+		cl, r, err := clientFor(mountAbove(views.explain, args))
 		if err != nil {
+			return err
+		}
+		if views.ofCluster() && !fl.Changed("timeout") {
+			cl.timeout = answerTime
+		}
+		if done, err := views.show(c.Context(), s, cl, r, f, *asJSON); done {
 			return err
 		}
 		out := newJournalPrinter(s, *asJSON)
-		resp, err := cl.do(c.Context(), http.MethodGet, "/journal?"+journalQuery(f).Encode())
-		if errors.Is(err, errNoDaemon) {
-			if f.Follow {
-				return withCode(exitNoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
-			}
-			return readJournal(c.Context(), r, f, out)
-		}
+		finish, err := views.export(s, out)
 		if err != nil {
 			return err
 		}
-		defer resp.Body.Close()
-		return copyJournal(c.Context(), resp.Body, out, f.Follow)
+		return finish(showOwn(c.Context(), cl, r, f, out))
 	}
 	return c
+}
+
+// showOwn prints this node's journal, by its daemon if one runs.
+func showOwn(ctx context.Context, cl *client, r registration, f journal.Filter, out *journalPrinter) error {
+	resp, err := cl.do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
+	if errors.Is(err, errNoDaemon) {
+		if f.Follow {
+			return withCode(exitNoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
+		}
+		return readJournal(ctx, r, f, out)
+	}
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return copyJournal(ctx, resp.Body, out, f.Follow)
 }
 
 // readJournal reads the journal of a mount that no daemon serves.
@@ -134,9 +159,10 @@ func copyJournal(ctx context.Context, r io.Reader, out *journalPrinter, follow b
 // journalPrinter prints records as a table or as they are.
 type journalPrinter struct {
 	w     io.Writer
-	err   io.Writer         // for messages
-	tw    *tabwriter.Writer // nil for JSON
-	began time.Time         // of the rows that wait to be aligned
+	err   io.Writer          // for messages
+	tw    *tabwriter.Writer  // nil for JSON
+	sink  func([]byte) error // takes the records instead, if not nil
+	began time.Time          // of the rows that wait to be aligned
 	rows  int
 }
 
@@ -165,6 +191,9 @@ type journalRow struct {
 const align = 64
 
 func (p *journalPrinter) line(b []byte) error {
+	if p.sink != nil {
+		return p.sink(b)
+	}
 	if p.tw == nil {
 		_, err := p.w.Write(append(b[:len(b):len(b)], '\n'))
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -92,14 +91,23 @@ func (d onlooker) waitGraph(ctx context.Context, limit time.Duration) *waitgraph
 	// Who was dropped meanwhile is told of by the next lines.
 	now := d.node.Load().Status().View
 	answers = slices.DeleteFunc(answers, func(a waitgraph.Answer) bool { return now != nil && !now.HasPeer(a.Member.ID) && a.Member.ID != self })
-	for _, x := range d.departed.but(now) {
-		if x.State == "expelled" && time.Since(x.At) < expelledTime {
-			answers = append(answers, waitgraph.Answer{Member: waitgraph.Member{
-				ID: x.ID, Host: x.Host, State: "expelled", Error: x.Why, Expelled: &x.At,
-			}})
-		}
+	for _, m := range d.expelled(now) {
+		answers = append(answers, waitgraph.Answer{Member: m})
 	}
 	return waitgraph.Build(time.Now(), self, answers)
+}
+
+// expelled are those that were expelled lately and are not in v.
+func (d onlooker) expelled(v *member.View) (out []waitgraph.Member) {
+	if v == nil {
+		return nil
+	}
+	for _, x := range d.departed.but(v) {
+		if x.State == "expelled" && time.Since(x.At) < expelledTime {
+			out = append(out, waitgraph.Member{ID: x.ID, Host: x.Host, State: "expelled", Error: x.Why, Expelled: &x.At})
+		}
+	}
+	return out
 }
 
 // graphAnswer asks one member. state is what this node knows of one that it has
@@ -122,10 +130,7 @@ func (d onlooker) graphAnswer(ctx context.Context, m member.Member, state string
 		if a.Member.State == "" {
 			a.Member.State = "silent"
 		}
-		a.Member.Error = "no answer within " + limit.String()
-		if !errors.Is(err, context.DeadlineExceeded) {
-			a.Member.Error = err.Error()
-		}
+		a.Member.Error = silence(err, limit)
 		return a
 	}
 	a.Member.Answered, a.Member.State, a.Rows = true, told.State, graphRows(rows)

@@ -72,7 +72,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 // askGraph asks who waits for whom. The members have what the time of the client
 // leaves, so that the answer comes in time whoever is silent.
 func askGraph(ctx context.Context, cl *client) (*waitgraph.Graph, error) {
-	limit := max(cl.timeout*2/3, 100*time.Millisecond)
+	limit := membersTime(cl)
 	g := &waitgraph.Graph{}
 	return g, cl.get(ctx, "/waits?"+url.Values{"timeout": {limit.String()}}.Encode(), g)
 }
