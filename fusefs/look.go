@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -113,31 +114,46 @@ func (c *client) reopen(h *handle) error {
 
 // dropBelow makes the client drop the pages of a file.
 func (c *client) dropBelow(fd int) {
-	if c.storage.LocalLocks {
+	if c.storage.LocksZap {
 		c.zap(fd)
 	}
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED)
 }
 
 // zap makes Linux's NFS client forget the pages and attributes of a file, by a
-// lock: it takes each lock, a local one as well, for a moment in which another
-// client may have been there (do_setlk in fs/nfs/file.c). Advice alone leaves
-// pages that are in use or have just been written, and a client of NFS 3 goes on
-// with those if the file was changed within one tick of the server's clock. Each
-// call locks another byte, far behind the end, so that none is in the way of another.
+// lock: it takes each lock for a moment in which another client may have been
+// there (do_setlk in fs/nfs/file.c). Advice alone leaves pages that are in use
+// or have just been written, and the client goes on with those in two cases: one
+// of NFS 3 if the file was changed within one tick of the server's clock, and any
+// if a program of this host has the file open for writing, since then it takes
+// the change for its own (nfs_update_inode in fs/nfs/inode.c, "a race with
+// writeback"), also when the file is opened anew.
+//
+// Each call locks another byte, far behind the end. The server of NFS 4 hears of
+// it, so hosts begin at different ones, and one that is taken is passed over.
 func (c *client) zap(fd int) {
-	const first = 1 << 61
-	lock := unix.Flock_t{Type: unix.F_RDLCK, Start: first + int64(c.zaps.Add(1)), Len: 1}
-	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
-	if err == unix.EBADF { // only open for writing
-		lock.Type = unix.F_WRLCK
-		err = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
-	}
-	if err == nil {
-		lock.Type = unix.F_UNLCK
-		_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
+	const first, tries = 1 << 61, 8
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Len: 1}
+	for range tries {
+		lock.Start = first + int64(zapStart+c.zaps.Add(1))
+		err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
+		if err == nil {
+			lock.Type = unix.F_UNLCK
+			_ = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &lock)
+			return
+		}
+		switch err {
+		case unix.EINTR, unix.EAGAIN, unix.EACCES:
+		case unix.EBADF: // only open for writing
+			lock.Type = unix.F_WRLCK
+		default:
+			return
+		}
 	}
 }
+
+// zapStart is where the locks of this host begin.
+var zapStart = rand.Uint64N(1 << 60)
 
 // fetchAttr makes the client fetch the attributes of a file or directory, and
 // sees to it that they are what this host goes on with.

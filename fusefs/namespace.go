@@ -99,7 +99,10 @@ func (nc *nameCalls) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 	if c.files[0] = nc.tree.child(dir, name); c.files[0] != nil {
 		defer nc.tree.unpin(c.files[0])
 	}
-	err := nc.fence.alter(cancel, c, func() error { return unix.Unlinkat(dir.fd, name, flags) })
+	err := nc.fence.alter(cancel, c, func() error {
+		nc.letDown(c.files[0])
+		return unix.Unlinkat(dir.fd, name, flags)
+	})
 	if err == nil || err == unix.ENOENT {
 		nc.tree.gone(dir, name)
 	}
@@ -147,6 +150,9 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	}
 	renamed := false
 	call := func() error {
+		if !exchange {
+			nc.letDown(c.files[1]) // it loses this name
+		}
 		err := unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags))
 		renamed = err == nil
 		return err

@@ -40,8 +40,12 @@ type Storage struct {
 	// NamesByTime: the client keeps names for as long as the directory has the
 	// same time of change; see stirring.
 	NamesByTime bool
-	// LocalLocks: the client keeps locks by fcntl(2) to itself; see zap.
-	LocalLocks bool
+	// LocksZap: a lock by fcntl(2) makes the client forget what it has of a file,
+	// and needs nobody beside client and server; see zap.
+	LocksZap bool
+	// SillyRenames: a name that is removed while this host has a descriptor that
+	// was opened by it, O_PATH included, leaves a file .nfs… until that is closed.
+	SillyRenames bool
 	// Soft: the client gives up on a server that is slow, and with it what
 	// programs have written.
 	Soft bool
@@ -55,7 +59,7 @@ var (
 	localStorage   = Storage{StableInodes: true}
 	clusterStorage = Storage{StableInodes: true, Remote: true}
 	// Close-to-open: a file that is opened is looked at anew.
-	nfsStorage = Storage{StableInodes: true, ClientCache: true, Remote: true, NamesByTime: true}
+	nfsStorage = Storage{StableInodes: true, ClientCache: true, Remote: true, NamesByTime: true, SillyRenames: true}
 	// The same by a client that is a FUSE daemon, and has its own ways with names.
 	fuseStorage = Storage{StableInodes: true, ClientCache: true, Remote: true}
 	// Servers that do not tell changes, and number files as they like.
@@ -190,7 +194,8 @@ func storageOf(m mountInfo, magic int64) Storage {
 	}
 	if strings.HasPrefix(name, "nfs") {
 		s.Soft = m.has("soft") || m.has("softerr")
-		s.LocalLocks = m.has("nolock") || m.options["local_lock"] == "all" || m.options["local_lock"] == "posix"
+		// Those of NFS 3 that are not local need the lock manager, which may not be there.
+		s.LocksZap = name == "nfs4" || m.has("nolock") || m.options["local_lock"] == "all" || m.options["local_lock"] == "posix"
 		if m.has("nocto") {
 			s.ListingAge = m.seconds(time.Minute, "acdirmax", "actimeo")
 		}

@@ -32,6 +32,7 @@ type node struct {
 	// Guarded by tree.mu.
 	slot      int              // in anchors.nodes
 	used      bool             // since the hand came by
+	spare     bool             // its anchor is not to be kept; see letDown
 	forgotten bool             // not in the tree any more
 	lookups   uint64           // how often the kernel was told of the node and did not forget it
 	pins      int              // open handles, and calls that use fd on their own account
@@ -287,6 +288,10 @@ func (t *tree) unpin(n *node) {
 	t.mu.Lock()
 	n.pins--
 	t.dropUnused(n)
+	if n.spare && n.pins == 0 && len(n.names) > 0 {
+		n.spare = false
+		t.dropAnchor(n, t.closings.add)
+	}
 	t.mu.Unlock()
 	t.closings.relieve()
 }

@@ -190,6 +190,9 @@ func storageWarnings(s fusefs.Storage, told bool) []string {
 	if s.Soft {
 		list = append(list, "the storage is mounted soft: writes are lost when the server is slow; mount it hard")
 	}
+	if s.NamesByTime && !s.LocksZap {
+		list = append(list, "the storage is NFS 3 with a lock manager: its client can go on with old data of a file that is in use on this host, and only a lock of its own keeps it from that; mount it with nolock (dmxfs does not need the lock manager), or by NFS 4")
+	}
 	switch age := s.ListingAge; {
 	case told || age == 0:
 	case !s.Known:
