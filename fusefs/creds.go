@@ -1,9 +1,7 @@
 package fusefs
 
 import (
-	"bytes"
 	"runtime"
-	"slices"
 	"strconv"
 	"syscall"
 
@@ -172,38 +170,18 @@ func setGroups(groups []int) error {
 
 // groupsOf are the supplementary groups of the thread that makes a request.
 func (a *actor) groupsOf(tid uint32) []int {
-	fd, err := unix.Openat(a.procs.proc, strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	status, err := a.procs.status(tid)
 	if err != nil {
 		return nil
 	}
-	defer unix.Close(fd)
-	return groupsIn(func(b []byte) (int, error) { return unix.Read(fd, b) })
+	return groupsIn(status)
 }
 
-// groupsIn are the groups that /proc/TID/status tells, which read reads. Most
-// fit into a page; but a process can have 65536 groups.
-func groupsIn(read func([]byte) (int, error)) (groups []int) {
-	status := make([]byte, 0, pageSize)
-	for {
-		m, err := read(status[len(status):cap(status)])
-		if err != nil || m <= 0 {
-			break
-		}
-		status = status[:len(status)+m]
-		if _, rest, ok := bytes.Cut(status, []byte("\nGroups:")); ok && bytes.IndexByte(rest, '\n') >= 0 {
-			break
-		}
-		if len(status) == cap(status) {
-			status = slices.Grow(status, len(status))
-		}
-	}
-	for line := range bytes.Lines(status) {
-		if v, ok := bytes.CutPrefix(line, []byte("Groups:")); ok {
-			for _, w := range bytes.Fields(v) {
-				if g, err := strconv.ParseUint(string(w), 10, 32); err == nil {
-					groups = append(groups, int(g))
-				}
-			}
+// groupsIn are the groups that /proc/TID/status tells.
+func groupsIn(status []byte) (groups []int) {
+	for _, w := range statusWords(status, "Groups:") {
+		if g, err := strconv.ParseUint(string(w), 10, 32); err == nil {
+			groups = append(groups, int(g))
 		}
 	}
 	return groups

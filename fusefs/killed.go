@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 )
 
 // read(2), write(2) and the like are not interrupted on a regular file of a
@@ -50,17 +49,8 @@ func (w *waits) killed(cancel <-chan struct{}, tid uint32) (killed <-chan struct
 // dying reports whether a signal is pending that ends the thread. It is what
 // it says as well if the thread cannot be looked at.
 func (ps *processes) dying(tid uint32) bool {
-	fd, err := unix.Openat(ps.proc, strconv.FormatUint(uint64(tid), 10)+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return true
-	}
-	defer unix.Close(fd)
-	b := make([]byte, 8192)
-	n, err := unix.Read(fd, b)
-	if err != nil {
-		return true
-	}
-	return fatalPending(b[:n])
+	status, err := ps.status(tid)
+	return err != nil || fatalPending(status)
 }
 
 // harmless are the signals that do not end a process that has no handler for

@@ -2,7 +2,7 @@ package fusefs
 
 import (
 	"bytes"
-	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -173,7 +173,7 @@ func (ps *processes) resolve(tid uint32) *process {
 	if err != nil {
 		return nil
 	}
-	pid, err := ps.leaderOf(tid, number)
+	pid, err := ps.leaderOf(tid)
 	if err != nil {
 		unix.Close(comm)
 		return nil
@@ -220,7 +220,7 @@ func (ps *processes) resolve(tid uint32) *process {
 // parent is the process that p was made by, or that has taken its place; nil
 // where that is not known.
 func (ps *processes) parent(p *process) *process {
-	id, err := ps.statusField(strconv.Itoa(p.pid), "PPid:")
+	id, err := ps.statusField(uint32(p.pid), "PPid:")
 	if err != nil || id == 0 {
 		return nil
 	}
@@ -245,34 +245,49 @@ func (ps *processes) ancestor(p *process) *process {
 }
 
 // leaderOf is the process ID of a thread.
-func (ps *processes) leaderOf(tid uint32, number string) (uint32, error) {
+func (ps *processes) leaderOf(tid uint32) (uint32, error) {
 	// pidfd_open(2) without flags takes only leaders, and most are.
 	if fd, err := unix.PidfdOpen(int(tid), 0); err == nil {
 		unix.Close(fd)
 		return tid, nil
 	}
-	return ps.statusField(number, "Tgid:")
+	return ps.statusField(tid, "Tgid:")
 }
 
-// statusField is a number in /proc/NUMBER/status.
-func (ps *processes) statusField(number, field string) (uint32, error) {
-	fd, err := unix.Openat(ps.proc, number+"/status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// statusField is a number in /proc/TID/status.
+func (ps *processes) statusField(tid uint32, field string) (uint32, error) {
+	status, err := ps.status(tid)
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
-	status := make([]byte, 8192)
-	n, err := unix.Read(fd, status)
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(status[:n]) {
-		if v, ok := bytes.CutPrefix(line, []byte(field)); ok {
-			id, err := strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 32)
-			return uint32(id), err
+	id, err := strconv.ParseUint(statusWord(status, field), 10, 32)
+	return uint32(id), err
+}
+
+// status is /proc/TID/status (proc_pid_status(5)).
+func (ps *processes) status(tid uint32) ([]byte, error) { return os.ReadFile(ps.path(tid, "status")) }
+
+// path is that of a file in /proc about a thread.
+func (ps *processes) path(tid uint32, name string) string {
+	return fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(tid), 10) + "/" + name
+}
+
+// statusWords are the words of a line of /proc/TID/status.
+func statusWords(status []byte, name string) [][]byte {
+	for line := range bytes.Lines(status) {
+		if v, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			return bytes.Fields(v)
 		}
 	}
-	return 0, fmt.Errorf("/proc/%s/status has no %s", number, field)
+	return nil
+}
+
+// statusWord is the first of them, or empty.
+func statusWord(status []byte, name string) string {
+	if w := statusWords(status, name); len(w) > 0 {
+		return string(w[0])
+	}
+	return ""
 }
 
 // sweep drops the threads that are no more. If too many are left it drops

@@ -137,7 +137,7 @@ func (ps *processes) hasGoneOn(tid uint32, p *progress) bool {
 	if tid == 0 {
 		return true
 	}
-	status, err := os.ReadFile(ps.path(tid, "status"))
+	status, err := ps.status(tid)
 	if err != nil {
 		return true // it is no more
 	}

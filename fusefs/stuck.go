@@ -248,11 +248,6 @@ func (ps *processes) usersOf(n *node) (tids []uint32) {
 	return tids
 }
 
-// path is that of a file in /proc about a thread.
-func (ps *processes) path(tid uint32, name string) string {
-	return fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(tid), 10) + "/" + name
-}
-
 // look looks whether a thread still stands where it did. It reports false when
 // there is no such thread any more. One that cannot be seen is taken to stand.
 func (ps *processes) look(tid uint32, s *stand) (lives bool) {
@@ -260,7 +255,7 @@ func (ps *processes) look(tid uint32, s *stand) (lives bool) {
 		s.looks++
 		return true
 	}
-	status, err := os.ReadFile(ps.path(tid, "status"))
+	status, err := ps.status(tid)
 	if err != nil {
 		return false
 	}
@@ -274,18 +269,6 @@ func (ps *processes) look(tid uint32, s *stand) (lives bool) {
 	}
 	s.looks, s.switches = s.looks+1, at
 	return true
-}
-
-// statusWord is the first word of a line of /proc/PID/status.
-func statusWord(status []byte, name string) string {
-	for line := range bytes.Lines(status) {
-		if v, ok := bytes.CutPrefix(line, []byte(name)); ok {
-			if w := bytes.Fields(v); len(w) > 0 {
-				return string(w[0])
-			}
-		}
-	}
-	return ""
 }
 
 // writing are the system calls that wait for the same as the request that is
