@@ -144,8 +144,12 @@ func TestABrokenLockThatGivesWayStaysFenced(t *testing.T) {
 	if err := f.fence.breakLocks(context.Background(), h.open.req.Key, []locks.HandleID{h.lockID()}); err != nil {
 		t.Fatal(err)
 	}
+	l := newLeaving(openIdle)
 	h.mu.Lock()
-	<-f.yielder.letGo(h.n, []*handle{h}, openIdle, "idle")
+	f.yielder.leaves(h, l)
+	h.mu.Unlock()
+	f.yielder.letGo(h.n, l, "idle")
+	<-l.done
 	if got := h.proc.held.Load(); got != uint64(brokenTenure)+1 {
 		t.Errorf("when it has given way its process holds a lock of tenure %d", int64(got)-1)
 	}

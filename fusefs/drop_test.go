@@ -135,12 +135,20 @@ func TestFlushGoesRoundPagesThatAreRead(t *testing.T) {
 	h.mu.Lock()
 	h.open.req.Key = k
 	f.openLocks.setState(h, openHeld)
+	leave := newLeaving(openIdle)
+	f.yielder.leaves(h, leave)
+	h.mu.Unlock()
 	read := fuse.ReadIn{InHeader: header(h.n.id), Offset: 8192, Size: 4096} // another handle's, that waits for its open lock
 	read.Opcode = opRead
 	_, unpark := f.waits.parkRequest(h.n, &read.InHeader)
 	defer unpark()
 	returned := make(chan bool)
-	go func() { <-f.yielder.letGo(h.n, []*handle{h}, openIdle, "idle"); f.coherence.flush(k); close(returned) }()
+	go func() {
+		f.yielder.letGo(h.n, leave, "idle")
+		<-leave.done
+		f.coherence.flush(k)
+		close(returned)
+	}()
 	select {
 	case <-returned:
 		t.Errorf("lock given up and flushed; clean %v; the kernel has written nothing out", f.coherence.clean(k))

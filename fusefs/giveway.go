@@ -243,7 +243,8 @@ func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
 			at = t
 		}
 	}
-	var leave, share, look []*handle
+	leave, share := newLeaving(openIdle), newLeaving(openShared)
+	var look []*handle
 	for _, h := range n.openHandles() {
 		if !h.holds.Load() {
 			continue
@@ -262,25 +263,24 @@ func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
 			if next > 0 {
 				again(next)
 			}
-			h.mu.Unlock()
 		case dropsPages:
 			look = append(look, h)
-			h.mu.Unlock()
 		case sharesIt:
-			share = append(share, h) // whose mu stays locked
+			y.leaves(h, share)
 		case leavesIt:
 			h.open.stream = h.open.stream || !i.unused
 			h.fresh.Store(false)
-			leave = append(leave, h)
+			y.leaves(h, leave)
 		}
+		h.mu.Unlock()
 	}
 	if len(look) > 0 {
 		again(now + busyTime)
 		y.dropToSee(n, look)
 	}
-	y.stats.Yields.Add(int64(len(leave) + len(share)))
-	y.letGo(n, leave, openIdle, "idle, and another node waits")
-	y.letGo(n, share, openShared, "idle, and another node waits to read")
+	y.stats.Yields.Add(int64(len(leave.handles) + len(share.handles)))
+	y.letGo(n, leave, "idle, and another node waits")
+	y.letGo(n, share, "idle, and another node waits to read")
 	return at
 }
 
@@ -301,20 +301,31 @@ func (y *yielder) dropToSee(n *node, hs []*handle) {
 	})
 }
 
-// letGo gives up the open locks of handles of n, or makes them ones for reading
-// (openShared), until the next I/O through them. What is cached of the file goes
-// with them. The result is closed when that is done.
-// REQUIRES: the mutex of each is held; it is released.
-func (y *yielder) letGo(n *node, hs []*handle, to openState, why string) (done <-chan struct{}) {
-	a := &acquisition{done: make(chan struct{})}
-	if len(hs) == 0 {
-		close(a.done)
-		return a.done
-	}
-	for _, h := range hs {
-		h.open.wait = a
-		y.openLocks.setState(h, openWaiting)
-		h.mu.Unlock()
+// leaving are open locks of one file that are given up, or made ones for reading
+// (openShared), until the next I/O through their handles.
+type leaving struct {
+	acquisition // what I/O waits for until then
+	to          openState
+	handles     []*handle
+}
+
+func newLeaving(to openState) *leaving {
+	return &leaving{acquisition: acquisition{done: make(chan struct{})}, to: to}
+}
+
+// leaves has I/O through h wait, until letGo is done. REQUIRES: h.mu held.
+func (y *yielder) leaves(h *handle, l *leaving) {
+	l.handles = append(l.handles, h)
+	h.open.wait = &l.acquisition
+	y.openLocks.setState(h, openWaiting)
+}
+
+// letGo gives up what leaves was told of, in the background: then l.done is
+// closed. What is cached of the file goes with the locks.
+func (y *yielder) letGo(n *node, l *leaving, why string) {
+	if len(l.handles) == 0 {
+		close(l.done)
+		return
 	}
 	y.tree.pin(n)
 	y.background(func() {
@@ -326,22 +337,22 @@ func (y *yielder) letGo(n *node, hs []*handle, to openState, why string) (done <
 		} else {
 			y.attrs.dropAttr(n)
 		}
-		for _, h := range hs {
-			y.letGoNow(h, a, to, why)
+		for _, h := range l.handles {
+			y.letGoNow(h, l, why)
 		}
-		close(a.done)
+		close(l.done)
 	})
-	return a.done
 }
 
-func (y *yielder) letGoNow(h *handle, a *acquisition, to openState, why string) {
+func (y *yielder) letGoNow(h *handle, l *leaving, why string) {
 	h.mu.Lock()
-	mine := h.open.wait == a
+	mine := h.open.wait == &l.acquisition
 	key, tenure := h.open.req.Key, h.open.tenure
 	h.mu.Unlock()
 	if !mine {
 		return // closed, or given up for good
 	}
+	to := l.to
 	if to == openShared && !y.locker.Share(key, h.lockID(), why) {
 		to = openIdle
 		if y.locker.Tenure() != tenure {
@@ -353,7 +364,7 @@ func (y *yielder) letGoNow(h *handle, a *acquisition, to openState, why string) 
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.open.wait == a {
+	if h.open.wait == &l.acquisition {
 		h.open.wait = nil
 		h.open.shared = h.open.shared || to == openShared
 		y.openLocks.setState(h, to)

@@ -175,7 +175,11 @@ func (m *moves) rekey(n *node, path string) bool {
 			return false
 		}
 		if h.holds.Load() {
-			<-m.yielder.letGo(n, []*handle{h}, openIdle, "the file is renamed")
+			l := newLeaving(openIdle)
+			m.yielder.leaves(h, l)
+			h.mu.Unlock()
+			m.yielder.letGo(n, l, "the file is renamed")
+			<-l.done
 			h.mu.Lock()
 		}
 		h.open.req.Key.File, h.open.req.Path = file, path
