@@ -70,7 +70,7 @@ type Rule struct {
 	// YieldShared is the same where one of the two wants to read only, and
 	// YieldStream for an open lock that has given way before; they are not
 	// longer. 0, and between processes: the open itself is the lock, and Yield holds in
-	// all cases, also if nothing has been read or written yet. See giveway.go.
+	// all cases, also if nothing has been read or written yet. See yielder.go.
 	YieldShared, YieldStream time.Duration
 	// Wait bounds every wait for a lock of the file: by open(2), by flock(2)
 	// and fcntl(2), and by I/O that takes an open lock again; then it fails

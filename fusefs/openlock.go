@@ -40,7 +40,7 @@ type openLock struct {
 	alone  bool   // it is between processes, see Rule.PerProcess
 	gen    uint64 // of the rules that req and yields are by
 	// stream: it has given way while it was in use. shared: it has let others
-	// read meanwhile. See giveway.go.
+	// read meanwhile. See yielder.go.
 	stream, shared bool
 	tenure         locks.Tenure
 	token          locks.Token

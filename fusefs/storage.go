@@ -32,7 +32,7 @@ type Storage struct {
 	// whatever it is told; see pass.
 	Lingers bool
 	// KeepsNames: the client keeps names, attributes and listings for many
-	// seconds, whatever it is told; see names.go.
+	// seconds, whatever it is told; see clientnames.go.
 	KeepsNames bool
 	// Remote: a server decides who may do what, and may give an inode number
 	// to another file while this host still has a descriptor of the old one.
