@@ -80,6 +80,7 @@ func (e *Engine) State() []byte {
 		// Nevertheless, what is given up meanwhile goes out as well, as this node
 		// may be about to leave.
 		todo = slices.DeleteFunc(todo, func(en *entry) bool {
+			e.mu.breathe()
 			if e.phase >= restoring || e.entries[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
 				return true
 			}
@@ -104,6 +105,7 @@ func (e *Engine) writeOut(todo []*entry) {
 	ks := make([]locks.Key, len(todo))
 	for i, en := range todo {
 		ks[i] = en.key
+		e.mu.breathe()
 	}
 	e.mu.Unlock()
 	e.flushAll(ks)
