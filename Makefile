@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check fuzz vuln bench chaos semantics storage storage-nfs install
+.PHONY: build test check fuzz vuln bench chaos semantics storage storage-nfs install packages packages-test
 
 # Without paths of this machine, and without what only a debugger reads.
 build = go build -trimpath -ldflags='-s -w'
@@ -41,3 +41,9 @@ install: ## the program, the simulator, and the helper of mount(8), for fstab
 	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs ./cmd/dmxfs
 	$(build) -o $(DESTDIR)/usr/local/bin/dmxfs-sim ./cmd/dmxfs-sim
 	ln -sf /usr/local/bin/dmxfs $(DESTDIR)/sbin/mount.fuse.dmxfs
+
+packages: ## deb, rpm, apk and tar for amd64 and arm64, SBOMs and checksums, into dist/; docs/packages.md
+	tools/packages/build
+
+packages-test: ## are two builds the same, does lintian keep silent, and does the deb install, mount by fstab, update and go; as root, with lintian and rpm, some minutes
+	tools/packages/test

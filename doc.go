@@ -1,6 +1,7 @@
 // Package dmxfs is the map of this module; it holds no code.
 //
 //   - cmd/dmxfs: the program. It joins the parts below, and nothing else does.
+//   - cmd/dmxfs-man: makes the man pages, for packages.
 //   - cmd/dmxfs-sim: the simulator, a program of its own.
 //   - fusefs: the mount. A pass-through file system that asks for locks.
 //   - locks: the words that all parts share, and the contract of an algorithm.
@@ -22,6 +23,7 @@
 //   - sim/figures: the papers' figures and claims.
 //   - policy: the rules that say which algorithm serves which path.
 //   - systemtest: tests of all but the kernel and the network, on virtual time.
+//   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full.
 //   - internal/metrics: what a daemon counts, for Prometheus.
 //   - internal/snapshot: what a daemon tells of its cluster at one moment, searched

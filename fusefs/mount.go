@@ -94,10 +94,32 @@ func mountError(path string, err error) error {
 		return nil
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("mount at %s: the kernel has no FUSE (modprobe fuse)", path)
+	case errors.Is(err, errNoDevice):
+		return fmt.Errorf("mount at %s: %w: there is no FUSE here; load it (modprobe fuse), or give this container the device (--device /dev/fuse)", path, err)
 	case errors.Is(err, unix.ENOTCONN):
 		return fmt.Errorf("mount at %s: a dead FUSE mount is there; remove it with: umount -l %s", path, path)
 	}
 	return fmt.Errorf("mount at %s: %w", path, err)
+}
+
+// errNoDevice: /dev/fuse is not there, or has no driver.
+var errNoDevice = errors.New("no device")
+
+// helperHint is what to do about what the helper says; empty if it says all.
+func helperHint(says string) string {
+	switch {
+	case strings.Contains(says, "user_allow_other"):
+		return "; write the line user_allow_other there, as root, or mount without allow_other"
+	case strings.Contains(says, "executable file not found"):
+		return "; users other than root mount with it: install the package fuse3"
+	case strings.Contains(says, "open /dev/fuse: Permission denied"):
+		return "; all users must be able to read and write that device (chmod 666 /dev/fuse), as udev makes it"
+	case strings.Contains(says, "/dev/fuse"), strings.Contains(says, "modprobe"):
+		return "; there is no FUSE here: load it (modprobe fuse), or give this container the device (--device /dev/fuse)"
+	case strings.Contains(says, "no write access to mountpoint"):
+		return "; mount at a directory that belongs to this user"
+	}
+	return ""
 }
 
 func sourceAndType(o *Options) (source, subtype string) {
@@ -122,6 +144,9 @@ func mountDirectly(path string, o *Options) (dev int, err error) {
 	}
 	dev, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
+		if err == unix.ENOENT || err == unix.ENXIO {
+			err = fmt.Errorf("%w: %w", errNoDevice, err)
+		}
 		return -1, fmt.Errorf("open /dev/fuse: %w", err)
 	}
 	data := append([]string{
@@ -143,7 +168,7 @@ func mountDirectly(path string, o *Options) (dev int, err error) {
 // the descriptor back over a socket.
 func mountByHelper(path string, o *Options) (dev int, err error) {
 	fail := func(err error) (int, error) {
-		return -1, fmt.Errorf("mount at %s with %s: %w", path, helperName, err)
+		return -1, fmt.Errorf("mount at %s with %s: %w%s", path, helperName, err, helperHint(err.Error()))
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

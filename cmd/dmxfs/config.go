@@ -268,7 +268,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--log-format %q: must be text or json", c.LogFormat))
 	}
 	if _, err := fusefs.ParseMountOptions(c.MountOptions); err != nil {
-		errs = append(errs, err)
+		errs = append(errs, optionProblem(err, c.MountOptions, new(Config).flags()))
 	}
 	if _, err := c.params(); err != nil {
 		errs = append(errs, err)

@@ -88,7 +88,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	select {
 	case <-d.host.Ready():
 	case err := <-netDone:
-		return fmt.Errorf("listen for other daemons: %w", err)
+		return listenProblem(err)
 	}
 	nodeCtx, nodeStop := context.WithCancel(context.WithoutCancel(ctx))
 	defer nodeStop()

@@ -66,9 +66,7 @@ is also a command is written with a slash: dmxfs ./status`
 	root.AddCommand(newWebCommand(s))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = false
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return withCode(exitUsage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
-	})
+	root.SetFlagErrorFunc(flagProblem)
 	root.SetIn(s.in)
 	root.SetOut(s.out)
 	root.SetErr(s.err)

@@ -22,7 +22,7 @@ func openSource(cfg Config) (*os.File, error) {
 		st, err := os.Stat(p)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("cannot use the directory: %w", err)
+			return nil, directoryProblem(cfg, p, err)
 		case !st.IsDir():
 			return nil, withCode(exitUsage, fmt.Errorf("%s is not a directory", p))
 		}

@@ -76,23 +76,23 @@ func TestNotifiesSystemd(t *testing.T) {
 	}
 }
 
-// The unit is one that systemd understands.
-func TestSystemdUnit(t *testing.T) {
+// The units are such as systemd understands.
+func TestSystemdUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs the program systemd-analyze")
-	}
-	b, err := os.ReadFile("../../contrib/systemd/dmxfs@.service")
-	if err != nil {
-		t.Fatal(err)
 	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit := filepath.Join(t.TempDir(), "dmxfs@test.service")
-	write(t, unit, strings.ReplaceAll(string(b), "/usr/local/bin/dmxfs", self))
-	out, err := exec.Command("systemd-analyze", "verify", "--man=no", unit).CombinedOutput()
-	if err != nil || strings.Contains(string(out), "dmxfs@test.service:") {
+	dir, args := t.TempDir(), []string{"verify", "--man=no"}
+	for name, as := range map[string]string{"dmxfs@.service": "dmxfs@test.service", "dmxfs.target": "dmxfs.target"} {
+		unit := filepath.Join(dir, as)
+		write(t, unit, strings.ReplaceAll(read(t, "../../contrib/systemd/"+name), "/usr/local/bin/dmxfs", self))
+		args = append(args, unit)
+	}
+	out, err := exec.Command("systemd-analyze", args...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "dmxfs@test.service:") || strings.Contains(string(out), "dmxfs.target:") {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // treeCommand is hidden: what man pages are made from, by a program of its own
-// (tools/packages/man), so that none of that is linked into this one.
+// (cmd/dmxfs-man), so that none of that is linked into this one.
 const treeCommand = "command-tree"
 
 // commandJSON is a command with those below it. Hidden ones are left out.
@@ -21,7 +21,7 @@ type commandJSON struct {
 type flagJSON struct {
 	Name      string `json:"name"`
 	Shorthand string `json:"shorthand"`
-	Type      string `json:"type"` // "bool" takes no value
+	Value     string `json:"value"` // what to give; empty: the flag takes none
 	Default   string `json:"default"`
 	Usage     string `json:"usage"`
 }
@@ -41,7 +41,8 @@ func tree(c *cobra.Command) commandJSON {
 	j := commandJSON{Use: c.Use, Short: c.Short, Long: c.Long, Flags: []flagJSON{}, Commands: []commandJSON{}}
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden && f.Name != "help" && f.Name != "version" {
-			j.Flags = append(j.Flags, flagJSON{f.Name, f.Shorthand, f.Value.Type(), f.DefValue, f.Usage})
+			value, usage := pflag.UnquoteUsage(f)
+			j.Flags = append(j.Flags, flagJSON{f.Name, f.Shorthand, value, f.DefValue, usage})
 		}
 	})
 	for _, below := range c.Commands() {

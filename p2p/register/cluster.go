@@ -153,7 +153,10 @@ func (d *Dir) chooseSecret(dir *os.File, c *Cluster, given []byte, kept [][]byte
 		}
 	}
 	if got := Fingerprint(c.Secret); got != c.Fingerprint {
-		hint := ""
+		hint := ": " + showSecret
+		if given != nil {
+			hint += ", and give that one with --secret"
+		}
 		if c.Generation > 0 {
 			hint = "; it was changed: " + showSecret + ", copy it to this host and give it with --secret"
 		}
