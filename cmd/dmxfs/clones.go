@@ -43,7 +43,8 @@ func (d *daemon) followClones(ctx context.Context) {
 			// The lock of this state directory says nothing about the other
 			// process: nobody here may prove by it that this member is dead.
 			if err := d.state.dropLife(s.Self.Inc); err != nil {
-				d.log.Error("the state directory cannot be told of a clone", "err", err)
+				d.log.Error("the state directory still takes this process for the only one of its identity: "+
+					"before anything is mounted with it again, remove the file", "file", d.state.file(livesFile), "err", err)
 			}
 			d.log.Error(clonedText)
 			node.Fail(&cluster.Ended{End: member.End{Code: member.EndTwin, Text: clonedText}})

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -40,9 +42,21 @@ func (s *stateDir) addLife(inc member.Inc) error {
 	return s.setLives(list[max(len(list)-maxLives, 0):])
 }
 
-// dropLife forgets an incarnation, which is no proof of a death from then on.
+// dropLife forgets an incarnation, which is no proof of a death from then on. Where
+// there is no room for that, as on a full disk, all of them are forgotten: without
+// proof the others only wait longer.
 func (s *stateDir) dropLife(inc member.Inc) error {
-	return s.setLives(slices.DeleteFunc(s.lives(), func(x member.Inc) bool { return x == inc }))
+	err := s.setLives(slices.DeleteFunc(s.lives(), func(x member.Inc) bool { return x == inc }))
+	if err == nil {
+		return nil
+	}
+	if gone := os.Remove(s.file(livesFile)); gone == nil || errors.Is(gone, fs.ErrNotExist) {
+		return nil
+	}
+	if os.Truncate(s.file(livesFile), 0) == nil {
+		return nil
+	}
+	return err
 }
 
 func (s *stateDir) setLives(list []member.Inc) error {

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"dmxfs/p2p/member"
+)
+
+// What is no proof of a death any more is none, also where nothing can be written:
+// else a daemon that is started here would have the others drop a clone that lives.
+func TestAForgottenLifeProvesNothing(t *testing.T) {
+	t.Parallel()
+	s := &stateDir{path: t.TempDir()}
+	for _, inc := range []member.Inc{1, 2, 3} {
+		if err := s.addLife(inc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.dropLife(2); err != nil || !slices.Equal(s.lives(), []member.Inc{1, 3}) {
+		t.Errorf("without 2: %v, %v", s.lives(), err)
+	}
+	if err := os.Mkdir(s.file(livesFile+".new"), 0o700); err != nil { // no room
+		t.Fatal(err)
+	}
+	if err := s.dropLife(3); err != nil || slices.Contains(s.lives(), 3) {
+		t.Errorf("without 3, and without room: %v, %v", s.lives(), err)
+	}
+	if err := s.dropLife(3); err != nil {
+		t.Errorf("once more: %v", err)
+	}
+}
