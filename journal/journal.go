@@ -38,6 +38,15 @@ type Journal struct {
 	endErr    error // the writer's last, before stopped
 }
 
+// begin reads what is there, and starts the writer.
+func (j *Journal) begin() error {
+	if err := j.restore(); err != nil {
+		return err
+	}
+	go j.write()
+	return nil
+}
+
 // Append adds a record. It returns at once: the record is written some
 // milliseconds later, see [Options.Delay] and [Journal.Sync].
 //

@@ -119,12 +119,3 @@ func newJournal(st store, o Options) *Journal {
 	j.idx.span = uint64(o.MaxAge / time.Second / 56)
 	return j
 }
-
-// begin reads what is there, and starts the writer.
-func (j *Journal) begin() error {
-	if err := j.restore(); err != nil {
-		return err
-	}
-	go j.write()
-	return nil
-}

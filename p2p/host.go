@@ -72,7 +72,7 @@ type Host struct {
 
 	evMu  sync.Mutex     // orders calls of ev.Opened and ev.Closed; taken before mu
 	serve sync.WaitGroup // calls of ev.Accept
-	crowd chan peer.ID   // peers with more than one connection, see settle
+	crowd chan peer.ID   // peers with more than one connection, see settler
 }
 
 // NewHost checks the options. It does not listen before Run.
@@ -141,7 +141,7 @@ func (h *Host) Run(ctx context.Context, ev Events) (err error) {
 	}()
 	var service mdns.Service
 	if h.o.MDNS {
-		if service, err = h.newService(sw); err != nil {
+		if service, err = newService(h, sw); err != nil {
 			return err
 		}
 		defer func() { _ = service.Close() }()
@@ -157,7 +157,7 @@ func (h *Host) Run(ctx context.Context, ev Events) (err error) {
 	h.mu.Lock()
 	h.swarm = sw
 	h.mu.Unlock()
-	wg.Go(func() { h.settle(ctx, sw) })
+	wg.Go(func() { (&settler{sw, h.ID(), h.crowd, h.log}).run(ctx) })
 	wg.Go(func() { h.ring.watch(ctx) })
 	if service != nil {
 		if err := startService(service); err != nil {

@@ -24,7 +24,7 @@ func serviceName(cluster string) string {
 // newService makes the mDNS service, which wants a whole host and asks it only
 // for its ID and its network. REQUIRES: the stream handler of sw is set later,
 // since the host sets its own.
-func (h *Host) newService(sw *swarm.Swarm) (mdns.Service, error) {
+func newService(h *Host, sw *swarm.Swarm) (mdns.Service, error) {
 	bh := blankhost.NewBlankHost(sw, blankhost.WithEventBus(eventbus.NewBus()))
 	if bh == nil {
 		return nil, errors.New("p2p: mDNS: can't make a host")

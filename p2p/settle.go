@@ -13,10 +13,18 @@ import (
 // than it takes to notice that one of them is dead.
 const settleAfter = 3 * time.Second
 
-// settle ends the second connection that two nodes have when both have dialed
+// settler ends connections of which there are too many.
+type settler struct {
+	sw    *swarm.Swarm
+	self  peer.ID
+	crowd <-chan peer.ID // peers with more than one connection
+	log   *limitedLog
+}
+
+// run ends the second connection that two nodes have when both have dialed
 // at the same time. The one that the smaller peer ID has dialed stays, and the
 // other node ends its own: so they never end both.
-func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
+func (s *settler) run(ctx context.Context) {
 	due := make(map[peer.ID]time.Time)
 	timer := time.NewTimer(time.Hour) // set when there is something to settle
 	defer timer.Stop()
@@ -24,7 +32,7 @@ func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
 		select {
 		case <-ctx.Done():
 			return
-		case p := <-h.crowd:
+		case p := <-s.crowd:
 			due[p] = time.Now().Add(settleAfter)
 		case <-timer.C:
 		}
@@ -33,7 +41,7 @@ func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
 			d := time.Until(at)
 			if d <= 0 {
 				delete(due, p)
-				h.settlePeer(sw, p)
+				s.settle(p)
 			} else if next < 0 || d < next {
 				next = d
 			}
@@ -44,10 +52,10 @@ func (h *Host) settle(ctx context.Context, sw *swarm.Swarm) {
 	}
 }
 
-func (h *Host) settlePeer(sw *swarm.Swarm, p peer.ID) {
+func (s *settler) settle(p peer.ID) {
 	var mine []network.Conn
 	var theirs []string
-	for _, c := range sw.ConnsToPeer(p) {
+	for _, c := range s.sw.ConnsToPeer(p) {
 		switch {
 		case c.IsClosed():
 		case c.Stat().Direction == network.DirOutbound:
@@ -58,9 +66,9 @@ func (h *Host) settlePeer(sw *swarm.Swarm, p peer.ID) {
 	}
 	if len(theirs) > 1 {
 		// A node dials only when it has no connection.
-		h.log.warnOnce("clone:"+string(p), "two processes use the identity of one peer: was a state directory copied?", "peer", p, "addrs", theirs)
+		s.log.warnOnce("clone:"+string(p), "two processes use the identity of one peer: was a state directory copied?", "peer", p, "addrs", theirs)
 	}
-	if p < h.ID() && len(theirs) > 0 { // otherwise the peer ends its own
+	if p < s.self && len(theirs) > 0 { // otherwise the peer ends its own
 		for _, c := range mine {
 			_ = c.Close()
 		}

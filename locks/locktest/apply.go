@@ -22,7 +22,7 @@ func (w *world) acquire(n *node, o Op) error {
 		t.Stamp, old.stamp = old.stamp, locks.Stamp{}
 	}
 	for _, u := range or.tickets {
-		t.justified = t.justified || u.status == held && w.conflict(t, u)
+		t.justified = t.justified || u.status == held && conflict(w.alg, t, u)
 		if u.status == waiting && u.heard&t.heard != 0 {
 			t.after = append(t.after, u)
 		}
@@ -52,7 +52,7 @@ func (w *world) replace(n *node, o Op) error {
 	}
 	for _, id := range o.Old {
 		t := or.ticket(n, id)
-		if m, r := w.exclusive(t.Ticket); m == locks.Write {
+		if m, r := exclusive(w.alg, t.Ticket); m == locks.Write {
 			or.write(n, r)
 		} else if err := or.read(n, r); err != nil {
 			return fmt.Errorf("%v: %w", t, err)

@@ -72,16 +72,16 @@ func (o *oracle) ticket(n *node, id locks.TicketID) *ticket {
 }
 
 // conflict is what the algorithm promises to keep apart.
-func (w *world) conflict(a, b *ticket) bool {
+func conflict(alg locks.Algorithm, a, b *ticket) bool {
 	if a.node == b.node && a.Owner == b.Owner {
 		return false
 	}
-	return !w.alg.Shared || a.Range.Overlaps(b.Range) && (a.Mode == locks.Write || b.Mode == locks.Write)
+	return !alg.Shared || a.Range.Overlaps(b.Range) && (a.Mode == locks.Write || b.Mode == locks.Write)
 }
 
 // exclusive is the range and mode in which a ticket really is held.
-func (w *world) exclusive(t locks.Ticket) (locks.Mode, locks.Range) {
-	if !w.alg.Shared {
+func exclusive(alg locks.Algorithm, t locks.Ticket) (locks.Mode, locks.Range) {
+	if !alg.Shared {
 		return locks.Write, locks.Whole
 	}
 	return t.Mode, t.Range
@@ -105,7 +105,7 @@ func (or *oracle) done(w *world, n *node, o locks.Outcome, mayEnter bool) error 
 		return fmt.Errorf("%v was granted although %s may not enter", t, n.id)
 	}
 	for _, u := range or.tickets {
-		if u.status == held && w.conflict(t, u) {
+		if u.status == held && conflict(w.alg, t, u) {
 			return fmt.Errorf("%v was granted beside %v", t, u)
 		}
 	}
@@ -116,12 +116,12 @@ func (or *oracle) done(w *world, n *node, o locks.Outcome, mayEnter bool) error 
 	}
 	t.status = held
 	for _, u := range or.tickets {
-		u.justified = u.justified || w.conflict(t, u)
+		u.justified = u.justified || conflict(w.alg, t, u)
 	}
 	if err := or.token(w, t, o.Token); err != nil {
 		return err
 	}
-	m, r := w.exclusive(t.Ticket)
+	m, r := exclusive(w.alg, t.Ticket)
 	n.data.refresh(&or.data)
 	if err := or.read(n, r); err != nil {
 		return fmt.Errorf("%v: %w", t, err)
@@ -135,7 +135,7 @@ func (or *oracle) done(w *world, n *node, o locks.Outcome, mayEnter bool) error 
 // passed is a ticket that t should have waited for.
 func (or *oracle) passed(w *world, t *ticket) *ticket {
 	for _, u := range t.after {
-		if u.status == waiting && w.conflict(t, u) {
+		if u.status == waiting && conflict(w.alg, t, u) {
 			return u
 		}
 	}
@@ -145,7 +145,7 @@ func (or *oracle) passed(w *world, t *ticket) *ticket {
 // crowded reports whether t conflicts with a ticket that not everybody knows to
 // be over.
 func (or *oracle) crowded(w *world, t *ticket) bool {
-	return slices.ContainsFunc(or.recent, func(u *ticket) bool { return u != t && w.conflict(t, u) })
+	return slices.ContainsFunc(or.recent, func(u *ticket) bool { return u != t && conflict(w.alg, t, u) })
 }
 
 // leave forgets a ticket that nothing refers to any more.
@@ -160,7 +160,7 @@ func (or *oracle) token(w *world, t *ticket, token locks.Token) error {
 		return fmt.Errorf("%v has token %v after %v in epoch %d", t, token, n.last, n.epoch)
 	}
 	n.last = token
-	m, r := w.exclusive(t.Ticket)
+	m, r := exclusive(w.alg, t.Ticket)
 	from, to := seen(r)
 	for i := from; i < to; i++ {
 		if least := or.writeToken[i]; token <= least {
@@ -186,7 +186,7 @@ func (or *oracle) justify(w *world) {
 			continue
 		}
 		for _, u := range or.tickets {
-			if u != t && u.Try && u.status == waiting && w.conflict(t, u) &&
+			if u != t && u.Try && u.status == waiting && conflict(w.alg, t, u) &&
 				u.node.machine.Stamp(u.ID).Compare(t.node.machine.Stamp(t.ID)) < 0 {
 				t.justified = true
 				break

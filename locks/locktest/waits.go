@@ -19,7 +19,7 @@ func (or *oracle) answers(w *world, n *node) error {
 		}
 		for _, m := range []locks.Mode{locks.Read, locks.Write} {
 			against := &ticket{Ticket: locks.Ticket{Mode: m, Range: u.Range}, node: n}
-			if w.conflict(against, u) && !slices.Contains(n.machine.Suspects(m, u.Range), u.node.id) {
+			if conflict(w.alg, against, u) && !slices.Contains(n.machine.Suspects(m, u.Range), u.node.id) {
 				return fmt.Errorf("%s does not suspect %v of standing against %v", n.id, u, m)
 			}
 		}
@@ -30,7 +30,7 @@ func (or *oracle) answers(w *world, n *node) error {
 		}
 		local, _ := n.machine.Blockers(t.ID, math.MaxInt)
 		for _, u := range or.tickets {
-			if u.node == n && u.status == held && w.conflict(t, u) != slices.Contains(local, u.ID) {
+			if u.node == n && u.status == held && conflict(w.alg, t, u) != slices.Contains(local, u.ID) {
 				return fmt.Errorf("%v is said to wait for tickets %v here; %v", t, local, u)
 			}
 		}
@@ -45,7 +45,7 @@ func (or *oracle) asked(w *world, t *ticket) error {
 	}
 	_, remote := t.node.machine.Blockers(t.ID, 0)
 	for _, u := range or.tickets {
-		if u.status == held && u.node != t.node && w.conflict(t, u) && !slices.Contains(remote, u.node.id) {
+		if u.status == held && u.node != t.node && conflict(w.alg, t, u) && !slices.Contains(remote, u.node.id) {
 			return fmt.Errorf("%v waits for %v, but is said to wait for %v only", t, u, remote)
 		}
 	}
@@ -84,7 +84,7 @@ func (or *oracle) anySuspended(w *world) bool {
 // cause reports whether t has reason to wait.
 func (or *oracle) cause(w *world, t *ticket) bool {
 	for _, u := range or.tickets {
-		if u == t || u.status > held || !w.conflict(t, u) {
+		if u == t || u.status > held || !conflict(w.alg, t, u) {
 			continue
 		}
 		if u.status == held {
@@ -108,7 +108,7 @@ func (or *oracle) cause(w *world, t *ticket) bool {
 // waitsFor reports whether u waits for something that the owner of t holds.
 func (or *oracle) waitsFor(w *world, u, t *ticket) bool {
 	return slices.ContainsFunc(or.tickets, func(x *ticket) bool {
-		return x.status == held && x.node == t.node && x.Owner == t.Owner && w.conflict(u, x)
+		return x.status == held && x.node == t.node && x.Owner == t.Owner && conflict(w.alg, u, x)
 	})
 }
 
@@ -118,7 +118,7 @@ func (or *oracle) connected(w *world, t *ticket) bool {
 	seen := map[*ticket]bool{t: true}
 	for work := []*ticket{t}; len(work) > 0; work = work[1:] {
 		for _, u := range or.tickets {
-			if seen[u] || u.status > held || !w.conflict(work[0], u) {
+			if seen[u] || u.status > held || !conflict(w.alg, work[0], u) {
 				continue
 			}
 			if u.status == held || u.node.suspended {

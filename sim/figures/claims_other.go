@@ -53,7 +53,7 @@ var otherClaims = []asserted{
 	{
 		paperRA, "2(N-1) messages, always", "within 1 % everywhere",
 		func(d *Data) (string, Verdict) {
-			return d.always(ricart, func(n float64) float64 { return 2 * (n - 1) }, 0.01)
+			return always(d, ricart, func(n float64) float64 { return 2 * (n - 1) }, 0.01)
 		},
 	},
 	{
@@ -101,13 +101,13 @@ var otherClaims = []asserted{
 	{
 		paperT, "N-1 messages", "within 1 % everywhere, N = 5 and above",
 		func(d *Data) (string, Verdict) {
-			return d.always(ring, func(n float64) float64 { return n - 1 }, 0.01)
+			return always(d, ring, func(n float64) float64 { return n - 1 }, 0.01)
 		},
 	},
 }
 
 // always checks NME against a formula in N, in all of the papers' experiments.
-func (d *Data) always(s Series, formula func(n float64) float64, share float64) (string, Verdict) {
+func always(d *Data, s Series, formula func(n float64) float64, share float64) (string, Verdict) {
 	good, of := 0, 0
 	count := func(experiment string, x, n float64) {
 		of++
