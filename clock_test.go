@@ -30,6 +30,7 @@ var wallClockUses = map[string]string{
 	"cmd/dmxfs/doctorhands.go":      "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/restorecmd.go":       "when a view was made, for people",
 	"cmd/dmxfs/journalviews.go":     "the times of records, for people",
+	"cmd/dmxfs/supportcmd.go":       "when an archive was made, and times of files, for people",
 	"story/export.go":               "the times of records, for people",
 	"story/tell.go":                 "the times of records, for people",
 	"internal/metrics/collector.go": "the time of the oldest record, for people",

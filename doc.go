@@ -29,6 +29,7 @@
 //   - internal/snapshot: what a daemon tells of its cluster at one moment, searched
 //     and summed up.
 //   - internal/web: the page of dmxfs web.
+//   - internal/support: the archive of dmxfs support.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.
 //   - story: the journals of all members as one, and the story of a file.

@@ -38,6 +38,7 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /journal", d.serveJournal)
 	mux.HandleFunc("GET /journal/cluster", onlooker{d}.serveClusterJournal)
 	mux.HandleFunc("GET /journal/requests", onlooker{d}.serveRequests)
+	mux.HandleFunc("GET /options", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.cfg, nil) })
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
 		n, text := d.secret.text()
 		reply(w, secretJSON{n, register.Fingerprint([]byte(text)), text}, nil)

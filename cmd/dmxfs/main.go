@@ -22,7 +22,7 @@ func main() {
 
 // asking are the commands that have nothing to bring in order when they are
 // interrupted.
-var asking = []string{"status", "peers", "locks", "journal", "why", "metrics", "policy", "secret", "cluster", "unmount", "umount"}
+var asking = []string{"status", "peers", "locks", "journal", "why", "metrics", "support", "policy", "secret", "cluster", "unmount", "umount"}
 
 // endAnyway ends the process a while after a signal, whatever it hangs in.
 func endAnyway(ctx context.Context) {

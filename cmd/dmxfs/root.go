@@ -60,7 +60,7 @@ is also a command is written with a slash: dmxfs ./status`
 	mount := newMountCommand(s)
 	mount.Use = "mount [flags] [SOURCE] MOUNTPOINT"
 	mount.Short = "Mount, the same as without a command"
-	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s), newWhyCommand(s), newMetricsCommand(s),
+	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s), newWhyCommand(s), newMetricsCommand(s), newSupportCommand(s),
 		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(), newRunCommand(s),
 		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s), newTreeCommand(s))
 	root.AddCommand(newWebCommand(s))

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"dmxfs/internal/support"
+	"dmxfs/journal"
+)
+
+// aboutSupport stands before the list of what an archive has.
+const aboutSupport = `What a dmxfs mount told of itself, made by "dmxfs support". Left out are the secret
+of the cluster, the key of the node, the fence command and what files contain. It has
+names of files that are locked, of hosts, users' IDs and programs: read it before you
+give it to somebody.
+`
+
+// supportJournal is how many records of the journal an archive has.
+const supportJournal = 5000
+
+func newSupportCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "support [MOUNTPOINT]", Short: "Put what helps to find out what is wrong into one archive",
+		Long: `Write an archive (tar.gz) of the mount's status, peers, locks, waits and metrics, the
+end of the journal and of the log, options, rules, versions, and the mount options of
+the storage, and tell what is in it. It is made also when the daemon is stopped or
+does not run, of what can be had then.
+
+The secret of the cluster, the key of the node, the fence command and what files
+contain are left out. Names of files, hosts and programs are in it.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	asJSON := c.Flags().Bool("json", false, "tell what is in it as JSON for programs")
+	file := c.Flags().StringP("output", "o", "", "the archive; - is standard output (default dmxfs-support-HOST-TIME.tar.gz here)")
+	clientFor := askTimeoutFlag(c, 10*time.Second)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, r, err := clientFor(args)
+		if err != nil {
+			return err
+		}
+		cl.messages = io.Discard
+		now := time.Now()
+		host, _ := os.Hostname()
+		name := fmt.Sprintf("dmxfs-support-%s-%s", strings.ReplaceAll(host, "/", "_"), now.UTC().Format("20060102T150405Z"))
+		files := support.Collect(c.Context(), cl.timeout, supportItems(cl, r), supportSecrets(c.Context(), cl, r))
+		out, told := s.out, s.err
+		var f *os.File
+		if *file != "-" {
+			if *file == "" {
+				*file = name + ".tar.gz"
+			}
+			if f, err = os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+				return fmt.Errorf("--output: %w", err)
+			}
+			out, told = f, s.out
+		}
+		err = support.Write(out, name, now, aboutSupport, files)
+		if f != nil {
+			if err = errors.Join(err, f.Close()); err != nil {
+				return errors.Join(err, os.Remove(*file))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return tellSupport(told, *file, files, *asJSON)
+	}
+	return c
+}
+
+// tellSupport tells what is in an archive.
+func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) error {
+	if !asJSON {
+		fmt.Fprintf(w, "%s has:\n%s", printable(file), printableLines(support.Contents(files)))
+		return nil
+	}
+	type fileJSON struct {
+		Name    string `json:"name"`
+		What    string `json:"what"`
+		Bytes   int    `json:"bytes"`
+		Removed int    `json:"removed"`
+		Error   string `json:"error"`
+	}
+	list := []fileJSON{}
+	for _, f := range files {
+		x := fileJSON{Name: f.Name, What: f.What, Bytes: len(f.Data), Removed: f.Removed}
+		if f.Err != nil {
+			x.Error = f.Err.Error()
+		}
+		list = append(list, x)
+	}
+	return printJSON(w, struct {
+		File  string     `json:"file"`
+		Files []fileJSON `json:"files"`
+	}{file, list})
+}
+
+// supportSecrets are what no archive may have: what the state directory keeps secret,
+// what the daemon has, and the fence command, in which passwords of power switches are.
+func supportSecrets(ctx context.Context, cl *client, r registration) (all [][]byte) {
+	if k, err := readKept(r.State); err == nil {
+		all = append(all, k.all()...)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.State, "identity.key")); err == nil {
+		all = append(all, b)
+	}
+	ctx, cancel := context.WithTimeout(ctx, cl.timeout/4)
+	defer cancel()
+	var s secretJSON
+	if cl.get(ctx, "/secret", &s) == nil {
+		all = append(all, []byte(s.Secret))
+	}
+	var cfg Config
+	if cl.get(ctx, "/options", &cfg) == nil {
+		all = append(all, []byte(cfg.FenceCommand))
+	}
+	return all
+}
+
+// supportItems are the files of an archive.
+func supportItems(cl *client, r registration) []support.Item {
+	asked := func(name, path, what string) support.Item {
+		return support.Item{Name: name, What: what, Get: func(ctx context.Context) ([]byte, error) {
+			resp, err := cl.do(ctx, http.MethodGet, path)
+			if err != nil {
+				return nil, err
+			}
+			defer resp.Body.Close()
+			return io.ReadAll(resp.Body)
+		}}
+	}
+	own := func(name, what string, get func() ([]byte, error)) support.Item {
+		return support.Item{Name: name, What: what, Get: func(context.Context) ([]byte, error) { return get() }}
+	}
+	return []support.Item{
+		asked("status.json", "/status", "how the mount is doing"),
+		asked("peers.json", "/peers", "the members"),
+		asked("locks.json", "/locks?timeout=2s", "who holds which lock, in the cluster"),
+		asked("waits.json", "/waits?timeout=2s", "who waits for whom, in the cluster"),
+		asked("metrics.txt", "/metrics", "what was counted since the daemon began"),
+		asked("policy.json", "/policy", "the rules"),
+		asked("options.json", "/options", "the options of the mount"),
+		{Name: "journal.jsonl", What: fmt.Sprintf("the last %d records of the journal", supportJournal), Get: func(ctx context.Context) ([]byte, error) {
+			return supportRecords(ctx, cl, r)
+		}},
+		own("dmxfs.log", "the end of the log of a mount in the background", func() ([]byte, error) { return endOf(logPath(r.State), 4<<20) }),
+		own("versions.json", "what this program is, and the kernel", supportVersions),
+		own("mounts.txt", "the mount, and that of the storage, from mountinfo", func() ([]byte, error) { return supportMounts(r) }),
+		own("state.txt", "names and sizes in the state directory", func() ([]byte, error) { return listing(r.State) }),
+		own("storage.txt", "room on the storage, and names and sizes in .dmxfs", func() ([]byte, error) { return supportStorage(r) }),
+	}
+}
+
+// supportRecords is the journal's end, by the daemon or without one.
+func supportRecords(ctx context.Context, cl *client, r registration) ([]byte, error) {
+	var b bytes.Buffer
+	out := newJournalPrinter(streams{out: &b, err: io.Discard}, true)
+	err := showOwn(ctx, cl, r, journal.Filter{Last: supportJournal}, out)
+	return b.Bytes(), err
+}
+
+// endOf is the end of a file.
+func endOf(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(max(st.Size()-most, 0), io.SeekStart); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(f)
+}
+
+func supportVersions() ([]byte, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return nil, err
+	}
+	osRelease, _ := os.ReadFile("/etc/os-release") // not everywhere
+	return json.MarshalIndent(map[string]any{
+		"dmxfs": thisVersion(), "kernel": unix.ByteSliceToString(u.Release[:]), "machine": unix.ByteSliceToString(u.Machine[:]), "os_release": strings.Split(string(osRelease), "\n"),
+	}, "", "  ")
+}
+
+// supportMounts are the lines of mountinfo for the mount and what is above it, and
+// for the storage.
+func supportMounts(r registration) ([]byte, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 5 {
+			continue
+		}
+		point := unescape(f[4])
+		for _, p := range []string{r.Mountpoint, r.Source} {
+			if rel, err := filepath.Rel(point, p); err == nil && filepath.IsLocal(rel) {
+				out.WriteString(line)
+				break
+			}
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// listing has names, sizes, modes and times of what is below dir, and no contents.
+func listing(dir string) ([]byte, error) {
+	var out bytes.Buffer
+	n := 0
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil {
+			fmt.Fprintf(&out, "%s: %v\n", path, err)
+			return nil
+		}
+		if n++; n > 10_000 {
+			return filepath.SkipAll
+		}
+		if i, err := e.Info(); err == nil {
+			fmt.Fprintf(&out, "%v %10d %s %q\n", i.Mode(), i.Size(), i.ModTime().UTC().Format(time.RFC3339), path)
+		}
+		return nil
+	})
+	return out.Bytes(), err
+}
+
+// supportStorage tells of the storage below the mount. Of a mount in place it can see
+// only the room: the mount hides the rest.
+func supportStorage(r registration) ([]byte, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(r.Source, &st); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Source, err)
+	}
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "%s: type %#x, block %d, blocks %d, free %d, available %d, files %d, files free %d\n",
+		r.Source, st.Type, st.Bsize, st.Blocks, st.Bfree, st.Bavail, st.Files, st.Ffree)
+	if r.Source == r.Mountpoint {
+		return out.Bytes(), nil
+	}
+	b, err := listing(filepath.Join(r.Source, ".dmxfs"))
+	out.Write(b)
+	return out.Bytes(), err
+}

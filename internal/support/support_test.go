@@ -1,0 +1,89 @@
+package support
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name, in, want string
+		secrets        []string
+		n              int
+	}{
+		{"nothing", "abc", "abc", nil, 0},
+		{"all of them", "x hunter22 y hunter22", "x [left out] y [left out]", []string{"hunter22\n"}, 2},
+		{"as JSON has it", `"a\"bcdef\n"`, `"[left out]\n"`, []string{"a\"bcdef"}, 1},
+		{"each line", "second line", "[left out]", []string{"first line\nsecond line\n"}, 1},
+		{"the longer one first", "secret-secret", "[left out]", []string{"secret", "secret-secret"}, 1},
+		{"not what is too short", "a b", "a b", []string{"a", ""}, 0},
+	} {
+		var secrets [][]byte
+		for _, s := range x.secrets {
+			secrets = append(secrets, []byte(s))
+		}
+		if out, n := Redact([]byte(x.in), secrets); string(out) != x.want || n != x.n {
+			t.Errorf("%s: %q and %d, want %q and %d", x.name, out, n, x.want, x.n)
+		}
+	}
+}
+
+// TestArchive: an item that hangs or fails costs no other one, and no file of the
+// archive has the secret.
+func TestArchive(t *testing.T) {
+	t.Parallel()
+	hang := make(chan struct{})
+	defer close(hang)
+	secret := []byte("correct horse battery staple")
+	say := func(b string, err error) func(context.Context) ([]byte, error) {
+		return func(context.Context) ([]byte, error) { return []byte(b), err }
+	}
+	files := Collect(t.Context(), 50*time.Millisecond, []Item{
+		{"good", "what is good", say("fine "+string(secret), nil)},
+		{"hangs", "what hangs", func(context.Context) ([]byte, error) { <-hang; return nil, nil }},
+		{"fails", "what fails", say("a part", errors.New("torn\noff"))},
+		{"long", "what is long", say(strings.Repeat("x", MaxFile)+"the end", nil)},
+	}, [][]byte{secret})
+	var b bytes.Buffer
+	if err := Write(&b, "dir", time.Now(), "about", files); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(data, secret) {
+			t.Errorf("%s has the secret", h.Name)
+		}
+		got[h.Name] = string(data)
+	}
+	if got["dir/good"] != "fine [left out]" || got["dir/hangs"] != "" || got["dir/fails"] != "a part" || !strings.HasSuffix(got["dir/long"], "the end") || len(got) != 5 {
+		t.Errorf("the archive has %d files: good %q, fails %q", len(got), got["dir/good"], got["dir/fails"])
+	}
+	for _, want := range []string{"about\n", "what is good; 1 secrets are left out\n", "what hangs; not whole: no answer within 50ms\n", "what fails; not whole: torn off\n"} {
+		if !strings.Contains(got["dir/README"], want) {
+			t.Errorf("README has no %q:\n%s", want, got["dir/README"])
+		}
+	}
+}
