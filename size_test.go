@@ -37,8 +37,6 @@ var longer = map[string]int{
 	"locks/engine/delegation_sim_test.go: randomFiles":    120,
 	"locks/engine/hold_test.go: holdRun":                  90,
 	"locks/engine/model_test.go: likeLinux":               130,
-	"locks/engine/request.go: Engine.lock":                100,
-	"locks/engine/sweep.go: Engine.sweep":                 110,
 	"locks/rcv/mutants_test.go: TestMutantsAreFound":      110,
 	"locks/rw/mutants_test.go: TestMutantsAreFound":       190,
 	"p2p/mdns_test.go: mdnsMain":                          90,

@@ -46,30 +46,12 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		limit = make(chan struct{})
 		defer time.AfterFunc(time.Duration(r.Patience)*time.Millisecond, func() { close(limit) }).Stop()
 	}
+	c := call{e, r, cancel, limit}
 	e.mu.Lock()
-	err := e.member(cancel, limit, r)
-	if err == nil && r.Try {
-		if err = e.awaitClosed(cancel, r); err == nil {
-			err = e.member(cancel, limit, r) // as before
-		}
-	}
+	en, err := c.begin()
 	if err != nil {
 		e.mu.Unlock()
 		return locks.Grant{}, err
-	}
-	if en := e.entries[r.Key]; en != nil && !e.newRules && e.pinned[r.Key] == "" && en.alg.Name != e.o.Rule(r.Path) {
-		e.giveUp(en)
-	}
-	known := e.entries[r.Key] != nil
-	en := e.entry(r.Key, r.Path, "")
-	if en == nil {
-		e.mu.Unlock()
-		return locks.Grant{}, fmt.Errorf("%w: the rule of %q names an unknown algorithm", locks.ErrUnavailable, r.Path)
-	}
-	if !known {
-		clean := en.stale == en.fresh
-		e.bear(en, r)
-		e.opens(en, r.Mode, clean)
 	}
 	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call
@@ -100,25 +82,70 @@ func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 		e.acquire(t)
 	}
 	if _, waits := e.waiters[t]; waits {
-		e.park(t)
-		e.mu.Unlock()
-		r.WillWait()
-		timeout := t.await(cancel, limit)
-		e.mu.Lock()
-		if _, waits := e.waiters[t]; waits && timeout {
-			why := e.waitsFor(t)
-			e.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
-		} else if waits {
-			e.places.put(r, t.place(), t.since, time.Now())
-			e.wake()
-			e.withdraw(t, locks.ErrInterrupted, "interrupted")
-		}
+		c.await(t)
 	}
 	if t.err != nil {
 		e.mu.Unlock()
 		return locks.Grant{}, t.err
 	}
 	return e.deliver(cancel, en, t, r)
+}
+
+// call is one attempt of a program to have a lock.
+type call struct {
+	e      *Engine
+	r      *locks.Request
+	cancel <-chan struct{}
+	limit  <-chan struct{} // closed when it has waited as long as it may; nil: never
+}
+
+// begin waits until this node can grant anything at all, and finds what it has of
+// the file.
+// REQUIRES: e.mu held; it is held again when begin returns.
+func (c *call) begin() (*entry, error) {
+	e, r := c.e, c.r
+	err := e.member(c.cancel, c.limit, r)
+	if err == nil && r.Try {
+		if err = e.awaitClosed(c.cancel, r); err == nil {
+			err = e.member(c.cancel, c.limit, r) // as before
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if en := e.entries[r.Key]; en != nil && !e.newRules && e.pinned[r.Key] == "" && en.alg.Name != e.o.Rule(r.Path) {
+		e.giveUp(en)
+	}
+	known := e.entries[r.Key] != nil
+	en := e.entry(r.Key, r.Path, "")
+	if en == nil {
+		return nil, fmt.Errorf("%w: the rule of %q names an unknown algorithm", locks.ErrUnavailable, r.Path)
+	}
+	if !known {
+		clean := en.stale == en.fresh
+		e.bear(en, r)
+		e.opens(en, r.Mode, clean)
+	}
+	return en, nil
+}
+
+// await waits until t is decided, and withdraws it if the call ends before.
+// REQUIRES: e.mu held; it is held again when await returns.
+func (c *call) await(t *ticket) {
+	e := c.e
+	e.park(t)
+	e.mu.Unlock()
+	c.r.WillWait()
+	timeout := t.await(c.cancel, c.limit)
+	e.mu.Lock()
+	if _, waits := e.waiters[t]; waits && timeout {
+		why := e.waitsFor(t)
+		e.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
+	} else if waits {
+		e.places.put(c.r, t.place(), t.since, time.Now())
+		e.wake()
+		e.withdraw(t, locks.ErrInterrupted, "interrupted")
+	}
 }
 
 // await returns when t is decided or withdrawn, when cancel is closed, or, with

@@ -32,105 +32,128 @@ func jitter() float64 { return rand.Float64() }
 // again.
 // REQUIRES: e.mu held. It may let go of it in between.
 func (e *Engine) sweep(now time.Time) time.Duration {
-	next := time.Hour
+	s := sweeping{e, now, time.Hour}
+	s.idle()
+	for _, t := range e.waitingTickets() {
+		e.mu.breathe()
+		if _, waits := e.waiters[t]; waits { // else it has come to its end since
+			s.waiting(t)
+		}
+	}
+	if left := e.places.expire(now); left > 0 {
+		s.in(left)
+	}
+	s.next = e.sweepAskingBack(now, s.next)
+	if left := e.idleDelegations(); left > 0 {
+		s.in(left)
+	}
+	return s.next
+}
+
+// sweeping is one sweep: the time that it goes by, and after what time the next
+// one is due.
+type sweeping struct {
+	e    *Engine
+	now  time.Time
+	next time.Duration
+}
+
+// in has the next sweep come after d at the latest.
+func (s *sweeping) in(d time.Duration) { s.next = min(s.next, d) }
+
+// idle gives back what nobody has used for a while.
+func (s *sweeping) idle() {
+	e := s.e
 	for el := e.idle.Front(); el != nil; el = e.idle.Front() {
 		e.mu.breathe()
 		if el = e.idle.Front(); el == nil {
 			break
 		}
 		en := el.Value.(*entry)
-		if left := en.since.Add(e.o.Expire).Sub(now); left > 0 {
-			next = min(next, left)
+		if left := en.since.Add(e.o.Expire).Sub(s.now); left > 0 {
+			s.in(left)
 			break
 		}
-		if e.shed(en) {
-			e.remove(en)
-			continue
-		}
-		if e.phase == active && len(en.outbox) == 0 {
-			more := false
-			e.step(en, func(turn *locks.Turn) {
-				en.machine.Expire(turn)
-				more = turn.More
-			})
-			if more && len(en.outbox) == 0 {
-				continue
-			}
-		}
-		switch {
-		case e.drop(en):
-		case e.phase != active || en.dirty || len(en.outbox) > 0:
-			en.since = now
-			e.idle.MoveToBack(en.idle)
-		default:
-			// A peer keeps a permission or owes an answer. What it sends
-			// next puts the entry on the list again.
-			e.idle.Remove(en.idle)
-			en.idle = nil
-		}
+		s.expire(en)
 	}
 	if e.idle.Len() > 0 {
-		next = min(next, e.o.Expire)
+		s.in(e.o.Expire)
 	}
-	for _, t := range e.waitingTickets() {
-		e.mu.breathe()
+}
+
+// expire takes en, which has been idle for long enough, off the front of the list
+// of these, unless its machine has more to say.
+func (s *sweeping) expire(en *entry) {
+	e := s.e
+	if e.shed(en) {
+		e.remove(en)
+		return
+	}
+	if e.phase == active && len(en.outbox) == 0 {
+		more := false
+		e.step(en, func(turn *locks.Turn) {
+			en.machine.Expire(turn)
+			more = turn.More
+		})
+		if more && len(en.outbox) == 0 {
+			return
+		}
+	}
+	switch {
+	case e.drop(en):
+	case e.phase != active || en.dirty || len(en.outbox) > 0:
+		en.since = s.now
+		e.idle.MoveToBack(en.idle)
+	default:
+		// A peer keeps a permission or owes an answer. What it sends
+		// next puts the entry on the list again.
+		e.idle.Remove(en.idle)
+		en.idle = nil
+	}
+}
+
+// waiting does what is due for t, which waits.
+func (s *sweeping) waiting(t *ticket) {
+	e := s.e
+	if left := t.probe.Sub(s.now); left > 0 {
+		s.in(left)
+	} else {
+		t.probeStep = min(max(2*t.probeStep, nextProbe), maxProbe)
+		t.probe = s.now.Add(t.probeStep)
+		s.in(t.probeStep)
+		e.chase(t)
 		if _, waits := e.waiters[t]; !waits {
-			continue // it has come to its end since
+			return
 		}
-		if left := t.probe.Sub(now); left > 0 {
-			next = min(next, left)
-		} else {
-			t.probeStep = min(max(2*t.probeStep, nextProbe), maxProbe)
-			t.probe = now.Add(t.probeStep)
-			next = min(next, t.probeStep)
-			e.chase(t)
-			if _, waits := e.waiters[t]; !waits {
-				continue
-			}
+	}
+	left := t.due.Sub(s.now)
+	switch {
+	case left > 0:
+		s.in(left)
+	case t.req.Try && len(t.entry.barrier) > 0:
+		e.withdraw(t, errBarrier, errBarrier.Error())
+	case t.told && t.req.Try && (e.phase != active || !e.o.Live(0)):
+		e.withdraw(t, errUnsure, "no answer: "+e.waitsFor(t))
+	case !t.told:
+		t.told = true
+		e.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: e.waitsFor(t)})
+		t.due = t.since.Add(t.entry.patience(s.now))
+		if t.req.Try {
+			t.due = t.req.asked.Add(tryPatience)
 		}
-		if left := t.due.Sub(now); left > 0 {
-			next = min(next, left)
-			continue
-		}
-		if t.req.Try && len(t.entry.barrier) > 0 {
-			e.withdraw(t, errBarrier, errBarrier.Error())
-			continue
-		}
-		if t.told && t.req.Try && (e.phase != active || !e.o.Live(0)) {
-			e.withdraw(t, errUnsure, "no answer: "+e.waitsFor(t))
-			continue
-		}
-		if !t.told {
-			t.told = true
-			e.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: e.waitsFor(t)})
-			t.due = t.since.Add(t.entry.patience(now))
-			if t.req.Try {
-				t.due = t.req.asked.Add(tryPatience)
-			}
-			next = min(next, max(t.due.Sub(now), 0))
-			continue
-		}
-		if !t.asks {
-			t.entry.pass(now)
-			e.openGateFor(t)
-			next = 0
-			continue
-		}
+		s.in(max(t.due.Sub(s.now), 0))
+	case !t.asks:
+		t.entry.pass(s.now)
+		e.openGateFor(t)
+		s.in(0)
+	default:
 		t.step = min(max(2*t.step, firstOvertake), maxOvertake)
-		t.due = now.Add(t.step + time.Duration(e.o.Jitter()*float64(t.step)/4))
-		next = min(next, t.due.Sub(now))
+		t.due = s.now.Add(t.step + time.Duration(e.o.Jitter()*float64(t.step)/4))
+		s.in(t.due.Sub(s.now))
 		if !t.req.Try {
 			e.overtake(t)
 		}
 	}
-	if left := e.places.expire(now); left > 0 {
-		next = min(next, left)
-	}
-	next = e.sweepAskingBack(now, next)
-	if left := e.idleDelegations(); left > 0 {
-		next = min(next, left)
-	}
-	return next
 }
 
 // overtake moves t to the front of the queue, if nothing but the queue is in
