@@ -45,10 +45,7 @@ type nodeCache struct {
 	park, unpark chan struct{}
 	onlookers    map[uint32]*stand // see stuck.go
 	watched      bool              // watchHolders looks
-	// drop is the notification under way, and nextDrop the one that follows; or
-	// nil. dropped is closed when there is none any more.
-	drop, nextDrop *pageDrop
-	dropped        chan struct{}
+	drops        drops
 }
 
 // unknownPages is no value of filled.
@@ -176,5 +173,5 @@ const tickSlack = 20 * time.Millisecond
 func (n *nodeCache) dropping() bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
-	return n.drop != nil
+	return n.drops.now != nil
 }

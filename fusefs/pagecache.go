@@ -20,33 +20,51 @@ type pageDrop struct {
 	done chan struct{} // closed when it is over
 }
 
+// drops are those of one file: one at a time, since it may hang while a request
+// is parked, and takes a thread; and behind it one for all who come meanwhile.
+// Guarded by nodeCache.cacheMu.
+type drops struct {
+	now, next *pageDrop     // or nil
+	none      chan struct{} // closed when there is none any more
+}
+
+// want returns a drop that begins after this call. With begins the caller makes
+// it; otherwise who makes the one under way goes on with it, see over.
+func (d *drops) want() (x *pageDrop, begins bool) {
+	x = &pageDrop{done: make(chan struct{})}
+	switch {
+	case d.now == nil:
+		d.now, d.none = x, make(chan struct{})
+		return x, true
+	case d.next == nil:
+		d.next = x
+	}
+	return d.next, false
+}
+
+// over ends the one under way, and returns the one to make now, or nil.
+func (d *drops) over() *pageDrop {
+	if d.now, d.next = d.next, nil; d.now == nil {
+		close(d.none)
+	}
+	return d.now
+}
+
 // startDrop makes the kernel write out and drop the pages of n, and forget its
 // attributes. The result is closed when that is done.
-//
-// While a request is parked a notification may hang, and it takes a thread. So
-// there is one at a time, and behind it one for all who come meanwhile.
 func (c *pageCache) startDrop(n *node) (done <-chan struct{}) {
 	c.stats.PageDrops.Add(1)
-	d := &pageDrop{done: make(chan struct{})}
 	n.cacheMu.Lock()
-	waits := n.drop != nil
-	switch {
-	case !waits:
-		n.drop, n.dropped = d, make(chan struct{})
-	case n.nextDrop == nil:
-		n.nextDrop = d
-	default:
-		d = n.nextDrop
-	}
+	d, begins := n.drops.want()
 	// Not before: who finds that nothing is cached must find this drop.
 	n.cached.Store(false)
 	n.attrTold.Store(false)
 	n.sizes = toldSizes{}
 	n.cacheMu.Unlock()
-	if waits {
-		c.dev.forgetAttr(n.id) // which waits for nothing
-	} else {
+	if begins {
 		c.background(func() { c.runDrops(n, d) })
+	} else {
+		c.dev.forgetAttr(n.id) // which waits for nothing
 	}
 	return d.done
 }
@@ -59,10 +77,7 @@ func (c *pageCache) runDrops(n *node, d *pageDrop) {
 		n.empty.Store(filled)
 		n.cacheMu.Lock()
 		over := d
-		d, n.nextDrop = n.nextDrop, nil
-		if n.drop = d; d == nil {
-			close(n.dropped)
-		}
+		d = n.drops.over()
 		n.cacheMu.Unlock()
 		close(over.done)
 	}
@@ -197,10 +212,10 @@ func (c *pageCache) dropAround(n *node, parked []parkedRequest, done, giveUp, mo
 // awaitDropping is awaitDrop for what others are dropping.
 func (c *pageCache) awaitDropping(n *node, giveUp <-chan struct{}) error {
 	n.cacheMu.Lock()
-	dropped, drop := n.dropped, n.drop
+	none, now := n.drops.none, n.drops.now
 	n.cacheMu.Unlock()
-	if drop == nil {
+	if now == nil {
 		return nil
 	}
-	return c.awaitDrop(n, dropped, giveUp)
+	return c.awaitDrop(n, none, giveUp)
 }

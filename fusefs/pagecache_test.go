@@ -305,3 +305,34 @@ func TestHandoversBesideAParkedReadTakeNoThreads(t *testing.T) {
 	}
 	await(t, "all is dropped", func() bool { return ask[Counts](m, "Counts", None{}).Dropping == 0 })
 }
+
+// One notification is under way at a time, and who comes meanwhile shares the next:
+// what it was to drop may have come after the first one began.
+func TestDropsOfAFile(t *testing.T) {
+	var d drops
+	first, begins := d.want()
+	if !begins {
+		t.Fatal("the first does not begin")
+	}
+	none := d.none
+	second, begins := d.want()
+	if begins || second == first {
+		t.Error("the second is made beside the first, or is the first")
+	}
+	if third, begins := d.want(); begins || third != second {
+		t.Error("the third does not share the second")
+	}
+	if got := d.over(); got != second || closed(none) {
+		t.Errorf("after the first: the second follows: %v; all over: %v", got == second, closed(none))
+	}
+	fourth, begins := d.want()
+	if begins || fourth == second {
+		t.Error("the fourth shares the second, which is under way")
+	}
+	if d.over() != fourth || d.over() != nil || !closed(none) {
+		t.Error("it does not end after the fourth")
+	}
+	if again, begins := d.want(); !begins || again == fourth || closed(d.none) {
+		t.Error("another one does not begin anew")
+	}
+}
