@@ -86,7 +86,7 @@ func (c *attrCache) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
 	c.tells(n, versionOf(st), false)
 }
 
-// tells notes what the kernel is told of a node. Afterwards refreshGen is
+// tells notes what the kernel is told of a node. Afterwards arrivals.all is
 // compared with what it was before the storage was asked: a refresh changes it
 // first, and then looks at what is noted here, so that one of the two finds out.
 //
@@ -134,8 +134,8 @@ func (c *attrCache) tellNew(n *node, a *fuse.Attr) {
 func (c *attrCache) untilNow(tell func() error) error {
 	const tries = 10
 	for i := 1; ; i++ {
-		gen := c.arrivals.refreshGen.Load()
-		if err := tell(); err != nil || i == tries || c.arrivals.refreshGen.Load() == gen {
+		gen := c.arrivals.all.Load()
+		if err := tell(); err != nil || i == tries || c.arrivals.all.Load() == gen {
 			return err
 		}
 	}
@@ -187,7 +187,7 @@ func (c *attrCache) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.Sta
 	return status(err)
 }
 
-// fillEntry answers with an entry. gen is refreshGen before the storage was
+// fillEntry answers with an entry. gen is arrivals.all before the storage was
 // asked: if other nodes may have changed names or files since, the kernel must
 // not keep what it is told.
 func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
@@ -195,18 +195,18 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 	if ttl := c.entryTTL; ttl > 0 && n.holders.Load() == 0 {
 		if now := c.now(); c.entries.mayKeep(n.isDir(), now) {
 			c.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
-			if c.arrivals.refreshGen.Load() == gen {
+			if c.arrivals.all.Load() == gen {
 				out.SetEntryTimeout(ttl)
 			}
 		}
 	}
 	// attrTold is set before gen is looked at, and refresh does it the other
 	// way round: one of the two finds out.
-	if ttl := c.attrTTLOf(n); c.arrivals.refreshGen.Load() == gen {
+	if ttl := c.attrTTLOf(n); c.arrivals.all.Load() == gen {
 		out.SetAttrTimeout(ttl)
 	}
 	c.tellAttr(n, &out.Attr, st)
-	if c.arrivals.refreshGen.Load() != gen {
+	if c.arrivals.all.Load() != gen {
 		c.tellNew(n, &out.Attr)
 	}
 }
@@ -223,7 +223,7 @@ func (c *attrCache) fillAttr(a *fuse.Attr, st *unix.Stat_t) {
 
 // attrTTLOf is how long the kernel may keep the attributes of n that it is
 // told now. It is called before the storage is asked, or what was found out
-// before is compared with refreshGen. While a handle of n waits for its open
+// before is compared with arrivals.all. While a handle of n waits for its open
 // lock, or has let another node have it, every read(2) must come here before it
 // looks at the size.
 //

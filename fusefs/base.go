@@ -36,15 +36,12 @@ type base struct {
 	tasks sync.WaitGroup // what background started
 }
 
-// arrivals are the locks that have come here from other nodes.
+// arrivals are the locks that have come here from other nodes: what was found out
+// before the last one may be outdated.
 type arrivals struct {
-	refreshGen atomic.Uint64 // changes when other nodes may have changed names
-	// explicitGen counts refreshes for explicit locks, which may be what
-	// protects any file.
-	explicitGen atomic.Uint64
-	// refreshedAt is when the last lock came here from another node; nil for
-	// never.
-	refreshedAt atomic.Pointer[time.Time]
+	all      atomic.Uint64             // how many; it changes when the client of the storage has looked anew
+	explicit atomic.Uint64             // of these the explicit ones, which may be what protects any file
+	last     atomic.Pointer[time.Time] // when; nil for never
 }
 
 // background runs a task that ends by itself, or when the mount does.

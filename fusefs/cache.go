@@ -61,7 +61,7 @@ func (n *nodeCache) fills() {
 type version struct {
 	known        bool
 	young        bool   // it was noted soon after the last change, see youngFor
-	gen          uint64 // explicitGen when it was noted
+	gen          uint64 // arrivals.explicit when it was noted
 	size         int64
 	mtime, ctime unix.Timespec
 }
@@ -80,7 +80,7 @@ func versionOfX(st *unix.Statx_t) version {
 // meanwhile. REQUIRES: h's open lock held by this node.
 func (c *attrCache) noteVersion(h *handle) {
 	var st unix.Stat_t
-	gen := c.arrivals.explicitGen.Load() // before: what is seen may be older than what a refresh brings
+	gen := c.arrivals.explicit.Load() // before: what is seen may be older than what a refresh brings
 	err := unix.Fstat(h.fd, &st)
 	n := h.n
 	n.cacheMu.Lock()
@@ -111,7 +111,7 @@ func (c *attrCache) unchanged(n *node, st *unix.Stat_t) bool {
 	if !n.version.known || n.version != now {
 		return false
 	}
-	if !c.tree.ids.paths && now.gen == c.arrivals.explicitGen.Load() {
+	if !c.tree.ids.paths && now.gen == c.arrivals.explicit.Load() {
 		return true
 	}
 	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0 // whole seconds

@@ -37,9 +37,9 @@ func TestUnchanged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, n := &attrCache{base: &base{tree: &tree{ids: fileIDs{paths: tt.paths}}}}, new(node)
 			st := unix.Stat_t{Size: 10, Mtim: tt.mtime, Ctim: tt.ctime}
-			n.version = versionAt(&st, c.arrivals.explicitGen.Load())
+			n.version = versionAt(&st, c.arrivals.explicit.Load())
 			if tt.locked {
-				c.arrivals.explicitGen.Add(1)
+				c.arrivals.explicit.Add(1)
 			}
 			if tt.changed {
 				st.Size++

@@ -33,7 +33,7 @@ type client struct {
 }
 
 // seenAt is when a node was looked at last: the count of explicit refreshes
-// (arrivals.explicitGen) at that time, plus one; 0: it has to be looked at.
+// (arrivals.explicit) at that time, plus one; 0: it has to be looked at.
 type seenAt struct {
 	attr, data, name atomic.Uint64
 	until            atomic.Int64 // see isOld; on the server's clock
@@ -50,7 +50,7 @@ func (n *nodeCache) distrust() {
 // the lock of the file was elsewhere, or any explicit lock, which may be what
 // protects the file.
 func (c *client) outdated(seen *atomic.Uint64) bool {
-	return c.storage.ClientCache && seen.Load() != c.arrivals.explicitGen.Load()+1
+	return c.storage.ClientCache && seen.Load() != c.arrivals.explicit.Load()+1
 }
 
 // lookAgain makes the client of the storage look at a file that is open. One
@@ -64,7 +64,7 @@ func (c *client) lookAgain(n *node) error {
 	if len(hs) == 0 || c.tree.anchorOf(n) < 0 {
 		return nil
 	}
-	gen := c.arrivals.explicitGen.Load() + 1
+	gen := c.arrivals.explicit.Load() + 1
 	_ = c.pass(n) // if the file is gone, what is open of it stays
 	for _, h := range hs {
 		if err := c.reopen(h); err != nil {
@@ -220,7 +220,7 @@ func (c *client) lookOpened(h *handle, st *unix.Stat_t) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n, fd := h.n, h.fd
-	gen := c.arrivals.explicitGen.Load() + 1
+	gen := c.arrivals.explicit.Load() + 1
 	if err := c.pass(n); err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (c *client) lookAt(n *node) error {
 	if !c.isOld(n) {
 		return nil
 	}
-	gen := c.arrivals.explicitGen.Load() + 1
+	gen := c.arrivals.explicit.Load() + 1
 	if err := c.pass(n); err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func punchBehind(fd int) error {
 // outlast waits until what a client that lingers has cached is not used any
 // more, if that is from before the last lock came here.
 func (c *client) outlast() {
-	if t := c.arrivals.refreshedAt.Load(); t != nil {
+	if t := c.arrivals.last.Load(); t != nil {
 		time.Sleep(lingers(*t) - time.Since(*t))
 	}
 }
@@ -140,7 +140,7 @@ func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 	if n != nil && st.Nlink == 1 && !c.outdated(&n.seen.name) {
 		return nil
 	}
-	gen := c.arrivals.explicitGen.Load() + 1
+	gen := c.arrivals.explicit.Load() + 1
 	fd, err := c.descriptors.withReserve(func() (fd int, err error) {
 		err = retryEINTR(func() (err error) {
 			fd, err = unix.Openat(dir.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

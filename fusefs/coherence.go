@@ -237,9 +237,9 @@ func (c *coherence) writeBack(h *handle) {
 func (c *coherence) refresh(k locks.Key) error {
 	c.stats.Refreshes.Add(1)
 	now := time.Now()
-	c.arrivals.refreshedAt.Store(&now)
+	c.arrivals.last.Store(&now)
 	if k.Class != locks.Open {
-		c.arrivals.explicitGen.Add(1)
+		c.arrivals.explicit.Add(1)
 	}
 	own, others := c.unprotected.concerned(k)
 	defer c.tree.unpinAll(own, others)
@@ -255,7 +255,7 @@ func (c *coherence) refresh(k locks.Key) error {
 	// An answer to the kernel that was prepared before this is not to be kept:
 	// either its maker sees the change, or what follows sees that there is
 	// something to drop.
-	c.arrivals.refreshGen.Add(1)
+	c.arrivals.all.Add(1)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			if err := c.refreshPages(n); err != nil && failed == nil {

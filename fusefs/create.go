@@ -25,7 +25,7 @@ func (oc *openCalls) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 		return errHidden
 	}
 	oc.retries.abandonRetry(oc.retries.take(in.Pid))
-	gen := oc.arrivals.refreshGen.Load()
+	gen := oc.arrivals.all.Load()
 	mode := modeIn(oc.acls, dir, in.Mode, in.Umask)
 	for range createAttempts {
 		began := oc.locker.Moment()

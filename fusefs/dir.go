@@ -84,7 +84,7 @@ func (dc *dirCalls) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.D
 }
 
 func (dc *dirCalls) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	gen := dc.arrivals.refreshGen.Load()
+	gen := dc.arrivals.all.Load()
 	return dc.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {

@@ -35,7 +35,7 @@ const fewNames = 32
 // to many files; what is told by the thousand, as to find(1), would keep the next
 // lock waiting, and is hardly asked for again.
 func (e *entries) mayKeep(isDir bool, now int64) bool {
-	if t := e.arrivals.refreshedAt.Load(); t == nil || time.Since(*t) > handoverTime {
+	if t := e.arrivals.last.Load(); t == nil || time.Since(*t) > handoverTime {
 		return true
 	}
 	return isDir && e.few(now)

@@ -15,7 +15,7 @@ func (nc *nameCalls) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 		return fuse.ENOENT
 	}
 	nc.retries.letPass(in)
-	gen := nc.arrivals.refreshGen.Load()
+	gen := nc.arrivals.all.Load()
 	n, st, err := nc.finder.find(in, dir, name)
 	if err != nil {
 		nc.retries.endsRetry(in)

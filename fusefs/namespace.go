@@ -56,7 +56,7 @@ func (nc *nameCalls) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 		return errHidden
 	}
 	for range createAttempts {
-		gen := nc.arrivals.refreshGen.Load()
+		gen := nc.arrivals.all.Load()
 		if err := nc.fence.create(cancel, &change{in: in, op: op, dir: dir, name: name}, making(nc.storage.Userspace, dir, name, func() error { return call(dir) })); err != nil {
 			nc.client.notMade(dir, err)
 			return status(err)
@@ -203,7 +203,7 @@ func (nc *nameCalls) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 	if path := nc.tree.pathTo(n); nc.opts.Movable != nil && path != "" && !nc.opts.Movable(path, nc.tree.join(dir, name), false) {
 		return fuse.EXDEV
 	}
-	gen := nc.arrivals.refreshGen.Load()
+	gen := nc.arrivals.all.Load()
 	// The name in /proc leads to the file itself, also if that is a symbolic
 	// link, and to one that has no name yet.
 	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name}

@@ -419,7 +419,7 @@ func TestALookupThatARefreshOvertakes(t *testing.T) {
 		if !errno.Ok() {
 			t.Fatal(errno)
 		}
-		gen := f.arrivals.refreshGen.Load()
+		gen := f.arrivals.all.Load()
 		n, st, err := f.finder.find(&in, dir, "f")
 		must(t, err)
 		file, _ := f.tree.identify(n)
