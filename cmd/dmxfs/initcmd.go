@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/cobra"
+
+	"dmxfs/p2p/register"
+)
+
+// setup is what `dmxfs init` is told.
+type setup struct {
+	source, mountpoint string
+	first              bool // no cluster is there, and this host founds it
+	fstab              bool // a line of fstab, not a unit
+	dryRun             bool
+	listen             []string
+	exclusive          []string
+	etc, state         string // /etc and /var/lib/dmxfs, but in tests
+	options            []string
+}
+
+func newInitCommand(s streams) *cobra.Command {
+	var x setup
+	c := &cobra.Command{
+		Use: "init [flags] [SOURCE] MOUNTPOINT", Short: "Write what mounts a shared directory at every boot, and say what was written",
+		Long: `Write what mounts a shared directory at every boot of this host: a configuration
+of dmxfs@NAME.service, or with --fstab a line of fstab. Before that it asks the
+doctor whether the directory is fit for dmxfs, and takes the options that it
+advises. It mounts nothing, changes no file that is there but for the line of
+fstab, and says what it has written and what comes next.
+
+  dmxfs init --first /mnt/raw /mnt/shared     on the first host
+  dmxfs init /mnt/raw /mnt/shared             on all others
+
+On all but the first host there must be a cluster in SOURCE: where there is none,
+most likely the shared directory is not mounted.`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+	}
+	f := c.Flags()
+	f.BoolVar(&x.first, "first", false, "this is the first host, and makes the cluster")
+	f.BoolVar(&x.fstab, "fstab", false, "write a line of fstab, not a configuration of dmxfs@NAME.service")
+	f.BoolVar(&x.dryRun, "dry-run", false, "write nothing, and say what would be written")
+	f.StringSliceVar(&x.listen, "listen", nil, "multiaddr to listen on for other daemons, such as /ip4/0.0.0.0/tcp/7654, for firewalls that want to know the port; may be repeated")
+	f.StringArrayVar(&x.exclusive, "exclusive", nil, "`GLOB=ALGORITHM`: a rule of the policy that is written with --first; may be repeated, see dmxfs policy")
+	noDoctor := f.Bool("no-doctor", false, "do not examine the shared directory, which takes some 15 s")
+	f.StringVar(&x.etc, "etc", "/etc", "write below this `directory`")
+	f.StringVar(&x.state, "state", "/var/lib/dmxfs", "`directory` below which the mount has its state")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		x.mountpoint = args[len(args)-1]
+		x.source = args[0]
+		if err := x.check(); err != nil {
+			return err
+		}
+		if !*noDoctor {
+			if err := x.askDoctor(c.Context(), s); err != nil {
+				return err
+			}
+		}
+		return x.write(s)
+	}
+	return c
+}
+
+// check says what is wrong before anything is examined or written.
+func (x *setup) check() error {
+	for _, p := range []*string{&x.source, &x.mountpoint, &x.etc, &x.state} {
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return fmt.Errorf("path %q: %w", *p, err)
+		}
+		*p = abs
+	}
+	if st, err := os.Stat(x.source); err != nil {
+		return directoryProblem(Config{Source: x.source}, x.source, err)
+	} else if !st.IsDir() {
+		return withCode(exitUsage, fmt.Errorf("%s is not a directory", x.source))
+	}
+	if all, err := mounts(); err != nil {
+		return err
+	} else if m, ok := mountedAt(all, x.source); ok && m.fsType == fsType {
+		return withCode(exitBusy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
+	}
+	if strings.ContainsAny(x.source+x.mountpoint, "\n\t,%\\\"") || x.fstab && strings.Contains(x.source+x.mountpoint, " ") {
+		return withCode(exitUsage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
+	}
+	_, err := os.Stat(filepath.Join(x.source, register.Name, register.ClusterFile))
+	switch {
+	case err == nil && x.first:
+		return withCode(exitRefused, fmt.Errorf("there is a cluster in %s: this is not its first host; leave --first out", x.source))
+	case errors.Is(err, fs.ErrNotExist) && !x.first:
+		return withCode(exitRefused, fmt.Errorf("no cluster is in %s: is the shared directory mounted there? If it is, and this is the first host of all, give --first", x.source))
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("look for a cluster: %w", err)
+	case len(x.exclusive) > 0 && !x.first:
+		return withCode(exitUsage, errors.New("--exclusive is for the first host: the others take the rules of the cluster, which dmxfs policy set changes"))
+	}
+	return nil
+}
+
+// askDoctor examines the directory from two sides of this host, which finds what
+// it lacks altogether. What another host sees only that one can tell.
+func (x *setup) askDoctor(ctx context.Context, s streams) error {
+	fmt.Fprintf(s.err, "examining %s, some 15 s (--no-doctor leaves that out)\n", printable(x.source))
+	j, err := consult(ctx, s, []string{x.source, x.source}, "", 2*time.Minute)
+	if err != nil {
+		return fmt.Errorf("the doctor: %w (--no-doctor goes on without)", err)
+	}
+	for _, f := range j.Findings {
+		if f.Result == "bad" {
+			fmt.Fprintf(s.err, "  %s: %s\n", f.Check, f.Text)
+		}
+	}
+	fmt.Fprintf(s.out, "The doctor: %s\n", j.Verdict)
+	if !j.Fit {
+		return withCode(exitFailure, fmt.Errorf("%s is not fit for dmxfs; nothing was written", x.source))
+	}
+	for _, o := range j.Options {
+		x.options = append(x.options, strings.TrimPrefix(o, "--"))
+	}
+	return nil
+}
+
+// newFile is a file that is to be written; add: at the end of what is there.
+type newFile struct {
+	path, text string
+	add        bool
+}
+
+// files are what is to be written, and what comes after it.
+func (x *setup) files() (all []newFile, next []string, err error) {
+	name := unitName(x.mountpoint)
+	state := filepath.Join(x.state, name)
+	if policy := (Config{Exclusive: x.exclusive}); len(x.exclusive) > 0 {
+		if err := policy.readPolicy(); err != nil {
+			return nil, nil, err
+		}
+		path := filepath.Join(x.etc, "dmxfs", name+".policy.toml")
+		all = append(all, newFile{path: path, text: policy.Rules})
+		x.options = append(x.options, "policy="+path)
+	}
+	if x.fstab {
+		o := append([]string{"state=" + state}, x.options...)
+		if !x.first {
+			o = append(o, "join")
+		}
+		for _, l := range x.listen {
+			o = append(o, "listen="+l)
+		}
+		o = append(o, "_netdev", "nofail", "x-systemd.requires-mounts-for="+x.source)
+		line := fmt.Sprintf("%s %s %s %s 0 0\n", x.source, x.mountpoint, fsType, strings.Join(o, ","))
+		return append(all, newFile{filepath.Join(x.etc, "fstab"), line, true}), []string{"mount " + x.mountpoint}, nil
+	}
+	text, err := x.config(state)
+	if err != nil {
+		return nil, nil, err
+	}
+	unit := "dmxfs@" + name + ".service"
+	return append(all, newFile{path: filepath.Join(x.etc, "dmxfs", name+".toml"), text: text},
+			newFile{path: filepath.Join(x.etc, "systemd/system", unit+".d/storage.conf"), text: "# The shared directory is mounted first.\n[Unit]\nRequiresMountsFor=\"" + x.source + "\"\n"}),
+		[]string{"systemctl daemon-reload", "systemctl enable --now '" + unit + "'"}, nil
+}
+
+// unitName is NAME of a mount point: without anything that systemd writes in
+// another way. When two have the same, the second one finds a file that is there.
+func unitName(mountpoint string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '/':
+			return '-'
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("._-", r):
+			return r
+		}
+		return '_'
+	}, strings.TrimPrefix(mountpoint, "/"))
+}
+
+// config is the file for dmxfs@NAME.service.
+func (x *setup) config(state string) (string, error) {
+	c := fileConfig{Mountpoint: &x.mountpoint, State: &state}
+	if x.source != x.mountpoint {
+		c.Source = &x.source
+	}
+	if join := !x.first; join {
+		c.Join = &join
+	}
+	if len(x.listen) > 0 {
+		c.Listen = &x.listen
+	}
+	for _, o := range x.options {
+		key, value, _ := strings.Cut(o, "=")
+		switch key {
+		case "listing-age":
+			c.ListingAge = &value
+		case "file-id":
+			c.FileID = &value
+		case "policy":
+			c.Policy = &value
+		default:
+			return "", fmt.Errorf("the doctor advises %s, which init cannot write: write the configuration by hand", o)
+		}
+	}
+	b, err := toml.Marshal(c)
+	if err != nil {
+		return "", fmt.Errorf("the configuration: %w", err)
+	}
+	return "# By dmxfs init; the keys are the flags of dmxfs mount.\n" + string(b), nil
+}
+
+// write writes all of it, or what there is to write is said only.
+func (x *setup) write(s streams) error {
+	all, next, err := x.files()
+	if err != nil {
+		return err
+	}
+	for i, f := range all {
+		if all[i].text, err = f.missing(x.mountpoint); err != nil {
+			return err
+		}
+	}
+	all = append([]newFile{{path: x.mountpoint + "/"}}, all...)
+	for _, f := range all {
+		done, err := f.make(x.dryRun)
+		if err != nil {
+			return fmt.Errorf("write %s: %w", f.path, err)
+		}
+		fmt.Fprintf(s.out, "%s %s\n", done, printable(f.path))
+		for line := range strings.Lines(f.text) {
+			fmt.Fprintf(s.out, "    %s\n", printable(strings.TrimSuffix(line, "\n")))
+		}
+	}
+	fmt.Fprintln(s.out, "Next:")
+	for _, n := range next {
+		fmt.Fprintf(s.out, "    %s\n", printable(n))
+	}
+	if x.first {
+		fmt.Fprintf(s.out, "Then, on each other host: dmxfs init %s. What two hosts see of the storage, dmxfs doctor tells.\n", printable(strings.TrimPrefix(x.source+" "+x.mountpoint, x.mountpoint+" ")))
+	}
+	return nil
+}
+
+// missing is what of f is not there yet. An error says that something else is.
+func (f newFile) missing(mountpoint string) (string, error) {
+	b, err := os.ReadFile(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f.text, nil
+	case err != nil:
+		return "", fmt.Errorf("read %s: %w", f.path, err)
+	case f.add:
+		for line := range strings.Lines(string(b)) {
+			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && w[1] == mountpoint && w[2] == fsType {
+				if line == f.text {
+					return "", nil
+				}
+				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
+			}
+		}
+		if len(b) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
+			return "\n" + f.text, nil
+		}
+		return f.text, nil
+	case string(b) != f.text:
+		return "", withCode(exitBusy, fmt.Errorf("%s is there already, and says something else: move it away first", f.path))
+	}
+	return "", nil
+}
+
+// make writes f, or makes the directory that its path ends in, and says what it
+// has done.
+func (f newFile) make(dry bool) (string, error) {
+	dir := filepath.Dir(f.path)
+	_, err := os.Stat(f.path)
+	switch {
+	case strings.HasSuffix(f.path, "/") && err == nil, !strings.HasSuffix(f.path, "/") && f.text == "":
+		return "is there already:", nil
+	case dry && f.add:
+		return "would add to", nil
+	case dry:
+		return "would write", nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	if strings.HasSuffix(f.path, "/") {
+		return "made", nil
+	}
+	how, done := os.O_CREATE|os.O_EXCL, "wrote"
+	if f.add {
+		how, done = os.O_CREATE|os.O_APPEND, "added to"
+	}
+	file, err := os.OpenFile(f.path, os.O_WRONLY|how, 0o644)
+	if err != nil {
+		return "", err
+	}
+	_, err = file.WriteString(f.text)
+	return done, errors.Join(err, file.Sync(), file.Close())
+}
