@@ -28,6 +28,7 @@
 //   - internal/metrics: what a daemon counts, for Prometheus.
 //   - internal/snapshot: what a daemon tells of its cluster at one moment, searched
 //     and summed up.
+//   - internal/top: the terminal view of dmxfs top.
 //   - internal/web: the page of dmxfs web.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/waitgraph: who waits for whom in the cluster.

@@ -64,7 +64,7 @@ is also a command is written with a slash: dmxfs ./status`
 		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(), newRunCommand(s),
 		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s), newTreeCommand(s))
 	root.AddCommand(newInitCommand(s))
-	root.AddCommand(newWebCommand(s))
+	root.AddCommand(newWebCommand(s), newTopCommand(s))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(flagProblem)

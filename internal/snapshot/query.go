@@ -68,11 +68,15 @@ func (l *Lock) Name() string {
 
 // HostSum is what the programs of a host hold and wait for.
 type HostSum struct {
-	Node, Host string
-	Held       int
-	Waiting    int
-	Longest    time.Duration // the wait that is the longest now
-	Blocks     int           // requests of the cluster that wait for a program of this host, or for the host
+	Node    string `json:"node"`
+	Host    string `json:"host"`
+	Held    int    `json:"held"`
+	Waiting int    `json:"waiting"`
+	// Longest is the wait that is the longest now.
+	Longest time.Duration `json:"longest_ns"`
+	// Blocks is how many requests of the cluster wait for a program of this host,
+	// or for the host.
+	Blocks int `json:"blocks"`
 }
 
 // Hosts are the hosts of the cluster, those that others wait for most first.

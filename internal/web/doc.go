@@ -20,6 +20,6 @@
 // Pages are rendered here, whole, and work without a script. The script fetches
 // the part of a page that changes when the server says, by server-sent events,
 // that something has. Names of files and programs, and texts of other hosts, are
-// anybody's: html/template escapes them, and [printable] shows what cannot be
+// anybody's: html/template escapes them, and [snapshot.Printable] shows what cannot be
 // seen.
 package web

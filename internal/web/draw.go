@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"dmxfs/internal/snapshot"
 	"dmxfs/internal/waitgraph"
 )
 
@@ -52,11 +53,11 @@ type edge struct {
 const (
 	mostWaits   = 80 // drawn, beyond those in cycles
 	mostPerFile = 6  // of one file; the others are one node
-	nodeWidth   = 210
+	nodeWidth   = 196
 	nodeHeight  = 46
-	columnWidth = 330
+	columnWidth = 286
 	rowHeight   = 66
-	margin      = 24
+	margin      = 36 // edges that lead back have room in it
 )
 
 // sketch is a drawing in the making.
@@ -112,12 +113,12 @@ func (s *sketch) wait(g *waitgraph.Graph, w *waitgraph.Wait, file string, long t
 	}
 	p := s.process(w.Process, w.Command, w.PID, w.Host)
 	p.URL = lockURL(key{w.Node, w.File, w.Class, w.Request, w.PID, w.Start})
-	f := s.node("f\x00"+file, "file", short(printable(name), 30), w.Class)
-	f.Tip = printable(name)
+	f := s.node("f\x00"+file, "file", short(snapshot.Printable(name), 30), w.Class)
+	f.Tip = snapshot.Printable(name)
 	f.URL = "locks?" + "state=all&file=" + queryEscape(w.File)
 	e := s.edge(p, f, "waits")
 	e.waiting, e.Since, e.HasSince = g.At.Sub(w.Since), w.Since, true
-	e.Label = w.Mode + " " + span(w.Start, w.End)
+	e.Label = w.Mode + " " + snapshot.Span(w.Start, w.End)
 	e.Long = e.waiting >= long
 	e.Cycle = w.InCycle
 	p.Long = p.Long || e.Long
@@ -135,7 +136,7 @@ func (s *sketch) wait(g *waitgraph.Graph, w *waitgraph.Wait, file string, long t
 			if b.Kind == waitgraph.Silent {
 				sub = "does not answer"
 			}
-			to = s.node("m\x00"+b.Node, "member", "host "+short(printable(b.Host), 22), sub)
+			to = s.node("m\x00"+b.Node, "member", "host "+short(snapshot.Printable(b.Host), 22), sub)
 			to.URL = "member?id=" + queryEscape(b.Node)
 		}
 		x := s.edge(f, to, string(b.Kind))
@@ -145,7 +146,7 @@ func (s *sketch) wait(g *waitgraph.Graph, w *waitgraph.Wait, file string, long t
 }
 
 func (s *sketch) process(id, command string, pid int, host string) *node {
-	n := s.node("p\x00"+id, "process", short(printable(command), 18)+fmt.Sprintf(" %d", pid), "on "+short(printable(host), 24))
+	n := s.node("p\x00"+id, "process", short(snapshot.Printable(command), 18)+fmt.Sprintf(" %d", pid), "on "+short(snapshot.Printable(host), 24))
 	n.Cycle = s.cycle[id] != 0
 	if n.URL == "" {
 		n.URL = "locks?q=" + queryEscape(fmt.Sprintf("%d %s", pid, host))

@@ -14,7 +14,7 @@
     link.className = connected ? "" : "off";
   }
 
-  // As wait in text.go.
+  // As Ago in package snapshot.
   function age(ms) {
     const s = Math.max(0, Math.floor(ms / 1000)), m = Math.floor(s / 60), h = Math.floor(m / 60);
     if (h >= 48) return Math.floor(h / 24) + " d";

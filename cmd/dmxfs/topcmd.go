@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"dmxfs/internal/top"
+)
+
+// Counters are what the daemon serves to Prometheus.
+func (w viewedMount) Counters(ctx context.Context) (top.Counters, error) {
+	resp, err := w.questions.do(ctx, http.MethodGet, "/metrics")
+	if err != nil {
+		return top.Counters{}, err
+	}
+	defer resp.Body.Close()
+	return top.ReadCounters(time.Now(), resp.Body)
+}
+
+func newTopCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "top [MOUNTPOINT]", Short: "Watch rates, hosts and waits in the terminal",
+		Long: `Watch the cluster in the terminal: what this node does per second, the hosts that
+others wait for most, and who holds and waits for which locks in the cluster, waits
+first. Members that do not answer are named.
+
+  up, down   choose a lock           Enter   its story: what it waits for, up to the end
+  s, r       sort by, reverse        b       break it; asks for a reason, for the journals
+  h          which: held, waiting …  /       search, as one types; Esc: all again
+  q          quit
+
+Without a terminal, or with --once, it prints one table, with the rates of one
+second.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	once := c.Flags().Bool("once", false, "print one table, and end")
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs, once")
+	interval := c.Flags().Duration("interval", time.Second, "time between two looks")
+	long := c.Flags().Duration("long", 10*time.Second, "how long a wait is that stands out")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *interval < 100*time.Millisecond || *long <= 0 {
+			return withCode(exitUsage, fmt.Errorf("--interval %v, --long %v: must be 100ms at least, and more than 0", *interval, *long))
+		}
+		cl, r, err := clientFor(args)
+		if err != nil {
+			return err
+		}
+		cl.timeout = viewTime
+		var v statusJSON
+		if err := cl.get(c.Context(), "/status", &v); err != nil {
+			return noDaemon(err, r)
+		}
+		from := newViewedMount(r.State)
+		in, isIn := s.in.(*os.File)
+		out, isOut := s.out.(*os.File)
+		if !*once && !*asJSON && isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd())) {
+			return top.Run(c.Context(), from, in, out, *interval, *long, whoAsks())
+		}
+		o, err := top.TakeOnce(c.Context(), from, *interval)
+		switch {
+		case err != nil:
+			return err
+		case *asJSON:
+			return o.WriteJSON(s.out)
+		}
+		return o.WriteTable(s.out)
+	}
+	return c
+}
