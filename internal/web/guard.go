@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// policy is what a browser may do for a page: load the style and the script of
+// contentPolicy is what a browser may do for a page: load the style and the script of
 // this server, and nothing from elsewhere or from within the page.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -75,7 +75,7 @@ func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 		Name: cookieName, Value: cookie, Path: s.base, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = io.WriteString(w, `<!doctype html><html lang="en"><meta charset="utf-8"><title>dmxfs</title>`+
+	_, _ = io.WriteString(w, `<!doctype html><html lang="en"><meta charset="utf-8"><title>dmxfs</title><link rel="icon" href="`+s.base+`icon.svg">`+
 		`<meta http-equiv="refresh" content="0;url=`+s.base+`"><p><a href="`+s.base+`">Go on</a>`)
 	if s.opts.Entered != nil {
 		s.opts.Entered(s.URL())

@@ -114,7 +114,7 @@ func (e *edge) trace(height int, deepest *int) {
 	low := height + 12
 	*deepest = max(*deepest, low+margin+8)
 	e.Path = fmt.Sprintf("M%d %d C%d %d %d %d %d %d L%d %d C%d %d %d %d %d %d", x1, y1, x1+70, y1, x1+70, low, x1, low,
-		e.To.X, low, x2-40, low, x2-40, y2, x2, y2)
+		e.To.X, low, e.To.X-36, low, e.To.X-36, y2, x2, y2)
 	e.LabelX, e.LabelY = (x1+e.To.X)/2, low-6
 }
 

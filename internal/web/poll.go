@@ -18,7 +18,8 @@ const (
 	pausePerLock = 50 * time.Microsecond
 	// unwatched is how long snapshots are taken after somebody has asked for one.
 	unwatched = 5 * time.Second
-	// fresh is how old a snapshot may be that a page is made of.
+	// fresh is how old a snapshot may be that a page is made of, if no browser is
+	// told of changes.
 	fresh = time.Second
 	// firstWait is how long a page waits for one that is fresh.
 	firstWait = 2500 * time.Millisecond
@@ -103,10 +104,13 @@ func (p *poller) get(ctx context.Context) (*snapshot.Snapshot, uint64) {
 	for {
 		p.mu.Lock()
 		p.asked = time.Now()
-		s, v, taken := p.last, p.version, p.taken
+		s, v, taken, may := p.last, p.version, p.taken, fresh
+		if p.lookers > 0 {
+			may = unwatched // the next one is under way: who searches does not wait for it
+		}
 		p.mu.Unlock()
 		p.poke()
-		if s != nil && time.Since(s.At) < fresh {
+		if s != nil && time.Since(s.At) < may {
 			return s, v
 		}
 		select {
