@@ -282,6 +282,17 @@ func (c *client) lookForNames(dir *node, name string) {
 	}
 }
 
+// askOf makes a client that knows names by the time of their directory (NFS) look
+// at that; false: this is not one. For half a minute or longer it would say
+// that there is none of a name, and list what there was, without asking.
+func (c *client) askOf(dir *node) bool {
+	if !c.storage.NamesByTime {
+		return false
+	}
+	_ = c.fetchAttr(dir.fd)
+	return true
+}
+
 // openHandle opens the file of h anew, and tells with what flags it did.
 func (c *client) openHandle(h *handle) (fd, flags int, err error) {
 	h.mu.RLock()

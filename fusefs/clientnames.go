@@ -79,14 +79,17 @@ func hasGone(fd int) bool {
 	return retryEINTR(func() error { return unix.Fstatfs(fd, &fs) }) == unix.ENOENT
 }
 
-// listAnew makes a client that keeps names forget what is in a directory, which
-// is about to be listed. n is pinned and has its anchor. The error is ENOENT if
+// listAnew makes a client that keeps names, or that of NFS, forget what is in a
+// directory, which is about to be listed. n is pinned and has its anchor. The error is ENOENT if
 // it has been removed.
 //
 // There is no other way than to change something; its times can be set by the
 // owner of the directory. Who is not sees names that are up to keptNames old.
 // It is not done where the client cannot have a listing.
 func (c *client) listAnew(n *node) error {
+	if c.askOf(n) {
+		return nil
+	}
 	if !c.storage.KeepsNames || !c.listings.mayBeKept(c.tree.pathTo(n), c.now()) {
 		return nil
 	}

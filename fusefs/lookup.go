@@ -78,7 +78,11 @@ func (fr *finder) findNow(in *fuse.InHeader, dir *node, name string) (*node, uni
 	_ = fr.client.lookAt(dir)
 	fr.client.passName(dir, name)
 	var st unix.Stat_t
-	err := fr.actor.allowed(in, func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	look := func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }
+	err := fr.actor.allowed(in, look)
+	if err == unix.ENOENT && fr.client.askOf(dir) {
+		err = fr.actor.allowed(in, look)
+	}
 	if err != nil {
 		return nil, st, err
 	}

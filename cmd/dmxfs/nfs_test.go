@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -77,6 +78,37 @@ func TestNamesOverNFS(t *testing.T) {
 			a, b := c.mounts[0], c.mounts[1]
 			if out, code := a.helper("names", strconv.Itoa(n), a.dir, b.dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
+			}
+		})
+	}
+}
+
+// A name that one host has looked for, and another one makes then, is seen
+// soon without a lock, too: clients know for 30 s that there is none.
+func TestNewNamesOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2, "--listing-age=0s")
+			a, b := c.mounts[0], c.mounts[1]
+			for i := range 5 {
+				name := fmt.Sprintf("new-%d", i)
+				if _, err := os.Lstat(b.path(name)); !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				if _, err := os.ReadDir(b.dir); err != nil {
+					t.Fatal(err)
+				}
+				write(t, a.path(name), "")
+				began := time.Now()
+				await(t, "the name is found", func() bool { _, err := os.Lstat(b.path(name)); return err == nil })
+				await(t, "the name is listed", func() bool {
+					list, _ := os.ReadDir(b.dir)
+					return slices.ContainsFunc(list, func(e os.DirEntry) bool { return e.Name() == name })
+				})
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("%s was seen after %v", name, took)
+				}
 			}
 		})
 	}
