@@ -8,9 +8,11 @@ import (
 )
 
 // fileSystem answers the requests of the kernel: each is a method of one of the
-// types whose names end in Calls, which stand on the parts above them. It is a RawFileSystem of its own because
-// go-fuse's fs package drops the owner of a FLUSH, which ends POSIX locks, and
-// the handle of a GETATTR, before which an open lock may have to be taken.
+// types whose names end in Calls, and these ask the parts that have fields here.
+//
+// It is a RawFileSystem of its own because go-fuse's fs package drops the owner
+// of a FLUSH, which ends POSIX locks, and the handle of a GETATTR, before which
+// an open lock may have to be taken.
 type fileSystem struct {
 	*base
 	*lockCalls
