@@ -62,6 +62,13 @@ func TestLooksAgree(t *testing.T) {
 	if age := value(t, b, "dmxfs_lock_oldest_wait_seconds", nil); age < before-0.1 || age > time.Since(w.Since).Seconds()+0.1 {
 		t.Errorf("metrics say that it waits for %v s, why for more than %v", age, before)
 	}
+	for _, x := range []struct{ want, args string }{
+		{"x", "why "}, {fmt.Sprint(waiter.cmd.Process.Pid), "why "}, {"x", "journal --explain "}, {ids[still], "peers remove "}, {b.dir, "locks "}, {b.dir, "why x "},
+	} {
+		if out := c.run(append([]string{"__complete"}, strings.Split(x.args, " ")...)...); !strings.Contains("\n"+out, "\n"+x.want+"\n") {
+			t.Errorf("completion of %q does not offer %s:\n%s", x.args, x.want, out)
+		}
+	}
 	out, err := c.try("support", "-o", filepath.Join(c.dir, "s.tar.gz"), b.dir)
 	if err != nil || !strings.Contains(out, "waits.json") {
 		t.Fatalf("support: %v\n%s", err, out)

@@ -65,6 +65,7 @@ is also a command is written with a slash: dmxfs ./status`
 		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s), newTreeCommand(s))
 	root.AddCommand(newInitCommand(s))
 	root.AddCommand(newWebCommand(s), newTopCommand(s))
+	addCompletions(root)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(flagProblem)

@@ -38,17 +38,20 @@ PATH is relative to the mount, or below it, or the file's identity as
 	host := c.Flags().String("host", "", "the host that the process runs on, by its name or peer ID")
 	clientFor := askTimeoutFlag(c, answerTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		t, err := whyTarget(args[0], *host)
+		if err != nil {
+			return err
+		}
 		cl, r, err := clientFor(mountAbove(args[0], args[1:]))
 		if err != nil {
 			return err
 		}
+		if t.PID == 0 {
+			t.Path = pathBelow(r.Mountpoint, t.Path)
+		}
 		g, err := askGraph(c.Context(), cl)
 		if err != nil {
 			return noDaemon(err, r)
-		}
-		t, err := whyTarget(g, r, args[0], *host)
-		if err != nil {
-			return err
 		}
 		story := g.Why(t)
 		if *asJSON {
@@ -77,18 +80,18 @@ func askGraph(ctx context.Context, cl *client) (*waitgraph.Graph, error) {
 	return g, cl.get(ctx, "/waits?"+url.Values{"timeout": {limit.String()}}.Encode(), g)
 }
 
-// whyTarget is what a word of the command line stands for.
-func whyTarget(g *waitgraph.Graph, r registration, word, host string) (waitgraph.Target, error) {
-	if pid, err := strconv.Atoi(word); err == nil {
-		if pid <= 0 {
-			return waitgraph.Target{}, withCode(exitUsage, fmt.Errorf("%s is no process ID", word))
-		}
+// whyTarget is what a word of the command line stands for; a path as it was given.
+func whyTarget(word, host string) (waitgraph.Target, error) {
+	pid, err := strconv.Atoi(word)
+	switch {
+	case err == nil && pid <= 0:
+		return waitgraph.Target{}, withCode(exitUsage, fmt.Errorf("%s is no process ID; a file of that name is ./%s", word, word))
+	case err == nil:
 		return waitgraph.Target{PID: pid, Host: host}, nil
-	}
-	if host != "" {
+	case host != "":
 		return waitgraph.Target{}, withCode(exitUsage, errors.New("--host goes with a process ID"))
 	}
-	return waitgraph.Target{Path: pathBelow(r.Mountpoint, word)}, nil
+	return waitgraph.Target{Path: word}, nil
 }
 
 // pathBelow is path as the daemon of a mount point knows it: relative to that.
