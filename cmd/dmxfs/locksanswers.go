@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -22,16 +25,19 @@ type row struct {
 	Remote []string `json:"remote"` // members whose answer is missing
 }
 
+var lockStates = map[engine.LockState]string{engine.Held: "held", engine.Waits: "waiting", engine.Cached: "cached"}
+
 // rows are the locks of this node.
 func (d *daemon) rows() []row {
 	host, _ := os.Hostname()
 	self := d.identity.ID().String()
-	rows := []row{}
-	for _, l := range d.engine.Locks() {
+	found := d.engine.Locks()
+	rows := make([]row, 0, len(found))
+	for _, l := range found {
 		r := row{
 			lockJSON: lockJSON{
 				Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
-				State: map[engine.LockState]string{engine.Held: "held", engine.Waits: "waiting", engine.Cached: "cached"}[l.State],
+				State: lockStates[l.State],
 				Node:  self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID, Since: l.Since.UTC(),
 				Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
 				File: l.Key.File, Request: l.Request,
@@ -135,8 +141,11 @@ func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
 			all[i].WaitsFor = append(all[i].WaitsFor, remoteBlockers(&all[i], all, hosts)...)
 		}
 	}
-	for _, r := range all {
-		a.Locks = append(a.Locks, r.lockJSON)
+	if len(all) > 0 {
+		a.Locks = make([]lockJSON, 0, len(all))
+	}
+	for i := range all {
+		a.Locks = append(a.Locks, all[i].lockJSON)
 	}
 	slices.SortStableFunc(a.Locks, func(x, y lockJSON) int {
 		if c := strings.Compare(x.Path, y.Path); c != 0 {
@@ -152,6 +161,30 @@ func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
 	})
 	slices.Sort(a.Missing)
 	return a
+}
+
+// send answers with a, row after row. In one piece the text of very many would be
+// copied again and again while it grows, which nothing interrupts; and who asks
+// would hear nothing until all of it is there.
+func (a *locksAnswer) send(w http.ResponseWriter) {
+	if len(a.Locks) == 0 {
+		reply(w, a, nil)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b := bufio.NewWriterSize(w, 1<<16)
+	defer b.Flush()
+	enc, between := json.NewEncoder(b), `{"locks":[`
+	for i := range a.Locks {
+		b.WriteString(between)
+		if enc.Encode(&a.Locks[i]) != nil {
+			return // a client that went away needs no answer
+		}
+		between = ","
+	}
+	b.WriteString(`],"missing":`)
+	_ = enc.Encode(a.Missing)
+	b.WriteString("}")
 }
 
 // order is that of the states of one file's locks in the table.

@@ -46,7 +46,8 @@ func (d onlooker) serveLocks(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	reply(w, d.locks(ctx, r.FormValue("local") != ""), nil)
+	a := d.locks(ctx, r.FormValue("local") != "")
+	a.send(w)
 }
 
 // answerLimit is the time that a query gives members to answer.
