@@ -52,6 +52,7 @@ func TestLooksAgree(t *testing.T) {
 	w := agree(t, "why", &why, ids[a], ids[still], holder.cmd.Process.Pid, waiter.cmd.Process.Pid)
 	explained(t, b, b.path("x"), w, ids[a], ids[still], holder.cmd.Process.Pid)
 	explained(t, a, "x", w, ids[a], ids[still], holder.cmd.Process.Pid) // and on the other host
+	viewsAgree(t, b, w, holder.cmd.Process.Pid, ids[still])
 	if n := value(t, b, "dmxfs_lock_requests_waiting", nil); n != 1 {
 		t.Errorf("metrics say that %v requests wait, want 1", n)
 	}
