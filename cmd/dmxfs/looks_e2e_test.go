@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,13 @@ func TestLooksAgree(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, "--tenure", "60s", "--metrics", "127.0.0.1:0", "--fence-command", "power off --password hunter2-of-test")
 	a, b, still := c.mounts[0], c.mounts[1], c.mounts[2]
+	if out, code := a.sh("head -c 100000 /dev/zero >bytes"); code != 0 {
+		t.Fatal(out)
+	}
+	if n := value(t, a, "dmxfs_fuse_written_bytes_total", nil); n != 100_000 {
+		t.Errorf("metrics say that %v bytes were written, want 100000", n)
+	}
+	overHTTP(t, a)
 	holder := a.start("exec flock x sleep 600")
 	b.held("x", 1)
 	waiter := b.start("exec flock x sleep 600")
@@ -143,6 +151,28 @@ func value(t *testing.T, m *testMount, name string, labels map[string]string) fl
 		}
 	}
 	return 0
+}
+
+// overHTTP reads the metrics of a mount as Prometheus does, at the address of its log.
+func overHTTP(t *testing.T, m *testMount) {
+	t.Helper()
+	_, log, _ := strings.Cut(read(t, m.state+"/dmxfs.log"), "url=")
+	url, _, _ := strings.Cut(log, "\n")
+	for path, want := range map[string]int{url: http.StatusOK, url + "?paths=5": http.StatusBadRequest} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != want || want == http.StatusOK && !bytes.Contains(b, []byte("\ndmxfs_granting 1\n")) {
+			t.Errorf("%s: %d, want %d (error %v)", path, resp.StatusCode, want, err)
+		}
+	}
 }
 
 func members(t *testing.T, m *testMount, state string) float64 {
