@@ -167,10 +167,13 @@ func (rs *readers) block(request uint64) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r := rs.serving[request]
-	if r == nil || r.blocked || rs.blocked >= mostBlocked {
+	if r == nil {
 		return
 	}
 	r.waits = true
+	if r.blocked || rs.blocked >= mostBlocked {
+		return
+	}
 	if _, ok := rs.active[r]; !ok {
 		return
 	}
