@@ -56,6 +56,15 @@ func (b readBytes) Size() int                          { return len(b) }
 func (b readBytes) Done()                              {}
 
 func (fc *fileCalls) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+	if in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_APPEND != 0 && in.Flags&unix.O_DIRECT != 0 {
+		return fc.appendDirectly(cancel, in, data)
+	}
+	return fc.writePieces(cancel, in, data)
+}
+
+func (fc *fileCalls) writePieces(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+	// With FUSE_ASYNC_DIO the kernel makes EIO of a part of what it has sent.
+	direct := in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_DIRECT != 0
 	var done uint32
 	again := true
 	for _, b := range data {
@@ -68,7 +77,7 @@ func (fc *fileCalls) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 				b = b[n:]
 				continue
 			}
-			if !st.Ok() && done > 0 && st != fuse.EIO {
+			if !st.Ok() && done > 0 && st != fuse.EIO && !direct {
 				return done, fuse.OK // the error comes again with the rest
 			}
 			if !st.Ok() {

@@ -45,6 +45,7 @@ type node struct {
 	nodeLocks
 	nodeCache
 	unwritten unwritten
+	appends   appends
 }
 
 func (n *node) isDir() bool     { return n.kind == unix.S_IFDIR }
