@@ -521,8 +521,11 @@ func TestDelegationsAtRandom(t *testing.T) {
 
 func runRandomFiles(t *testing.T, kind filesKind) {
 	first, last := uint64(1), uint64(*delegationSeeds)
-	if (kind.hard || kind.parts) && !kind.flocks {
+	if kind.hard && !kind.flocks {
 		last = (last + 1) / 2
+	}
+	if kind.parts {
+		last = (last + 3) / 4
 	}
 	if *delegationSeed != 0 {
 		first, last = *delegationSeed, *delegationSeed
