@@ -95,4 +95,24 @@ func TestSystemdUnits(t *testing.T) {
 	if err != nil || strings.Contains(string(out), "dmxfs@test.service:") || strings.Contains(string(out), "dmxfs.target:") {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
+	// One that is not to be mounted at boot any more takes no other with it.
+	root := t.TempDir()
+	units := filepath.Join(root, "usr/lib/systemd/system")
+	if err := os.MkdirAll(units, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dmxfs@.service", "dmxfs.target"} {
+		write(t, filepath.Join(units, name), read(t, "../../contrib/systemd/"+name))
+	}
+	for _, do := range [][]string{{"enable", "dmxfs@one"}, {"enable", "dmxfs@two"}, {"disable", "dmxfs@one"}} {
+		if out, err := exec.Command("systemctl", append([]string{"--root=" + root}, do...)...).CombinedOutput(); err != nil {
+			t.Fatalf("systemctl %v: %v\n%s", do, err, out)
+		}
+	}
+	for _, target := range []string{"multi-user.target", "dmxfs.target"} {
+		wants, err := os.ReadDir(filepath.Join(root, "etc/systemd/system", target+".wants"))
+		if err != nil || len(wants) != 1 || wants[0].Name() != "dmxfs@two.service" {
+			t.Errorf("%s wants %v (%v), and should want dmxfs@two.service", target, wants, err)
+		}
+	}
 }
