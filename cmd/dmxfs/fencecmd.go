@@ -30,7 +30,7 @@ func (d *daemon) fence(ctx context.Context, f member.Fence) error {
 	if d.cfg.FenceCommand == "" {
 		return nil
 	}
-	d.log.Warn("fencing a member that does not answer", "node", f.Node.Peer, "host", f.Member.Host, "command", d.cfg.FenceCommand)
+	d.log.Warn("fencing a member that does not answer", "node", f.Node.Peer, "host", f.Member.Host) // not the command: it may have a password
 	began := time.Now()
 	err := runFence(ctx, d.cfg, f.Member)
 	if err == nil {

@@ -155,7 +155,10 @@ func supportItems(cl *client, r registration) []support.Item {
 		{Name: "journal.jsonl", What: fmt.Sprintf("the last %d records of the journal", supportJournal), Get: func(ctx context.Context) ([]byte, error) {
 			return supportRecords(ctx, cl, r)
 		}},
-		own("dmxfs.log", "the end of the log of a mount in the background", func() ([]byte, error) { return endOf(logPath(r.State), 4<<20) }),
+		own("dmxfs.log", "the end of the log of a mount in the background", func() ([]byte, error) {
+			b, err := endOf(logPath(r.State), 4<<20)
+			return support.WithoutValue(b, "fencing a member that does not answer", "command"), err
+		}),
 		own("versions.json", "what this program is, and the kernel", supportVersions),
 		own("mounts.txt", "the mount, and that of the storage, from mountinfo", func() ([]byte, error) { return supportMounts(r) }),
 		own("state.txt", "names and sizes in the state directory", func() ([]byte, error) { return listing(r.State) }),

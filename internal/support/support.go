@@ -100,6 +100,23 @@ func Redact(b []byte, secrets [][]byte) (out []byte, n int) {
 	return b, n
 }
 
+// WithoutValue cuts off lines of a log, of text or of JSON, at the value of a key, where
+// they have a message. Older versions wrote there what is secret by now.
+func WithoutValue(log []byte, message, key string) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(log) {
+		if bytes.Contains(line, []byte(message)) {
+			for _, before := range []string{" " + key + "=", `"` + key + `":`} {
+				if i := bytes.Index(line, []byte(before)); i >= 0 {
+					line = append(append([]byte{}, line[:i+len(before)]...), mark+"\n"...)
+				}
+			}
+		}
+		out.Write(line)
+	}
+	return out.Bytes()
+}
+
 // Contents tells what is in an archive, a line for each file.
 func Contents(files []File) string {
 	var out strings.Builder

@@ -36,6 +36,15 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+func TestWithoutValue(t *testing.T) {
+	t.Parallel()
+	const in = "level=WARN msg=\"fencing x\" node=a command=\"off -P hunter22\"\nlevel=WARN msg=other command=sqlite3\n{\"msg\":\"fencing x\",\"command\":\"off -P hunter22\"}\nend"
+	const want = "level=WARN msg=\"fencing x\" node=a command=[left out]\nlevel=WARN msg=other command=sqlite3\n{\"msg\":\"fencing x\",\"command\":[left out]\nend"
+	if got := string(WithoutValue([]byte(in), "fencing x", "command")); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // TestArchive: an item that hangs or fails costs no other one, and no file of the
 // archive has the secret.
 func TestArchive(t *testing.T) {
