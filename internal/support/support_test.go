@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -49,13 +50,17 @@ func TestWithoutValue(t *testing.T) {
 // archive has the secret.
 func TestArchive(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, archive) // the time is over when nothing else goes on
+}
+
+func archive(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
 	secret := []byte("correct horse battery staple")
 	say := func(b string, err error) func(context.Context) ([]byte, error) {
 		return func(context.Context) ([]byte, error) { return []byte(b), err }
 	}
-	files := Collect(t.Context(), 50*time.Millisecond, []Item{
+	files := Collect(t.Context(), time.Second, []Item{
 		{"good", "what is good", say("fine "+string(secret), nil)},
 		{"hangs", "what hangs", func(context.Context) ([]byte, error) { <-hang; return nil, nil }},
 		{"fails", "what fails", say("a part", errors.New("torn\noff"))},
@@ -90,7 +95,7 @@ func TestArchive(t *testing.T) {
 	if got["dir/good"] != "fine [left out]" || got["dir/hangs"] != "" || got["dir/fails"] != "a part" || !strings.HasSuffix(got["dir/long"], "the end") || len(got) != 5 {
 		t.Errorf("the archive has %d files: good %q, fails %q", len(got), got["dir/good"], got["dir/fails"])
 	}
-	for _, want := range []string{"about\n", "what is good; 1 secrets are left out\n", "what hangs; not whole: no answer within 50ms\n", "what fails; not whole: torn off\n"} {
+	for _, want := range []string{"about\n", "what is good; 1 secrets are left out\n", "what hangs; not whole: no answer within 1s\n", "what fails; not whole: torn off\n"} {
 		if !strings.Contains(got["dir/README"], want) {
 			t.Errorf("README has no %q:\n%s", want, got["dir/README"])
 		}
