@@ -96,9 +96,9 @@ func TestPartsOfTheMount(t *testing.T) {
 	}
 }
 
-// TestNoCircles: between the folders at the top, imports run one way. (Between
+// TestNoCycles: between the folders at the top, imports run one way. (Between
 // packages the compiler sees to it.)
-func TestNoCircles(t *testing.T) {
+func TestNoCycles(t *testing.T) {
 	imports := map[string][]string{}
 	for _, p := range packages(t) {
 		from := area(p.ImportPath)
@@ -112,7 +112,7 @@ func TestNoCircles(t *testing.T) {
 	var visit func(path []string, at string)
 	visit = func(path []string, at string) {
 		if i := slices.Index(path, at); i >= 0 {
-			t.Errorf("a circle: %s", strings.Join(append(path[i:], at), " -> "))
+			t.Errorf("a cycle: %s", strings.Join(append(path[i:], at), " -> "))
 			return
 		}
 		if done[at] {

@@ -34,7 +34,7 @@ func (f *fence) leave(a *admission) {
 type use uint8
 
 const (
-	syncs   use = iota // what was written: under the open lock, which may have gone since
+	syncs   use = iota // what was written: under the open lock, which may have been given up since
 	looks              // at attributes, which is no use of the open lock
 	reads              // what is in the file
 	changes            // it passes the fence, see change

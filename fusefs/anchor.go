@@ -7,8 +7,8 @@ import (
 
 // A node is held on to by an O_PATH descriptor, its anchor. The kernel forgets
 // files only when it is short of memory, so there can be more nodes than
-// descriptors. Then anchors of nodes that were not used lately are weighed, and
-// let down again when they are: by the name of the node, which must still lead
+// descriptors. Then anchors of nodes that were not used lately are closed (weighed),
+// and opened again when they are: by the name of the node, which must still lead
 // to the same file. Open files, and files without a name, keep their anchors.
 //
 // While its anchor is weighed, a file that is removed by another host can have

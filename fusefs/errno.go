@@ -17,7 +17,7 @@ import (
 //	ErrWouldBlock   EAGAIN     as O_NONBLOCK, LOCK_NB and F_SETLK document
 //	ErrInterrupted  EINTR      only if the kernel withdrew the request
 //	ErrTimeout      ETIMEDOUT  not EAGAIN: nobody asked for a try
-//	ErrDeadlock     EDEADLK    as fcntl(2); for every class of lock here
+//	ErrDeadlock     EDEADLK    as fcntl(2); for open(2), too, and never for flock(2)
 //	ErrUnavailable  ENOLCK     as fcntl(2) and flock(2); for open(2), too
 //	ErrLost         EIO
 //	ErrDamaged      EIO

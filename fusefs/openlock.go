@@ -105,10 +105,10 @@ func (o *openLocks) request(h *handle) locks.Request {
 // for it. Without an error h holds it, or needs it no more.
 func (o *openLocks) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) error {
 	req, g, err := o.askFor(cancel, h, try, o.handsOver(in))
-	for end := o.now() + h.circles(); errors.Is(err, locks.ErrDeadlock) && o.now() < end; {
+	for end := o.now() + h.cycles(); errors.Is(err, locks.ErrDeadlock) && o.now() < end; {
 		select {
 		case <-cancel:
-		case <-time.After(circleTime):
+		case <-time.After(cycleTime):
 			req, g, err = o.askFor(cancel, h, try, o.handsOver(in))
 			continue
 		}
@@ -174,7 +174,7 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 // askAgain is askFor in the background. With shared h has kept a lock for
 // reading since it had its own; without an error that is replaced.
 //
-// Open locks that are idle give way, so a circle of hosts that wait for them is
+// Open locks that are idle give way, so a cycle of hosts that wait for them is
 // no deadlock: it opens by itself. I/O asks until it does, since programs do not
 // expect that it fails.
 func (o *openLocks) askAgain(cancel <-chan struct{}, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
@@ -196,18 +196,18 @@ func (o *openLocks) askAgain(cancel <-chan struct{}, h *handle, again, shared bo
 		select {
 		case <-cancel:
 			return req, g, err
-		case <-time.After(circleTime):
+		case <-time.After(cycleTime):
 		}
 	}
 }
 
-// circleTime is the pause before an open lock is asked for again that would be
-// part of a circle.
-const circleTime = 20 * time.Millisecond
+// cycleTime is the pause before an open lock is asked for again that would be
+// part of a cycle.
+const cycleTime = 20 * time.Millisecond
 
-// circles is for how many milliseconds open(2) asks again: until what was only
+// cycles is for how many milliseconds open(2) asks again: until what was only
 // read, or can be shared, has given way.
-func (h *handle) circles() int64 {
+func (h *handle) cycles() int64 {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if h.open.yields.shared == 0 {

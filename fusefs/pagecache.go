@@ -88,7 +88,7 @@ func (c *pageCache) runDrops(n *node, d *pageDrop) {
 // storage then, and nothing is left that was read before.
 //
 // A request that is parked does not hold it up, since the lock that it waits for
-// may be one that is not granted before drop returns. Its pages are gone round:
+// may be one that is not granted before drop returns. drop skips its pages:
 // nobody can have changed them, and they are filled from what is on the storage
 // when it goes on. The kernel may lock more together than those pages; then drop
 // ends with an error after roundTime.

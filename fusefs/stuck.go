@@ -20,9 +20,9 @@ import (
 // rm(1) holds the directory, so that ls(1) waits, too. That must not last as long
 // as another host works with the file.
 //
-// No request tells of it. But who comes by the name of the file has looked it up
-// before, and who has it open is known; so these threads are looked at while the
-// lock of the inode is held for one that is parked. When one of them has stood
+// The kernel sends no request for such a waiter. But who comes by the name of the
+// file has looked it up before, and who has it open is known; so these threads are
+// looked at while the lock of the inode is held for one that is parked. When one of them has stood
 // still for nearly Options.Hold, the one that is parked gives up: truncate(2)
 // begins anew, by ESTALE, when the others have had their turn, and the other calls
 // fail with EINTR, which most programs take for a reason to make them once more.

@@ -7,7 +7,7 @@ import (
 
 // A file that is open without an open lock is kept when the kernel, or this
 // node, may have something of it that was found out before: pages, attributes,
-// a version. An explicit lock that comes from another node is dear where there
+// a version. An explicit lock that comes from another node is expensive where there
 // are many such files; so those of which nothing is known do not count. A
 // program that has a thousand files open, and uses one, pays for one.
 

@@ -7,7 +7,7 @@
 // [Blocker]s: it goes on when all of them are out of it. Processes are nodes, waits
 // their edges. A cycle is a set of processes each of which can be reached from each
 // other one ([Graph.Cycles]). Where each process has one thread, none of them goes
-// on by itself: flock(2) and open(2) have no EDEADLK, as on one host.
+// on by itself: flock(2) has no EDEADLK, as on one host.
 //
 // # What is not known
 //

@@ -229,7 +229,7 @@ func (s *story) endCycle(c int) {
 	p := s.g.Processes[i]
 	s.end(fmt.Sprint("cycle ", c), End{
 		Process: p.ID, Node: p.Node, Host: p.Host, PID: p.PID, Command: p.Command, Why: why,
-		Frees: "end one of them, unless another thread of it goes on and unlocks: nothing else will (flock and open know no EDEADLK)",
+		Frees: "end one of them, unless another thread of it goes on and unlocks: nothing else will (flock knows no EDEADLK)",
 	})
 }
 

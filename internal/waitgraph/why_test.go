@@ -34,7 +34,7 @@ func TestWhy(t *testing.T) {
 				"\n  for process 2 (prog2) on host b, which holds it for writing since 2026-11-23T03:00:01.000Z (59s); it waits itself for a write lock (flock) on x since 2026-11-23T03:00:03.000Z (57s), in a cycle" +
 				"\n    for process 1 (prog1) on host a, which holds it for writing since 2026-11-23T03:00:01.000Z (59s); told of above" +
 				"\nend of the chain: these wait for one another: process 1 (prog1) on host a, process 2 (prog2) on host b" +
-				"\n  what frees it: end one of them, unless another thread of it goes on and unlocks: nothing else will (flock and open know no EDEADLK)"},
+				"\n  what frees it: end one of them, unless another thread of it goes on and unlocks: nothing else will (flock knows no EDEADLK)"},
 		{"a silent host", "a silent\nb\nb 2 waiting x flock W 0-0 2 for a", Target{PID: 2},
 			"process 2 (prog2) on host b waits for a write lock (flock) on x since 2026-11-23T03:00:02.000Z (58s)" +
 				"\n  for host a, which does not answer" +

@@ -9,7 +9,7 @@ import (
 )
 
 // layout places the nodes: in columns, each to the right of what leads to it but
-// for edges that close a circle, and near what they are joined to.
+// for edges that close a cycle, and near what they are joined to.
 func (s *sketch) layout() {
 	var order []*node // each before what it leads to
 	for _, n := range s.d.Nodes {

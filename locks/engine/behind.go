@@ -7,7 +7,7 @@ import (
 	"dmxfs/locks"
 )
 
-// Who waits, and what a waiter holds elsewhere, is looked up by the chases for
+// Who waits, and what a waiter holds elsewhere, is looked up by the probes for
 // deadlocks. A thousand that wait for a thousand holders are a million pairs, of
 // which those are of interest in which the holder waits, too: mostly none. So
 // the engine knows the waiters by thread and by owner, an entry knows the

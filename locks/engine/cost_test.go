@@ -103,7 +103,7 @@ func BenchmarkDeadlockSweep(b *testing.B) {
 	for i := range b.N {
 		e.mu.Lock()
 		for _, t := range e.waitingTickets() {
-			e.chase(t)
+			e.startProbe(t)
 		}
 		e.mu.Unlock()
 		_ = i

@@ -100,7 +100,7 @@ func TestTwoUpgraders(t *testing.T) {
 	}
 }
 
-// A chain is no circle, however long it stands.
+// A chain is no cycle, however long it stands.
 func TestChainIsNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 3)
@@ -125,7 +125,7 @@ func TestChainIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// flock(2) has no EDEADLK: a circle of flocks stays, as on one host. One that
+// flock(2) has no EDEADLK: a cycle of flocks stays, as on one host. One that
 // has an fcntl in it ends there.
 func TestFlockIsNeverTheVictim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestFlockIsNeverTheVictim(t *testing.T) {
 
 // TestDeadlocksAreFound lets random processes on random nodes take random
 // locks and wait. All must come to their end, which they do only if no
-// deadlock is missed; and whoever is told of one must be in a circle.
+// deadlock is missed; and whoever is told of one must be in a cycle.
 // It is run again with -engine.graph.
 func TestDeadlocksAreFound(t *testing.T) {
 	first, last := uint64(1), uint64(*graphs)
@@ -207,8 +207,8 @@ func deadlocks(t *testing.T, seed uint64) (found int) {
 		n := c.nodes[locks.NodeID(fmt.Sprintf("n%d", rnd.IntN(len(c.nodes))))]
 		actors = append(actors, &actor{pid: i + 1, node: n})
 	}
-	// circle reports whether what a wants leads back to a.
-	circle := func(a *actor) bool {
+	// cycle reports whether what a wants leads back to a.
+	cycle := func(a *actor) bool {
 		seen := map[*actor]bool{}
 		var from func(*actor) bool
 		from = func(x *actor) bool {
@@ -244,7 +244,7 @@ func deadlocks(t *testing.T, seed uint64) (found int) {
 				locks.Range{Start: start, End: start + 1 + uint64(rnd.IntN(2))})
 			if class == locks.Flock {
 				// Each takes a flock once, or it would be given up in between;
-				// they are taken in one order, so there is no circle of
+				// they are taken in one order, so there is no cycle of
 				// flocks alone.
 				r.Key.File = "flock"
 				r.Range = locks.Whole
@@ -268,7 +268,7 @@ func deadlocks(t *testing.T, seed uint64) (found int) {
 				mu.Lock()
 				if errors.Is(err, locks.ErrDeadlock) {
 					found++
-					if !circle(a) {
+					if !cycle(a) {
 						t.Errorf("process %d was told of a deadlock that is none: %v", a.pid, err)
 						for _, x := range actors {
 							s := ""
@@ -357,7 +357,7 @@ func TestProgramsThatAreNotSeenMakeNoDeadlock(t *testing.T) {
 	}
 }
 
-// By the owner of their fcntl locks they are known, so that a circle is found.
+// By the owner of their fcntl locks they are known, so that a cycle is found.
 func TestDeadlockOfProgramsThatAreNotSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

@@ -22,7 +22,7 @@ import (
 // give up all of what it is for, as by closing the file, it was granted before
 // that, and goes with the rest.
 
-// arrives is by what the tickets on their way are found: what they will replace
+// arrives is the key under which tickets on their way are found: what they will replace
 // is of the same owner, in class Open of the same open file.
 func (en *entry) arrives(t *ticket) uint64 {
 	if en.key.Class == locks.Open {
@@ -60,7 +60,7 @@ func (e *Engine) undo(en *entry, t *ticket, reason string) {
 	e.settle(en)
 }
 
-// undoAll gives up what is on its way to one, if which says so of it. Its
+// undoAll gives up the tickets on their way to one that which selects. Its
 // programs are told err; nil: that they have had it. What was lost meanwhile, when
 // who calls let go of e.mu, stays lost.
 func (e *Engine) undoAll(en *entry, to uint64, err error, reason string, which func(*ticket) bool) {
@@ -87,7 +87,8 @@ func (e *Engine) tell(en *entry, t *ticket) {
 	}
 }
 
-// gone reports whether t, which was granted, is lost, or stands for good.
+// gone reports whether t, which was granted, is no longer part of the engine's
+// state, or stands for good.
 func (e *Engine) gone(en *entry, t *ticket) bool {
 	return e.entries[en.key] != en || e.left.Load() || e.Tenure() != t.tenure
 }

@@ -99,11 +99,11 @@ type Engine struct {
 	damage  damage
 	usage   map[user]*usage
 	queries map[uint64]*query
-	// The chases for deadlocks: rounds begun here, places that chases of all
-	// nodes have come to, circles that are being confirmed here.
+	// The probes for deadlocks: rounds begun here, places that probes of all
+	// nodes have come to, cycles that are being confirmed here.
 	lastRound uint64
 	seen      map[seenProbe]bool
-	circles   map[uint64]*circle
+	cycles    map[uint64]*cycle
 	// changed is closed, and replaced, when the phase or the tenure changes.
 	changed chan struct{}
 	sync    *syncing
@@ -164,7 +164,7 @@ func New(o Options) *Engine {
 		usage:   map[user]*usage{},
 		queries: map[uint64]*query{},
 		seen:    map[seenProbe]bool{},
-		circles: map[uint64]*circle{},
+		cycles:  map[uint64]*cycle{},
 		changed: make(chan struct{}),
 		early:   early{},
 		kick:    make(chan struct{}, 1),

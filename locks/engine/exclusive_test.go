@@ -126,7 +126,7 @@ func TestExclusiveTry(t *testing.T) {
 	})
 }
 
-// A circle of five files on five nodes: one process is told, and the others go
+// A cycle of five files on five nodes: one process is told, and the others go
 // on.
 func TestExclusiveDeadlock(t *testing.T) {
 	forEach(t, 5, func(t *testing.T, c *net, alg string) {

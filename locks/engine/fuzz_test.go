@@ -26,8 +26,8 @@ func (f frame) encode() []byte {
 		return holdersFrame(f.id, f.conflicts)
 	case frameProbe:
 		return probeFrame(probe{f.id, f.path})
-	case frameCircle, frameConfirm:
-		return circleFrame(f.kind, f.id, f.path)
+	case frameCycle, frameConfirm:
+		return cycleFrame(f.kind, f.id, f.path)
 	case frameLifted:
 		return liftedFrame(f.key)
 	case frameOther:
@@ -80,7 +80,7 @@ func (deaf) Record(Event)                           {}
 // FuzzFrame: no frame of a member panics; one that is accepted has one form
 // only; and what it does leaves every machine as it must be.
 func FuzzFrame(f *testing.F) {
-	path := []hop{
+	path := []edge{
 		{node: 0, wait: 1, hold: 2, since: 3, key: fuzzKey, mode: locks.Write, rng: locks.Whole},
 		{node: 2, wait: 4, hold: 5, since: 6, key: fuzzKey, mode: locks.Read, rng: locks.Range{Start: 1, End: 9}},
 	}
@@ -88,7 +88,7 @@ func FuzzFrame(f *testing.F) {
 		{kind: frameQuery, id: 1, key: fuzzKey, mode: locks.Write, rng: locks.Whole},
 		{kind: frameHolders, id: 1, conflicts: []locks.Conflict{{Mode: locks.Read, Range: locks.Whole, PID: 12}}},
 		{kind: frameProbe, id: 7, path: path},
-		{kind: frameCircle, path: path},
+		{kind: frameCycle, path: path},
 		{kind: frameConfirm, id: 3, path: path},
 		{kind: frameConfirmed, id: 3, ok: true},
 		{kind: frameLifted, key: fuzzKey},

@@ -45,7 +45,7 @@ func (q *query) isDone() bool {
 // for again in the next one.
 func (e *Engine) restartQueries() {
 	clear(e.seen)
-	clear(e.circles)
+	clear(e.cycles)
 	for id, q := range e.queries {
 		q.missing, q.found = nil, nil
 		if q.then != nil {

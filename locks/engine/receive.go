@@ -75,8 +75,8 @@ func (e *Engine) receive(from locks.NodeID, b []byte) {
 		}
 	case frameProbe:
 		e.receiveProbe(probe{f.id, f.path})
-	case frameCircle, frameConfirm:
-		e.receiveCircle(f.kind, from, f.id, f.path)
+	case frameCycle, frameConfirm:
+		e.receiveCycle(f.kind, from, f.id, f.path)
 	case frameLifted:
 		e.receiveLifted(from, f.key)
 	case frameDamaged:

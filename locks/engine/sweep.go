@@ -14,7 +14,7 @@ const (
 	// A ticket that has waited for firstOvertake without a held lock in its
 	// way moves to the front of the queue, and again after twice the time, up
 	// to maxOvertake: a queue is a courtesy, and courtesies can go round in a
-	// circle through several files.
+	// cycle through several files.
 	firstOvertake = time.Second
 	maxOvertake   = 30 * time.Second
 	// A try is answered at once, but for a node that is not sure of itself:
@@ -121,7 +121,7 @@ func (s *sweeping) waiting(t *ticket) {
 		t.probeStep = min(max(2*t.probeStep, nextProbe), maxProbe)
 		t.probe = s.now.Add(t.probeStep)
 		s.in(t.probeStep)
-		e.chase(t)
+		e.startProbe(t)
 		if _, waits := e.waiters[t]; !waits {
 			return
 		}

@@ -13,8 +13,8 @@ const (
 	frameMachine   = iota + 1 // key, algorithm, message of the machine
 	frameQuery                // id, key, mode, range: who holds what conflicts?
 	frameHolders              // id, conflicts
-	frameProbe                // round, path: a chase for deadlocks
-	frameCircle               // 0, path: one was found, the victim is the receiver's
+	frameProbe                // round, path: a probe for deadlocks
+	frameCycle                // 0, path: one was found, the victim is the receiver's
 	frameConfirm              // id, path: is it still there?
 	frameConfirmed            // id, yes or no
 	frameLifted               // key: nothing is held any more from before its algorithm changed
@@ -24,7 +24,7 @@ const (
 	frameDelegate             // more, token, keys: the answer yes, in one or several frames
 	frameRecall               // it is wanted back
 	frameReturn               // more, token, keys: and is given back
-	frameDamaged              // key, index of who says so, his number of it: what was written under it is not all on the storage
+	frameDamaged              // key, index of who says so, the serial number it gave that: what was written under it is not all on the storage
 	frameKinds     = iota
 )
 
@@ -59,7 +59,7 @@ type frame struct {
 	mode      locks.Mode
 	rng       locks.Range
 	conflicts []locks.Conflict
-	path      []hop
+	path      []edge
 	ok        bool
 	more      bool
 	keys      []locks.Key
@@ -101,7 +101,7 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame
 		for range n {
 			f.conflicts = append(f.conflicts, locks.Conflict{Mode: r.Mode(), Range: r.Range(), PID: int(r.Max(1 << 31))})
 		}
-	case frameProbe, frameCircle, frameConfirm:
+	case frameProbe, frameCycle, frameConfirm:
 		f.id = r.Uint()
 		f.path = readPath(r, members)
 	case frameConfirmed:
@@ -126,7 +126,7 @@ func decodeFrame(b []byte, algs map[string]*locks.Algorithm, members int) (frame
 	return f, r.End()
 }
 
-func appendPath(b []byte, path []hop) []byte {
+func appendPath(b []byte, path []edge) []byte {
 	b = wire.Uint(b, uint(len(path)))
 	for _, h := range path {
 		b = wire.Uint(wire.Uint(wire.Uint(b, uint(h.node)), h.wait), h.hold)
@@ -136,17 +136,17 @@ func appendPath(b []byte, path []hop) []byte {
 	return b
 }
 
-func readPath(r *wire.Reader, members int) []hop {
+func readPath(r *wire.Reader, members int) []edge {
 	n := r.Len(9)
-	if r.Err() == nil && (n == 0 || n > maxHops) {
-		r.Failf("a path of %d hops", n)
+	if r.Err() == nil && (n == 0 || n > maxEdges) {
+		r.Failf("a path of %d edges", n)
 	}
 	if r.Err() != nil {
 		return nil
 	}
-	path := make([]hop, 0, n)
+	path := make([]edge, 0, n)
 	for range n {
-		path = append(path, hop{
+		path = append(path, edge{
 			node: int(r.Max(uint64(members - 1))), wait: locks.TicketID(r.Uint()), hold: locks.TicketID(r.Uint()),
 			since: int64(r.Max(math.MaxInt64)), key: readKey(r), mode: r.Mode(), rng: r.Range(),
 		})
@@ -156,7 +156,7 @@ func readPath(r *wire.Reader, members int) []hop {
 
 func probeFrame(p probe) []byte { return appendPath(wire.Uint([]byte{frameProbe}, p.round), p.path) }
 
-func circleFrame(kind byte, id uint64, path []hop) []byte {
+func cycleFrame(kind byte, id uint64, path []edge) []byte {
 	return appendPath(wire.Uint([]byte{kind}, id), path)
 }
 

@@ -39,7 +39,7 @@
 // safety rests on their stamps never coming again.
 //
 // Overtake does nothing. Who waits for an exclusive lock waits for its holder;
-// a queue before it closes no circle of waiting that the holder does not close.
+// a queue before it closes no cycle of waiting that the holder does not close.
 //
 // # Tries
 //

@@ -185,7 +185,7 @@ func (m *machine) unhold(t *ticket) {
 }
 
 // Overtake does nothing. All that waits for an exclusive lock waits for its
-// holder first, so a queue closes no circle that the holder does not close.
+// holder first, so a queue closes no cycle that the holder does not close.
 func (m *machine) Overtake(id locks.TicketID, _ *locks.Turn) { m.mustWait(id) }
 
 // Expire gives back the lock if no ticket needs it.

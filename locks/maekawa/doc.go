@@ -29,7 +29,7 @@
 //
 //   - Step (2) sends FAILED to a request that comes second, but not to one that
 //     becomes second because an earlier one comes. That one believes that it is
-//     the next, gives nothing back, and three can wait in a circle:
+//     the next, gives nothing back, and three can wait in a cycle:
 //     testdata/paper/displaced.txt, with seven nodes, and in the paper's own
 //     example, section5_node3.txt. It is sent a FAILED, too.
 //   - Step (3) gives back what is asked for after "a FAILED message from some
@@ -83,8 +83,8 @@
 //     and is told while the lock is used.
 //
 // Exclusion is M1 and M3: two that have the lock have a member in common.
-// Of those that wait in a circle one precedes the others; whoever keeps a vote
-// from it has had an INQUIRE for it (M5), and has failed where the circle goes on
+// Of those that wait in a cycle one precedes the others; whoever keeps a vote
+// from it has had an INQUIRE for it (M5), and has failed where the cycle goes on
 // (M4), so it gives the vote back.
 //
 // # Forgetting
