@@ -332,6 +332,7 @@ func TestEvents(t *testing.T) {
 	t.Parallel()
 	f := twoHosts(false)
 	s := newSite(t, f, false).enter()
+	s.client.Timeout = time.Minute // an event that never comes is a failure
 	r, err := s.client.Get(s.http.URL + s.base + "events")
 	if err != nil {
 		t.Fatal(err)
