@@ -74,10 +74,16 @@ func (e *Engine) closedHandle(en *entry, h locks.HandleID) {
 	}
 }
 
-// endClosing lets all go on that was held up, in its order.
+// endClosing lets all go on that was held up, in its order: none of it lets go of
+// e.mu, or what comes next from the same member would come before the rest of it.
+// If the epoch is ending, or the tenure, and this file's turn has not come, it is
+// dropped, as there.
 func (e *Engine) endClosing(en *entry) {
 	frames := en.closing.frames
 	e.forgetClosing(en)
+	if e.phase != active {
+		frames = nil
+	}
 	for _, f := range frames {
 		e.receive(f.from, f.frame)
 	}

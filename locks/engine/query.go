@@ -367,7 +367,7 @@ func (e *Engine) answer(from locks.NodeID, f frame) {
 		}
 	}
 	en, epoch := e.entries[f.key], e.view.Epoch
-	if en == nil || len(en.owners)+len(en.handles) < maxAtOnce {
+	if en == nil || few(en) {
 		reply()
 		return
 	}
@@ -378,6 +378,16 @@ func (e *Engine) answer(from locks.NodeID, f frame) {
 			reply()
 		}
 	})
+}
+
+// few reports whether conflicts looks at what is held of en without letting go of
+// Engine.mu.
+func few(en *entry) bool {
+	n := len(en.owners) + len(en.handles)
+	for _, ts := range en.underway {
+		n += len(ts)
+	}
+	return n < maxAtOnce
 }
 
 func (en *entry) sortedTickets() []*ticket {
