@@ -256,3 +256,16 @@ func TestExport(t *testing.T) {
 		t.Errorf("rows %v, want the second one %s", rows, want)
 	}
 }
+
+// A host may be called by the ID of a member, or by a text that has it.
+func TestAHostThatIsCalledAsAMember(t *testing.T) {
+	t.Parallel()
+	const id = "12D3KooW"
+	for _, host := range []string{id, "x" + id + id, "one"} {
+		x := &teller{hosts: map[string]string{id: host, "": "nobody"}}
+		want := "host " + host + " and " + host + "!"
+		if got := x.named("node " + id + ".0123456789abcdef and " + id + "!"); got != want {
+			t.Errorf("host %q: %q, want %q", host, got, want)
+		}
+	}
+}

@@ -101,9 +101,13 @@ func passing(entries []Entry) map[request]bool {
 // behind those.
 func (t *teller) named(s string) string {
 	for id, host := range t.hosts {
+		if id == "" {
+			continue
+		}
+		var b strings.Builder
 		for {
 			before, behind, ok := strings.Cut(s, id)
-			if !ok || id == "" {
+			if !ok {
 				break
 			}
 			if rest, ok := strings.CutPrefix(behind, "."); ok {
@@ -114,8 +118,10 @@ func (t *teller) named(s string) string {
 			if bare, ok := strings.CutSuffix(before, "node "); ok {
 				before = bare + "host "
 			}
-			s = before + host + behind
+			b.WriteString(before + host) // which may have an ID in it
+			s = behind
 		}
+		s = b.String() + s
 	}
 	return s
 }
