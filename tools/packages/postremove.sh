@@ -7,7 +7,8 @@ if [ -d /run/systemd/system ]; then
 fi
 if [ "${1:-}" = purge ]; then
 	if ! grep -qs ' fuse\.dmxfs ' /proc/self/mounts; then
-		rm -rf /var/lib/dmxfs
+		# Not what somebody has mounted below it, which may be a shared directory.
+		rm -rf --one-file-system /var/lib/dmxfs || true
 	fi
 	rmdir /etc/dmxfs 2>/dev/null || true
 fi
