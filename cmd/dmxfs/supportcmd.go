@@ -151,7 +151,7 @@ func supportItems(cl *client, r registration) []support.Item {
 		asked("waits.json", "/waits?timeout=2s", "who waits for whom, in the cluster"),
 		asked("metrics.txt", "/metrics", "what was counted since the daemon began"),
 		asked("policy.json", "/policy", "the rules"),
-		asked("options.json", "/options", "the options of the mount"),
+		{Name: "options.json", What: "the options of the mount", Get: func(ctx context.Context) ([]byte, error) { return supportOptions(ctx, cl) }},
 		{Name: "journal.jsonl", What: fmt.Sprintf("the last %d records of the journal", supportJournal), Get: func(ctx context.Context) ([]byte, error) {
 			return supportRecords(ctx, cl, r)
 		}},
@@ -166,6 +166,25 @@ func supportItems(cl *client, r registration) []support.Item {
 	}
 }
 
+// supportOptions are the options of the mount. The value of the fence command is left
+// out by its key: a daemon that was busy may not have told it when secrets were asked for.
+func supportOptions(ctx context.Context, cl *client) ([]byte, error) {
+	var all map[string]json.RawMessage
+	if err := cl.get(ctx, "/options", &all); err != nil {
+		return nil, err
+	}
+	return json.Marshal(withoutFence(all))
+}
+
+// withoutFence is options without the fence command, of which only is told that there is one.
+func withoutFence(all map[string]json.RawMessage) map[string]json.RawMessage {
+	const key = "FenceCommand"
+	if v, ok := all[key]; ok && string(v) != `""` {
+		all[key] = json.RawMessage(`"[left out]"`)
+	}
+	return all
+}
+
 // supportRecords is the journal's end, by the daemon or without one.
 func supportRecords(ctx context.Context, cl *client, r registration) ([]byte, error) {
 	var b bytes.Buffer
@@ -174,7 +193,8 @@ func supportRecords(ctx context.Context, cl *client, r registration) ([]byte, er
 	return b.Bytes(), err
 }
 
-// endOf is the end of a file.
+// endOf is the end of a file, from the begin of a line on: of a line whose begin is
+// missing nobody can tell whether it has something secret.
 func endOf(path string, most int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -185,10 +205,15 @@ func endOf(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.Seek(max(st.Size()-most, 0), io.SeekStart); err != nil {
+	from := max(st.Size()-most, 0)
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return nil, err
 	}
-	return io.ReadAll(f)
+	b, err := io.ReadAll(f)
+	if from > 0 {
+		_, b, _ = bytes.Cut(b, []byte("\n"))
+	}
+	return b, err
 }
 
 func supportVersions() ([]byte, error) {

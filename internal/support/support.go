@@ -3,11 +3,14 @@ package support
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -79,19 +82,17 @@ const mark = "[left out]"
 // where they are none.
 const shortest = 6
 
-// Redact takes each secret out of b, also where it is written as JSON writes it, and
-// each of its lines. It counts how many it took out.
+// Redact takes each secret out of b, also where it is written as JSON or Go write it,
+// and each of its lines. It counts how many it took out.
 func Redact(b []byte, secrets [][]byte) (out []byte, n int) {
 	var words []string
 	for _, s := range secrets {
 		for _, w := range append(strings.Split(string(s), "\n"), string(s)) {
-			w = strings.TrimSpace(w)
-			quoted := fmt.Sprintf("%q", w)
-			words = append(words, w, quoted[1:len(quoted)-1])
+			words = append(words, spellings(strings.TrimSpace(w))...)
 		}
 	}
 	words = slices.DeleteFunc(words, func(w string) bool { return len(w) < shortest })
-	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) }) // the whole before its parts
+	slices.SortFunc(words, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // the whole before its parts
 	for _, w := range slices.Compact(words) {
 		if k := bytes.Count(b, []byte(w)); k > 0 {
 			b, n = bytes.ReplaceAll(b, []byte(w), []byte(mark)), n+k
@@ -99,6 +100,22 @@ func Redact(b []byte, secrets [][]byte) (out []byte, n int) {
 	}
 	return b, n
 }
+
+// spellings are the ways in which logs and JSON write w. Encoders of JSON differ in
+// whether they write <, > and &, which commands have, in hexadecimal.
+func spellings(w string) []string {
+	all := []string{w, unquoted(strconv.Quote(w))}
+	for _, html := range []bool{false, true} {
+		var b strings.Builder
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(html)
+		_ = e.Encode(w) // a string can always be written
+		all = append(all, unquoted(strings.TrimSuffix(b.String(), "\n")))
+	}
+	return all
+}
+
+func unquoted(s string) string { return s[1 : len(s)-1] }
 
 // WithoutValue cuts off lines of a log, of text or of JSON, at the value of a key, where
 // they have a message. Older versions wrote there what is secret by now.

@@ -23,6 +23,8 @@ func TestRedact(t *testing.T) {
 		{"nothing", "abc", "abc", nil, 0},
 		{"all of them", "x hunter22 y hunter22", "x [left out] y [left out]", []string{"hunter22\n"}, 2},
 		{"as JSON has it", `"a\"bcdef\n"`, `"[left out]\n"`, []string{"a\"bcdef"}, 1},
+		{"as JSON has it that is for HTML", `"off -p x \u0026\u0026 echo \u003e/dev/null"`, `"[left out]"`, []string{"off -p x && echo >/dev/null"}, 1},
+		{"as JSON has it that is not", `"off -p \"x\" && \u0007"`, `"[left out]"`, []string{"off -p \"x\" && \a"}, 1},
 		{"each line", "second line", "[left out]", []string{"first line\nsecond line\n"}, 1},
 		{"the longer one first", "secret-secret", "[left out]", []string{"secret", "secret-secret"}, 1},
 		{"not what is too short", "a b", "a b", []string{"a", ""}, 0},

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// No archive has the fence command, whatever characters it is of, and also when the
+// daemon did not tell it as a secret.
+func TestOptionsOfAnArchiveHaveNoFenceCommand(t *testing.T) {
+	t.Parallel()
+	b, err := json.Marshal(Config{Source: "/mnt/raw", FenceCommand: "off -p hunter22 && echo >/dev/null"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(b, &all); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = json.Marshal(withoutFence(all)); err != nil || strings.Contains(string(b), "hunter22") || !strings.Contains(string(b), "/mnt/raw") || !strings.Contains(string(b), "left out") {
+		t.Errorf("%v %s", err, b)
+	}
+}
+
+// The end of a log begins with a line, or is the whole of it.
+func TestEndOfALog(t *testing.T) {
+	t.Parallel()
+	log := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(log, []byte("one\ntwo\nthree\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for most, want := range map[int64]string{100: "one\ntwo\nthree\n", 14: "one\ntwo\nthree\n", 13: "two\nthree\n", 8: "three\n", 3: ""} {
+		if b, err := endOf(log, most); err != nil || string(b) != want {
+			t.Errorf("the last %d bytes: %v, %q, want %q", most, err, b, want)
+		}
+	}
+}
