@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
@@ -90,8 +91,15 @@ func (x *setup) check() error {
 	} else if m, ok := mountedAt(all, x.source); ok && m.fsType == fsType {
 		return withCode(exitBusy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
 	}
-	if strings.ContainsAny(x.source+x.mountpoint, "\n\t,%\\\"") || x.fstab && strings.Contains(x.source+x.mountpoint, " ") {
+	written := x.source + x.mountpoint
+	if x.fstab { // all of it is one line there
+		written += x.state + x.etc + strings.Join(x.listen, "")
+	}
+	if strings.ContainsAny(written, ",%\\\"") || strings.ContainsFunc(written, func(r rune) bool { return unicode.IsControl(r) || x.fstab && unicode.IsSpace(r) }) {
 		return withCode(exitUsage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
+	}
+	if _, err := multiaddrs(x.listen); err != nil { // now, not at the next boot
+		return withCode(exitUsage, fmt.Errorf("--listen: %w", err))
 	}
 	_, err := os.Stat(filepath.Join(x.source, register.Name, register.ClusterFile))
 	switch {
@@ -258,9 +266,12 @@ func (f newFile) missing(mountpoint string) (string, error) {
 		return "", fmt.Errorf("read %s: %w", f.path, err)
 	case f.add:
 		for line := range strings.Lines(string(b)) {
-			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && w[1] == mountpoint && w[2] == fsType {
-				if line == f.text {
+			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && filepath.Clean(w[1]) == mountpoint {
+				if strings.TrimSuffix(line, "\n") == strings.TrimSuffix(f.text, "\n") {
 					return "", nil
+				}
+				if w[2] != fsType {
+					return "", withCode(exitBusy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, mountpoint))
 				}
 				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
 			}
