@@ -323,10 +323,23 @@ func (s *Server) lockPage(r *http.Request, snap *snapshot.Snapshot) (any, error)
 	}
 	filter := url.Values{"last": {strconv.Itoa(pastRecords)}}
 	if d.Lock != nil && d.Lock.Path != "" {
-		filter.Set("path", d.Lock.Path)
+		filter.Set("path", pattern(d.Lock.Path))
 	}
 	d.Records, err = s.records(r, filter, func(x *snapshot.Record) bool { return x.File == k.File && (x.Class == "" || x.Class == k.Class) })
 	return d, err
+}
+
+// pattern is the pattern of the journal for exactly this path: a name may have the
+// characters of one in it, also such that it would be none.
+func pattern(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if strings.IndexByte(`*?[]{}\`, path[i]) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(path[i])
+	}
+	return b.String()
 }
 
 // memberData is a member, and what would become free without it.

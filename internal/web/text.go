@@ -13,7 +13,7 @@ import (
 // functions are those of the templates.
 var functions = template.FuncMap{
 	"text": snapshot.Printable, "age": age, "span": snapshot.Span, "clock": clock, "unixms": func(t time.Time) int64 { return t.UnixMilli() },
-	"lockURL": func(l *snapshot.Lock) string { return lockURL(keyOf(l)) }, "ms": ms, "join": strings.Join, "wait": snapshot.Ago,
+	"lockURL": func(l *snapshot.Lock) string { return lockURL(keyOf(l)) }, "ms": ms, "pattern": pattern, "join": strings.Join, "wait": snapshot.Ago,
 	"blocker": func(b snapshot.Blocker) string {
 		if b.PID == 0 {
 			return b.Host

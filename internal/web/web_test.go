@@ -274,6 +274,30 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
+// The journal is asked for what happened to a file by a pattern for its name alone,
+// whatever is in that.
+func TestNamesThatLookLikePatterns(t *testing.T) {
+	t.Parallel()
+	f := twoHosts(false)
+	f.rows[0].Rows[0].Path = "x[*\xc3\xa4"
+	f.records = []snapshot.Record{{Event: "granted", Path: "x[*\xc3\xa4", WaitMS: 3}}
+	s := newSite(t, f, false).enter()
+	link := regexp.MustCompile(`href="(lock\?[^"]*)"`).FindStringSubmatch(s.page("locks?q=writer"))
+	if link == nil {
+		t.Fatal("no link to a lock")
+	}
+	s.page(html.UnescapeString(link[1]))
+	f.mu.Lock()
+	got := f.filters[len(f.filters)-1].Get("path")
+	f.mu.Unlock()
+	if want := `x\[\*` + "\xc3\xa4"; got != want {
+		t.Errorf("the journal is asked for %q, want %q", got, want)
+	}
+	if body := s.page("files"); !strings.Contains(body, "journal?path="+url.QueryEscape(`x\[\*`+"\xc3\xa4")) && !strings.Contains(body, `journal?path=x%5c%5b%5c%2a%c3%a4`) {
+		t.Errorf("files have no link to the journal with the pattern: %s", body)
+	}
+}
+
 func TestCycleAndLongWait(t *testing.T) {
 	t.Parallel()
 	f := twoHosts(false)

@@ -73,6 +73,7 @@
         link.textContent = "the session has ended";
         return;
       }
+      if (!(r.headers.get("Content-Type") || "").startsWith("text/html")) throw new Error("no page");
       show(await r.text());
       live.dataset.refreshed = performance.now();
     } catch {
