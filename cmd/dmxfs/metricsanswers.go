@@ -189,7 +189,7 @@ func (d onlooker) listenMetrics(ctx context.Context, addr string) error {
 	s := metrics.Server(d.metricsHandler(false))
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(metrics.Listener(l)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("--metrics %s: %w", addr, err)
 	}
 	return nil

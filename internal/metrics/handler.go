@@ -3,10 +3,12 @@ package metrics
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -88,6 +90,52 @@ func top(all []PathCount, n int) []PathCount {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Path, b.Path), strings.Compare(a.Class, b.Class))
 	})
 	return out[:min(n, len(out))]
+}
+
+// MaxClients bounds the connections that a [Listener] has at a time.
+const MaxClients = 32
+
+// Listener is l with at most [MaxClients] connections, beyond which others wait: whoever
+// reaches the address must not use up the descriptors and the memory of the daemon.
+func Listener(l net.Listener) net.Listener {
+	return &limited{Listener: l, room: make(chan struct{}, MaxClients), closed: make(chan struct{})}
+}
+
+type limited struct {
+	net.Listener
+	room   chan struct{} // has one for each connection
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.room <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.room
+		return nil, err
+	}
+	return &client{Conn: c, left: sync.OnceFunc(func() { <-l.room })}, nil
+}
+
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// client is a connection that gives back its room.
+type client struct {
+	net.Conn
+	left func()
+}
+
+func (c *client) Close() error {
+	defer c.left()
+	return c.Conn.Close()
 }
 
 // Server serves h at /metrics and nothing else. No client holds it up for long.
