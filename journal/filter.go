@@ -45,6 +45,12 @@ type matcher struct {
 	pathOK bool
 }
 
+// Check says what is wrong with f: [Journal.Query] would fail with it.
+func (f Filter) Check() error {
+	_, err := newMatcher(f)
+	return err
+}
+
 func newMatcher(f Filter) (*matcher, error) {
 	m := &matcher{Filter: f, since: -1 << 63, until: 1<<63 - 1}
 	if !f.Since.IsZero() {

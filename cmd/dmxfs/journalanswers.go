@@ -45,6 +45,7 @@ func (d *daemon) serveJournal(w http.ResponseWriter, r *http.Request) {
 	})
 	if err != nil && r.Context().Err() == nil {
 		d.log.Warn("a query of the journal ended early", "err", err)
+		panic(http.ErrAbortHandler) // or who asked would take what is there for all of it
 	}
 }
 
@@ -73,6 +74,9 @@ func journalFilter(q url.Values) (journal.Filter, error) {
 			return f, withCode(exitUsage, err)
 		}
 		f.Events = append(f.Events, ev)
+	}
+	if err := f.Check(); err != nil {
+		return f, withCode(exitUsage, err)
 	}
 	return f, nil
 }
