@@ -104,6 +104,7 @@ func (d *daemon) breakLocks(ctx context.Context, q breakRequest) breakAnswer {
 		if err != nil {
 			done.Errors = append(done.Errors, fmt.Sprintf("%s (%s): %v", list[0].Host, id, err))
 		}
+		allReceived(done.Broken)
 		a.Broken = append(a.Broken, done.Broken...)
 		a.Errors = append(a.Errors, done.Errors...)
 		if id != self {
@@ -193,11 +194,12 @@ func (d *daemon) breakHere(ctx context.Context, q breakRequest) breakAnswer {
 		for _, l := range lost {
 			d.log.Error("a lock is lost", "path", l.Path, "class", k.Class.String(), "mode", l.Mode.String(),
 				"pid", l.Program.PID, "command", l.Program.Command, "why", q.Reason)
-			a.Broken = append(a.Broken, lockJSON{
+			x := lockJSON{
 				Path: l.Path, Class: k.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
 				State: "lost", Node: d.identity.ID().String(), Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID,
 				File: k.File,
-			})
+			}
+			a.Broken = append(a.Broken, x.toSend())
 		}
 	}
 	return a

@@ -321,6 +321,7 @@ func TestWhatIsPrintedIsEscaped(t *testing.T) {
 		"\x1b]0;pwned\x07\nrm": `\x1b]0;pwned\a\nrm`,
 		"\u009b31m":            `\u009b31m`,
 		"a\tb":                 `a\tb`,
+		"a\x9b31m":             `a\x9b31m`, // not UTF-8
 	} {
 		if got := printable(s); got != want {
 			t.Errorf("%q: %q, want %q", s, got, want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"dmxfs/p2p"
 	"dmxfs/p2p/member"
 	"dmxfs/p2p/register"
 )
@@ -30,6 +31,7 @@ func (d *daemon) handler() http.Handler {
 			reply(w, nil, withCode(exitUsage, err))
 			return
 		}
+		allReceived(q.Locks)
 		reply(w, d.breakLocks(r.Context(), q), nil)
 	})
 	mux.HandleFunc("GET /locks", onlooker{d}.serveLocks)
@@ -237,7 +239,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 	}
 	switch q.What {
 	case "locks":
-		return json.Marshal(d.rows())
+		return marshalRows(d.rows(), p2p.MaxAnswer)
 	case "journal":
 		return onlooker{d}.answerJournal(ctx, q.Query)
 	case "state":
@@ -255,6 +257,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")
 		}
+		allReceived(q.Break.Locks)
 		return json.Marshal(d.breakFor(ctx, from, *q.Break))
 	}
 	return nil, fmt.Errorf("unknown question %q", q.What)

@@ -1,6 +1,9 @@
 package main
 
-import "time"
+import (
+	"time"
+	"unicode/utf8"
+)
 
 // The JSON that --json prints and the control socket speaks. Its keys are a
 // contract: none is renamed or removed, and none changes its meaning.
@@ -106,7 +109,44 @@ type lockJSON struct {
 	// IdleSince is when it was used last.
 	Use       string     `json:"use"`
 	IdleSince *time.Time `json:"idle_since"`
+
+	// PathBytes and FileBytes are there only when Path and File are not UTF-8, and so
+	// can't be told by those (base64).
+	PathBytes []byte `json:"path_bytes,omitempty"`
+	FileBytes []byte `json:"file_bytes,omitempty"`
 }
+
+// toSend is l such that JSON loses nothing of it.
+func (l lockJSON) toSend() lockJSON {
+	l.PathBytes, l.FileBytes = nil, nil
+	if !utf8.ValidString(l.Path) {
+		l.PathBytes = []byte(l.Path)
+	}
+	if !utf8.ValidString(l.File) {
+		l.FileBytes = []byte(l.File)
+	}
+	return l
+}
+
+// received has in Path and File what the sender had there. Who compares them with those
+// of locks of this node, or with what a user has typed, needs that.
+func (l *lockJSON) received() {
+	if l.PathBytes != nil {
+		l.Path = string(l.PathBytes)
+	}
+	if l.FileBytes != nil {
+		l.File = string(l.FileBytes)
+	}
+}
+
+func allReceived(list []lockJSON) {
+	for i := range list {
+		list[i].received()
+	}
+}
+
+// asReceived is a text as it is in JSON that another program has sent.
+func asReceived(s string) string { return string([]rune(s)) }
 
 // locksAnswer is what the socket answers for locks: the rows, and the members
 // that did not answer.

@@ -45,6 +45,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err := cl.get(c.Context(), "/locks", &v); err != nil {
 			return noDaemon(err, r)
 		}
+		allReceived(v.Locks)
 		w.path = args[0]
 		if rel, err := filepath.Rel(r.Mountpoint, w.path); err == nil && filepath.IsAbs(w.path) && filepath.IsLocal(rel) {
 			w.path = rel
@@ -72,6 +73,9 @@ PATH is relative to the mount, or below it, or the file's identity as
 		}
 		if len(a.Errors) > 0 {
 			return errors.New(strings.Join(a.Errors, "; "))
+		}
+		if len(a.Broken) == 0 {
+			return errors.New("nothing was broken: the programs gave the locks up meanwhile")
 		}
 		return nil
 	}
@@ -125,5 +129,6 @@ func (cl *client) breakLocks(ctx context.Context, r breakRequest) (breakAnswer, 
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		return breakAnswer{}, fmt.Errorf("the daemon's answer cannot be read: %w", err)
 	}
+	allReceived(a.Broken)
 	return a, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -77,9 +78,10 @@ func offer(ctx context.Context, w words, begun string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completionTime)
 	defer cancel()
 	out := w(ctx)
-	// A shell takes a line each, with a description behind a tab.
+	// A shell takes a line each, with a description behind a tab. A name that is not
+	// UTF-8 is another one by now, see [asReceived].
 	out = slices.DeleteFunc(out, func(s string) bool {
-		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, unprintable)
+		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, unprintable) || strings.ContainsRune(s, utf8.RuneError)
 	})
 	slices.Sort(out)
 	return slices.Compact(out)

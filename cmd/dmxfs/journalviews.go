@@ -188,7 +188,7 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *client, r regist
 		}
 		return err
 	}
-	x := fileStory{path, story.Tell(a.Entries, a.Hosts), w.g.Why(waitgraph.Target{Path: path}), a.Silent, a.Cut}
+	x := fileStory{path, story.Tell(a.Entries, a.Hosts), w.g.Why(waitgraph.Target{Path: asReceived(path)}), a.Silent, a.Cut}
 	if asJSON {
 		return printJSON(s.out, x)
 	}
@@ -208,14 +208,14 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *client, r regist
 	return nil
 }
 
-// escapePattern is the pattern for exactly this path.
+// escapePattern is the pattern for exactly this path, which need not be UTF-8.
 func escapePattern(path string) string {
 	var b strings.Builder
-	for _, r := range path {
-		if strings.ContainsRune(`*?[]{}\`, r) {
+	for i := range len(path) {
+		if strings.IndexByte(`*?[]{}\`, path[i]) >= 0 {
 			b.WriteByte('\\')
 		}
-		b.WriteRune(r)
+		b.WriteByte(path[i])
 	}
 	return b.String()
 }

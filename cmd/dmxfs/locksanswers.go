@@ -44,6 +44,7 @@ func (d *daemon) rows() []row {
 			},
 			Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
 		}
+		r.lockJSON = r.toSend()
 		if l.Key.Class == locks.Open && l.State == engine.Held {
 			d.tellUse(&r.lockJSON, l.Handle)
 		}
@@ -187,6 +188,26 @@ func (a *locksAnswer) send(w http.ResponseWriter) {
 	b.WriteString("}")
 }
 
+// marshalRows is rows as JSON of at most so many bytes. One program can have very many
+// locks of a file with a long name: the daemon must not run out of memory to tell that
+// they are too many to be told.
+func marshalRows(rows []row, most int) ([]byte, error) {
+	out := []byte("[")
+	for i := range rows {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		b, err := json.Marshal(&rows[i])
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, b...); len(out) >= most {
+			return nil, fmt.Errorf("its %d locks are more than can be told", len(rows))
+		}
+	}
+	return append(out, ']'), nil
+}
+
 // order is that of the states of one file's locks in the table.
 var order = map[string]string{"held": "1", "waiting": "2", "cached": "3"}
 
@@ -198,6 +219,9 @@ func (d *daemon) askRows(ctx context.Context, to string) (rows []row, err error)
 	for {
 		rows = nil
 		if err = d.ask(ctx, to, askTimeout, question{What: "locks"}, &rows); err == nil {
+			for i := range rows {
+				rows[i].received()
+			}
 			return rows, nil
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
 // printTable writes rows below their heads, in columns.
@@ -28,7 +29,7 @@ func printable(s string) string {
 	if s == "" {
 		return "-"
 	}
-	if strings.ContainsFunc(s, unprintable) {
+	if strings.ContainsFunc(s, unprintable) || !utf8.ValidString(s) {
 		q := fmt.Sprintf("%q", s)
 		return q[1 : len(q)-1]
 	}

@@ -47,7 +47,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			return err
 		}
 		if t.PID == 0 {
-			t.Path = pathBelow(r.Mountpoint, t.Path)
+			t.Path = asReceived(pathBelow(r.Mountpoint, t.Path))
 		}
 		g, err := askGraph(c.Context(), cl)
 		if err != nil {

@@ -105,6 +105,10 @@ type Lock struct {
 	Request   uint64     `json:"request"`
 	Use       string     `json:"use"`
 	IdleSince *time.Time `json:"idle_since"`
+	// PathBytes and FileBytes are what Path and File can't tell, since they are not
+	// UTF-8; an order to break the lock needs them.
+	PathBytes []byte `json:"path_bytes,omitempty"`
+	FileBytes []byte `json:"file_bytes,omitempty"`
 }
 
 // The states of a lock.
