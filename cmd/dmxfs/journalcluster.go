@@ -22,6 +22,10 @@ import (
 // latest count.
 const mostRecords = 20_000
 
+// mostJSON bounds the bytes that they take on the way. Names of files are anybody's and
+// may be long: no daemon may run out of memory, or go over [p2p.MaxAnswer], for them.
+const mostJSON = 32 << 20
+
 // surroundings are the events that a file's story is told with.
 var surroundings = []journal.Event{journal.Fenced, journal.View, journal.Recovered, journal.Join, journal.Leave}
 
@@ -133,7 +137,37 @@ func (d onlooker) ownJournal(ctx context.Context, q url.Values) (journalPart, er
 		}
 	}
 	slices.SortStableFunc(p.Records, func(x, y journal.Record) int { return int(min(max(int64(x.Seq)-int64(y.Seq), -1), 1)) })
+	p.bound(mostJSON)
 	return p, nil
+}
+
+// bound leaves out the earliest records, so that the others take most bytes as JSON.
+func (p *journalPart) bound(most int) {
+	i := len(p.Records)
+	for i > 0 {
+		r := &p.Records[i-1]
+		most -= 600 + 2*jsonLen(r.Path) + jsonLen(r.Key.File) + jsonLen(r.Command) + jsonLen(r.Reason)
+		if most < 0 {
+			break
+		}
+		i--
+	}
+	if i > 0 {
+		p.Records, p.Cut = p.Records[i:], true
+	}
+}
+
+// jsonLen is at least how many bytes s takes in JSON, where <, for one, is \u003c.
+func jsonLen(s string) int {
+	n := 0
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x80 || strings.IndexByte(`<>&"\`, c) >= 0 { // what is not UTF-8 becomes \ufffd
+			n += 6
+		} else {
+			n++
+		}
+	}
+	return n
 }
 
 // serveRequests answers which requests are open.

@@ -88,7 +88,7 @@ func (a *clusterJournal) warn(s streams) {
 		}
 	}
 	for _, h := range a.Cut {
-		fmt.Fprintf(s.err, "dmxfs: host %s has more than %d such records: the earlier ones are not here (--since, --until and --path choose)\n", printable(h), mostRecords)
+		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printable(h), mostRecords, mostJSON>>20)
 	}
 }
 
