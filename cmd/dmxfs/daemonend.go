@@ -11,7 +11,10 @@ import (
 	"dmxfs/p2p/member"
 )
 
-// close gives back what open has taken.
+// close gives back what open has taken, except the shared directory: an operation
+// that hangs in the storage outlives the membership, and uses the directory by
+// the number of its descriptor, which must not become that of something else.
+// It goes with the process.
 func (d *daemon) close() error {
 	var errs []error
 	if d.journal != nil {
@@ -19,9 +22,6 @@ func (d *daemon) close() error {
 	}
 	if d.state != nil {
 		errs = append(errs, d.state.Close())
-	}
-	if d.root != nil {
-		errs = append(errs, d.root.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -25,6 +25,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	defer func() {
 		if err != nil {
 			d.close()
+			d.root.Close()
 			d = nil
 		}
 	}()
