@@ -169,7 +169,9 @@ func TestLookTellsWhyAViewIsBad(t *testing.T) {
 		{"too long", func(f []byte) []byte { return make([]byte, member.MaxViewSize+1) }, member.ErrUnreadable},
 		{"newer", func([]byte) []byte { return []byte("dmxfs-view 2 something\n") }, member.ErrNewer},
 		{"foreign", func(f []byte) []byte {
-			v, _ := testView(&Dir{cluster: strings.Repeat("f", 32)}, 2, "x")
+			other := &Dir{views: &views{}}
+			other.ofCluster(strings.Repeat("f", 32))
+			v, _ := testView(other, 2, "x")
 			b, _ := member.EncodeView(v)
 			return b
 		}, member.ErrForeign},
@@ -336,7 +338,7 @@ func TestPruneAmongUsers(t *testing.T) {
 	d := founded(t, dir, "a")
 	mustLink(t, d, 1)
 	b := newDir(t, dir, "b")
-	b.cluster = d.clusterID()
+	b.ofCluster(d.clusterID())
 	asUser(t, 65534, func() {
 		mustLink(t, b, 2)
 		mustLink(t, b, 3)

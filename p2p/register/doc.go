@@ -40,6 +40,22 @@
 // as another user than the founder (other accounts of sshfs, say) need a copy
 // of it on their host, and --secret.
 //
+// # Parts
+//
+// [Dir] is put together from these, each of which asks those above it alone:
+//
+//   - storage, directory: files below the shared directory, and what their
+//     errors mean.
+//   - trials: what the storage can do.
+//   - secrets: which secret of the cluster counts.
+//   - asks: what newcomers and members tell each other by way of the storage.
+//   - room: room for views, kept for when the storage is full.
+//   - records: where peers can be reached.
+//   - views: views are linked, and looked for.
+//   - pruner: what is of no use any more is removed.
+//   - founder: a cluster is opened, or founded.
+//   - restorer: a cluster that was removed is made anew.
+//
 // # Failure
 //
 // Every operation may take as long as the storage likes, for ever if it hangs.

@@ -33,7 +33,7 @@ var (
 )
 
 // wrap names what failed, where, and, as far as the error tells, what to do.
-func (d *Dir) wrap(what, path string, err error) error {
+func (s *storage) wrap(what, path string, err error) error {
 	var kind error
 	hint := ""
 	switch {
@@ -45,9 +45,9 @@ func (d *Dir) wrap(what, path string, err error) error {
 		kind, hint = ErrFull, "make room: dmxfs cannot change its membership without"
 	}
 	if kind == nil {
-		return fmt.Errorf("%s: %s %s: %w", d.source, what, path, err)
+		return fmt.Errorf("%s: %s %s: %w", s.source, what, path, err)
 	}
-	return &storageError{text: fmt.Sprintf("%s: %s %s: %v; %s", d.source, what, path, err, hint), kind: kind, err: err}
+	return &storageError{text: fmt.Sprintf("%s: %s %s: %v; %s", s.source, what, path, err, hint), kind: kind, err: err}
 }
 
 // storageError is both the kind and the error number.
@@ -58,3 +58,51 @@ type storageError struct {
 
 func (e *storageError) Error() string   { return e.text }
 func (e *storageError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// noLink explains the error of a link.
+func (s *storage) noLink(err error) error {
+	for _, e := range []unix.Errno{unix.EPERM, unix.ENOSYS, unix.EOPNOTSUPP, unix.EMLINK, unix.EXDEV, unix.EINVAL} {
+		if errors.Is(err, e) {
+			return s.noLinks(s.fsName(), err)
+		}
+	}
+	return s.wrap("link", viewsDir, err)
+}
+
+// noLinks is the error of storage without hard links; kind is what it is, in
+// brackets.
+func (s *storage) noLinks(kind string, err error) error {
+	return &storageError{kind: ErrNoLink, err: err, text: fmt.Sprintf(
+		"%s: this storage%s makes no hard links (link: %v); dmxfs decides by a link which hosts go on when some do not answer, so it cannot work here: "+
+			"share the files by a storage that has them (NFS 4, CephFS, GlusterFS, MooseFS, sshfs)",
+		s.source, kind, err)}
+}
+
+// fsName is the type of the storage in brackets, as far as it is known.
+func (s *storage) fsName() string {
+	var st unix.Statfs_t
+	if err := ignoringEINTR(func() error { return unix.Fstatfs(s.root, &st) }); err != nil {
+		return ""
+	}
+	if name := fsTypes[int64(st.Type)]; name != "" {
+		return " (" + name + ")"
+	}
+	return fmt.Sprintf(" (file system type %#x)", st.Type)
+}
+
+var fsTypes = map[int64]string{
+	unix.NFS_SUPER_MAGIC:       "NFS",
+	unix.FUSE_SUPER_MAGIC:      "FUSE",
+	unix.SMB2_SUPER_MAGIC:      "SMB",
+	unix.CIFS_SUPER_MAGIC:      "SMB",
+	unix.MSDOS_SUPER_MAGIC:     "FAT",
+	unix.EXFAT_SUPER_MAGIC:     "exFAT",
+	unix.CEPH_SUPER_MAGIC:      "CephFS",
+	unix.OCFS2_SUPER_MAGIC:     "OCFS2",
+	unix.EXT4_SUPER_MAGIC:      "ext4",
+	unix.XFS_SUPER_MAGIC:       "XFS",
+	unix.BTRFS_SUPER_MAGIC:     "btrfs",
+	unix.TMPFS_MAGIC:           "tmpfs",
+	unix.V9FS_MAGIC:            "9p",
+	unix.OVERLAYFS_SUPER_MAGIC: "overlayfs",
+}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
@@ -35,27 +34,26 @@ func parseGenerationName(name string) (uint64, bool) {
 	return n, err == nil && n > 0 && n <= maxGeneration && generationName(n) == name
 }
 
+// secrets tell which secret of the cluster counts.
+type secrets struct{ *storage }
+
 // Generation tells which secret counts now.
-func (d *Dir) Generation() (Generation, error) {
-	dir, err := d.open(Name)
+func (s *secrets) Generation() (Generation, error) {
+	dir, err := s.open(Name)
 	if err != nil {
 		return Generation{}, err
 	}
 	defer dir.Close()
-	b, err := d.read(dir, ClusterFile, maxClusterSize)
+	rec, err := dir.readCluster()
 	if err != nil {
 		return Generation{}, err
 	}
-	rec, err := parseCluster(b)
-	if err != nil {
-		return Generation{}, fmt.Errorf("%s: %s/%s: %w", d.source, Name, ClusterFile, err)
-	}
-	return d.generation(rec)
+	return s.generation(rec)
 }
 
 // generation is that of the cluster whose file has rec.
-func (d *Dir) generation(rec clusterRecord) (Generation, error) {
-	dir, err := d.open(secretsDir)
+func (s *secrets) generation(rec clusterRecord) (Generation, error) {
+	dir, err := s.open(secretsDir)
 	if errors.Is(err, unix.ENOENT) {
 		return Generation{Fingerprint: rec.Secret}, nil
 	}
@@ -64,7 +62,7 @@ func (d *Dir) generation(rec clusterRecord) (Generation, error) {
 	}
 	defer dir.Close()
 	last := uint64(0)
-	if err := d.names(dir, func(name string) {
+	if err := dir.names(func(name string) {
 		if n, ok := parseGenerationName(name); ok {
 			last = max(last, n)
 		}
@@ -74,17 +72,17 @@ func (d *Dir) generation(rec clusterRecord) (Generation, error) {
 	if last == 0 {
 		return Generation{Fingerprint: rec.Secret}, nil
 	}
-	return d.readGeneration(dir, last)
+	return s.readGeneration(dir, last)
 }
 
-func (d *Dir) readGeneration(dir *os.File, n uint64) (Generation, error) {
-	b, err := d.read(dir, generationName(n), maxClusterSize)
+func (s *secrets) readGeneration(dir directory, n uint64) (Generation, error) {
+	b, err := dir.read(generationName(n), maxClusterSize)
 	if err != nil {
 		return Generation{}, err
 	}
 	g := Generation{}
 	if err := json.Unmarshal(b, &g); err != nil || !isFingerprint(g.Fingerprint) {
-		return Generation{}, fmt.Errorf("%s: %s/%s: %w: it has no fingerprint of a secret", d.source, secretsDir, generationName(n), ErrDamaged)
+		return Generation{}, fmt.Errorf("%s: %s/%s: %w: it has no fingerprint of a secret", s.source, secretsDir, generationName(n), ErrDamaged)
 	}
 	g.Number = n
 	return g, nil
@@ -96,56 +94,65 @@ var ErrNotNext = errors.New("the secret was changed by another host")
 // SetGeneration makes g count from now on. If there is a generation of that
 // number, or a later one, with another fingerprint, the error is [ErrNotNext]
 // and nothing was done. Any other error leaves open whether it counts, or will.
-func (d *Dir) SetGeneration(g Generation) error {
+func (s *secrets) SetGeneration(g Generation) error {
 	if g.Number == 0 || g.Number > maxGeneration || !isFingerprint(g.Fingerprint) {
 		return fmt.Errorf("register: generation %d of the secret, fingerprint %q", g.Number, g.Fingerprint)
 	}
-	g.Made = time.Now().UTC().Format(time.RFC3339)
-	linkErr := d.linkGeneration(g)
+	linkErr := s.linkGeneration(g)
 	// Of a link whose answer got lost the second try fails: what is there counts.
-	now, err := d.Generation()
+	now, err := s.Generation()
 	switch {
 	case err != nil:
 		return errors.Join(linkErr, err)
 	case now.Number == g.Number && now.Fingerprint == g.Fingerprint:
 		return nil
 	case now.Number >= g.Number:
-		return fmt.Errorf("%s: %w", d.source, ErrNotNext)
+		return fmt.Errorf("%s: %w", s.source, ErrNotNext)
 	case linkErr != nil:
 		return linkErr
 	}
-	return fmt.Errorf("%s: %s/%s does not show what was made there", d.source, secretsDir, generationName(g.Number))
+	return fmt.Errorf("%s: %s/%s does not show what was made there", s.source, secretsDir, generationName(g.Number))
 }
 
 // linkGeneration makes the file of g; it is no error that there is one already.
-func (d *Dir) linkGeneration(g Generation) error {
+func (s *secrets) linkGeneration(g Generation) error {
+	g.Made = time.Now().UTC().Format(time.RFC3339)
 	data, err := json.Marshal(g)
 	if err != nil {
 		return err
 	}
-	if _, err := d.makeDir(secretsDir); err != nil {
+	if _, err := s.makeDir(secretsDir); err != nil {
 		return err
 	}
-	dir, err := d.open(secretsDir)
+	dir, err := s.open(secretsDir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	mode, err := d.fileMode()
+	mode, err := s.fileMode()
 	if err != nil {
 		return err
 	}
-	_, err = d.linkNew(dir, generationName(g.Number), append(data, '\n'), uint32(mode))
+	_, err = dir.linkNew(generationName(g.Number), append(data, '\n'), mode)
 	return err
 }
 
 // RemoveSecret removes the first secret from the storage, where it does not
 // count any more.
-func (d *Dir) RemoveSecret() error {
-	dir, err := d.open(Name)
+func (s *secrets) RemoveSecret() error {
+	dir, err := s.open(Name)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return d.remove(dir, secretFile)
+	return dir.remove(secretFile)
+}
+
+// readSecret reads the first secret, in .dmxfs.
+func (d directory) readSecret() ([]byte, error) {
+	b, err := d.read(secretFile, maxSecret)
+	if err != nil {
+		return nil, err
+	}
+	return trimSecret(b)
 }

@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -14,18 +13,29 @@ import (
 	"dmxfs/p2p/member"
 )
 
-const (
-	askPrefix    = "ask-"
-	answerPrefix = "answer-"
-	newPrefix    = "new-"
+// views are the views on the storage.
+type views struct {
+	*storage
+	room *room
 
-	maxAsks = 4 * member.MaxMembers // of one look
-)
+	sources sources                // of the links that are under way
+	cluster atomic.Pointer[string] // ID of the cluster whose views they are
+}
+
+// ofCluster says whose views they are; others are damaged.
+func (vs *views) ofCluster(id string) { vs.cluster.Store(&id) }
+
+func (vs *views) clusterID() string {
+	if id := vs.cluster.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
 
 // Look implements [Register].
-func (d *Dir) Look(op member.LookOp) (member.Look, error) {
+func (vs *views) Look(op member.LookOp) (member.Look, error) {
 	var l member.Look
-	dir, err := d.open(viewsDir)
+	dir, err := vs.open(viewsDir)
 	if errors.Is(err, unix.ENOENT) {
 		return l, nil // somebody removed it: no view is there, nor is the own one
 	}
@@ -33,44 +43,24 @@ func (d *Dir) Look(op member.LookOp) (member.Look, error) {
 		return l, err
 	}
 	defer dir.Close()
-	var asks, answers []string
+	mail := mail{op: op}
 	var top highest
-	err = d.names(dir, func(name string) {
+	err = dir.names(func(name string) {
 		if e, ok := member.ParseViewName(name); ok {
 			top.add(e)
 			l.Known = l.Known || e == op.Known
 			return
 		}
-		switch {
-		case op.Asks && strings.HasPrefix(name, askPrefix) && len(asks) < maxAsks:
-			asks = append(asks, name)
-		case !op.For.IsZero() && isAnswer(name, op.For) && len(answers) < maxAsks:
-			answers = append(answers, name)
-		}
+		mail.add(name)
 	})
 	if err != nil {
 		return member.Look{}, err
 	}
-	if err := d.readNewest(dir, op.Known, top, &l); err != nil {
+	if err := vs.readNewest(dir, op.Known, top, &l); err != nil {
 		return member.Look{}, err
 	}
-	slices.Sort(asks)
-	for _, name := range asks {
-		if b, err := d.read(dir, name, maxAskSize); err == nil {
-			if c, err := parseAsk(b); err == nil && askName(c.Node, c.Own) == name {
-				l.Asks = append(l.Asks, c)
-			}
-		}
-	}
-	slices.Sort(answers)
-	for _, name := range answers {
-		if b, err := d.read(dir, name, maxAskSize); err == nil {
-			if a, err := parseAnswer(b); err == nil && a.To == op.For {
-				l.Answers = append(l.Answers, a)
-			}
-		}
-	}
-	d.forgetTemps(dir, l.Newest)
+	l.Asks, l.Answers = mail.read(dir)
+	vs.sources.removeTo(dir, l.Newest)
 	return l, nil
 }
 
@@ -96,14 +86,14 @@ const reach = 1000
 // tells at least who may know more. No other: names further back may have been
 // pruned and linked again. A name that is out of reach of all views, with a
 // file that is none, is nobody's view and is passed over.
-func (d *Dir) readNewest(dir *os.File, known locks.Epoch, top highest, l *member.Look) error {
+func (vs *views) readNewest(dir directory, known locks.Epoch, top highest, l *member.Look) error {
 	if len(top) == 0 {
 		return nil
 	}
 	if l.Newest = top[0]; l.Newest <= known {
 		return nil
 	}
-	v, err := d.readView(dir, l.Newest)
+	v, err := vs.readView(dir, l.Newest)
 	if err == nil {
 		l.View = v
 		return nil
@@ -115,7 +105,7 @@ func (d *Dir) readNewest(dir *os.File, known locks.Epoch, top highest, l *member
 		for _, e := range top[1:] {
 			below, berr := (*member.View)(nil), error(nil)
 			if e > known {
-				if below, berr = d.readView(dir, e); berr != nil {
+				if below, berr = vs.readView(dir, e); berr != nil {
 					continue
 				}
 			}
@@ -131,7 +121,7 @@ func (d *Dir) readNewest(dir *os.File, known locks.Epoch, top highest, l *member
 	}
 	l.Bad = err
 	if before := l.Newest - 1; before > known {
-		if v, err := d.readView(dir, before); err == nil {
+		if v, err := vs.readView(dir, before); err == nil {
 			l.View = v
 		}
 	}
@@ -146,82 +136,20 @@ func isBad(err error) bool {
 	return errors.Is(err, member.ErrUnreadable) || errors.Is(err, member.ErrNewer) || errors.Is(err, member.ErrForeign)
 }
 
-func (d *Dir) readView(dir *os.File, e locks.Epoch) (*member.View, error) {
-	b, err := d.read(dir, member.ViewName(e), member.MaxViewSize)
+func (vs *views) readView(dir directory, e locks.Epoch) (*member.View, error) {
+	b, err := dir.read(member.ViewName(e), member.MaxViewSize)
 	if errors.Is(err, errTooLong) {
 		return nil, fmt.Errorf("%w: %v", member.ErrUnreadable, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	v, err := member.ParseView(b, d.clusterID())
+	v, err := member.ParseView(b, vs.clusterID())
 	if err == nil {
-		d.sawView(len(b))
+		vs.room.sawView(len(b))
 	}
 	if err == nil && v.Epoch != e {
 		err = fmt.Errorf("%w: the file says it is view %d", member.ErrUnreadable, v.Epoch)
 	}
 	return v, err
-}
-
-// asker is what an ask and its answers have their names from. Two processes of
-// one peer can ask at the same time whether the other one is there.
-func asker(n member.Node, own bool) string {
-	if own {
-		return n.String()
-	}
-	return n.Peer
-}
-
-func askName(n member.Node, own bool) string   { return askPrefix + asker(n, own) }
-func answersTo(n member.Node, own bool) string { return answerPrefix + asker(n, own) + "-" }
-
-func isAnswer(name string, to member.Node) bool {
-	return strings.HasPrefix(name, answersTo(to, false)) || strings.HasPrefix(name, answersTo(to, true))
-}
-
-// Ask implements [Register].
-func (d *Dir) Ask(c member.Challenge) error {
-	b, err := encodeAsk(c)
-	if err != nil {
-		return err
-	}
-	return d.replaceIn(viewsDir, askName(c.Node, c.Own), b)
-}
-
-// Answer implements [Register].
-func (d *Dir) Answer(a member.Answer) error {
-	b, err := encodeAnswer(a)
-	if err != nil {
-		return err
-	}
-	return d.replaceIn(viewsDir, answersTo(a.To, a.Own)+a.Node.Peer, b)
-}
-
-func (d *Dir) replaceIn(path, name string, b []byte) error {
-	dir, err := d.open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return d.replace(dir, name, b)
-}
-
-// Unask implements [Register].
-func (d *Dir) Unask(op member.UnaskOp) error {
-	dir, err := d.open(viewsDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	remove := []string{}
-	err = d.names(dir, func(name string) {
-		if name == askName(op.Node, op.Own) || strings.HasPrefix(name, answersTo(op.Node, op.Own)) {
-			remove = append(remove, name)
-		}
-	})
-	for _, name := range remove {
-		err = errors.Join(err, d.remove(dir, name))
-	}
-	return err
 }

@@ -27,13 +27,13 @@ var ErrCloned = errors.New("another process is this member, too")
 
 // Marker writes the marks of a member.
 type Marker struct {
-	d   *Dir
+	*storage
 	inc member.Inc
 	own []string // the last ones that it wrote, or tried to
 }
 
 // NewMarker makes the marker of the node whose register d is.
-func (d *Dir) NewMarker() *Marker { return &Marker{d: d} }
+func (d *Dir) NewMarker() *Marker { return &Marker{storage: d.storage} }
 
 // ownMarks is how many of its marks a marker knows again: what is read may be old.
 const ownMarks = 1024
@@ -46,18 +46,18 @@ func (k *Marker) Renew(inc member.Inc) error {
 	if k.inc != inc {
 		k.inc, k.own = inc, nil
 	}
-	name := k.d.peer + markSuffix
-	dir, err := k.d.open(peersDir)
+	name := k.peer + markSuffix
+	dir, err := k.open(peersDir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	b, err := k.d.read(dir, name, 1<<10)
+	b, err := dir.read(name, 1<<10)
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	if of, mark, ok := strings.Cut(strings.TrimSuffix(string(b), "\n"), " "); ok && of == inc.String() && len(mark) == markSize && !slices.Contains(k.own, mark) {
-		return fmt.Errorf("%s: %w: %s/%s", k.d.source, ErrCloned, peersDir, name)
+		return fmt.Errorf("%s: %w: %s/%s", k.source, ErrCloned, peersDir, name)
 	}
 	fresh := make([]byte, markSize/2)
 	rand.Read(fresh)
@@ -65,17 +65,17 @@ func (k *Marker) Renew(inc member.Inc) error {
 	// Whatever becomes of it: it may be written late.
 	k.own = append(k.own, mark)
 	k.own = k.own[max(len(k.own)-ownMarks, 0):]
-	mode, err := k.d.fileMode()
+	mode, err := k.fileMode()
 	if err != nil {
 		return err
 	}
 	// In its place, and always as long as before: nothing is left behind.
-	f, err := openIn(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK, uint32(mode))
+	f, err := dir.openFile(name, unix.O_WRONLY|unix.O_CREAT|unix.O_NONBLOCK, mode)
 	if err != nil {
-		return k.d.wrap("open", peersDir+"/"+name, err)
+		return dir.wrap("open", name, err)
 	}
 	if err := finish(f, []byte(inc.String()+" "+mark+"\n"), mode); err != nil {
-		return k.d.wrap("write", peersDir+"/"+name, err)
+		return dir.wrap("write", name, err)
 	}
 	return nil
 }

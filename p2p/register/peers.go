@@ -14,33 +14,39 @@ const (
 	maxRecords = 4096 // of one reading
 )
 
+// records are the address records of the peers.
+type records struct {
+	*storage
+	room *room
+}
+
 // WriteRecord keeps this node's signed address record where others find it. It
 // should be written again whenever it changes, and once a day: records that are
 // a month old are removed.
-func (d *Dir) WriteRecord(record []byte) error {
+func (r *records) WriteRecord(record []byte) error {
 	if len(record) > maxRecord {
-		return fmt.Errorf("%s: a peer record of %d bytes is over %d", d.source, len(record), maxRecord)
+		return fmt.Errorf("%s: a peer record of %d bytes is over %d", r.source, len(record), maxRecord)
 	}
-	if err := d.replaceIn(peersDir, d.peer, record); err != nil {
+	if err := r.replaceIn(peersDir, r.peer, record); err != nil {
 		return err
 	}
 	// Room that was used up is made up for though there is no new view, and so
 	// no Prune, which would tell what fails here.
-	_ = d.fillRoom()
+	_ = r.room.fill()
 	return nil
 }
 
 // Record is the record of one peer; nil if there is none.
-func (d *Dir) Record(peer string) ([]byte, error) {
+func (r *records) Record(peer string) ([]byte, error) {
 	if !member.ValidPeer(peer) {
 		return nil, fmt.Errorf("%q is not a peer ID", peer)
 	}
-	dir, err := d.open(peersDir)
+	dir, err := r.open(peersDir)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
-	b, err := d.read(dir, peer, maxRecord)
+	b, err := dir.read(peer, maxRecord)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
@@ -49,21 +55,21 @@ func (d *Dir) Record(peer string) ([]byte, error) {
 
 // Records are the records of all peers, this one included, by peer. What they
 // say is not checked here. A record that cannot be read is left out.
-func (d *Dir) Records() (map[string][]byte, error) {
-	dir, err := d.open(peersDir)
+func (r *records) Records() (map[string][]byte, error) {
+	dir, err := r.open(peersDir)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
 	var peers []string
-	err = d.names(dir, func(name string) {
+	err = dir.names(func(name string) {
 		if member.ValidPeer(name) && len(peers) < maxRecords {
 			peers = append(peers, name)
 		}
 	})
 	records := make(map[string][]byte, len(peers))
 	for _, p := range peers {
-		if b, err := d.read(dir, p, maxRecord); err == nil {
+		if b, err := dir.read(p, maxRecord); err == nil {
 			records[p] = b
 		}
 	}

@@ -22,47 +22,50 @@ type Lost struct {
 // ErrThere: the cluster is there.
 var ErrThere = errors.New("a cluster is there")
 
+// restorer makes the directory of a cluster that has lost it.
+type restorer struct{ *storage }
+
 // Restore makes the directory of a cluster anew, whole or not at all. Of several
 // nodes that do so at the same time one succeeds, and the others are told
 // [ErrThere].
-func (d *Dir) Restore(l Lost) error {
-	if d.HasCluster() {
-		return d.there()
+func (r *restorer) Restore(l Lost) error {
+	if r.HasCluster() {
+		return r.there()
 	}
 	// It is made elsewhere, and gets its name when it is complete: a directory
 	// takes the place of none that has anything in it.
-	aside := fmt.Sprintf("%s-restore-%s", Name, d.session)
-	mode, err := d.dirMode()
+	aside := fmt.Sprintf("%s-restore-%s", Name, r.session)
+	mode, err := r.dirMode()
 	if err != nil {
 		return err
 	}
-	if err := ignoringEINTR(func() error { return unix.Mkdirat(d.root, aside, mode&0o777) }); err != nil {
-		return d.wrap("make", aside, err)
+	if err := ignoringEINTR(func() error { return unix.Mkdirat(r.root, aside, mode&0o777) }); err != nil {
+		return r.wrap("make", aside, err)
 	}
-	defer d.removeAside(aside)
+	defer r.removeAside(aside)
 	// The umask took bits away; the modes of what is made in it go by them.
-	if err := ignoringEINTR(func() error { return unix.Fchmodat(d.root, aside, mode, 0) }); err != nil {
-		return d.wrap("chmod", aside, err)
+	if err := ignoringEINTR(func() error { return unix.Fchmodat(r.root, aside, mode, 0) }); err != nil {
+		return r.wrap("chmod", aside, err)
 	}
-	root, err := d.open(aside)
+	root, err := r.open(aside)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	if err := NewDir(root, d.source+"/"+aside, d.peer).fill(l); err != nil {
+	if err := NewDir(root.File, r.source+"/"+aside, r.peer).fill(l); err != nil {
 		return err
 	}
-	err = ignoringEINTR(func() error { return unix.Renameat(int(root.Fd()), Name, d.root, Name) })
+	err = ignoringEINTR(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
-		if d.HasCluster() {
-			return d.there()
+		if r.HasCluster() {
+			return r.there()
 		}
-		return fmt.Errorf("%s: %s is there, without a cluster in it: remove it (rm -r %s/%s), and give the order again", d.source, Name, d.source, Name)
+		return fmt.Errorf("%s: %s is there, without a cluster in it: remove it (rm -r %s/%s), and give the order again", r.source, Name, r.source, Name)
 	}
 	if err != nil {
-		return d.wrap("rename", Name, err)
+		return r.wrap("rename", Name, err)
 	}
-	return d.syncRoot()
+	return r.syncRoot()
 }
 
 // fill makes a cluster in a directory that nobody else knows of.
@@ -81,7 +84,7 @@ func (d *Dir) fill(l Lost) error {
 		return err
 	}
 	if l.Generation > 0 {
-		if err := d.restoreGeneration(l); err != nil {
+		if err := d.linkGeneration(Generation{Number: l.Generation, Fingerprint: Fingerprint(l.Secret)}); err != nil {
 			return err
 		}
 	}
@@ -91,7 +94,7 @@ func (d *Dir) fill(l Lost) error {
 	}
 	defer dir.Close()
 	if l.Stored && l.Generation == 0 {
-		if _, err := d.linkNew(dir, secretFile, append(l.Secret[:len(l.Secret):len(l.Secret)], '\n'), 0o600); err != nil {
+		if _, err := dir.linkNew(secretFile, append(l.Secret[:len(l.Secret):len(l.Secret)], '\n'), 0o600); err != nil {
 			return err
 		}
 	}
@@ -100,67 +103,35 @@ func (d *Dir) fill(l Lost) error {
 		return err
 	}
 	rec := clusterRecord{Format: clusterFormat, Cluster: l.Cluster, Secret: Fingerprint(l.Secret), Made: time.Now().UTC().Format(time.RFC3339)}
-	_, err = d.linkNew(dir, ClusterFile, encodeCluster(rec), uint32(mode))
+	_, err = dir.linkNew(ClusterFile, encodeCluster(rec), mode)
 	return err
 }
 
 // removeAside removes what Restore has made and not moved to its place.
-func (d *Dir) removeAside(name string) {
+func (r *restorer) removeAside(name string) {
 	for _, path := range []string{"/" + viewsDir, "/" + peersDir, "/" + secretsDir, "/" + Name, ""} {
-		dir, err := d.open(name + path)
+		dir, err := r.open(name + path)
 		if err != nil {
 			continue // moved, or never made
 		}
 		if path != "" {
-			_ = d.names(dir, func(file string) { unix.Unlinkat(int(dir.Fd()), file, 0) })
+			_ = dir.names(func(file string) { dir.unlink(file) })
 		}
 		dir.Close()
-		unix.Unlinkat(d.root, name+path, unix.AT_REMOVEDIR)
+		unix.Unlinkat(r.root, name+path, unix.AT_REMOVEDIR)
 	}
 }
 
 // syncRoot makes the names in the shared directory durable.
-func (d *Dir) syncRoot() error {
-	dir, err := d.open(".")
+func (r *restorer) syncRoot() error {
+	dir, err := r.open(".")
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return d.syncDir(dir)
+	return dir.syncNames()
 }
 
-func (d *Dir) there() error {
-	return fmt.Errorf("%s: %w: %s/%s is there", d.source, ErrThere, Name, ClusterFile)
-}
-
-// restoreGeneration makes the file of the secret that counts.
-func (d *Dir) restoreGeneration(l Lost) error {
-	return d.linkGeneration(Generation{Number: l.Generation, Fingerprint: Fingerprint(l.Secret), Made: time.Now().UTC().Format(time.RFC3339)})
-}
-
-// Gone reports whether no cluster is there, nor any view. What a storage that does
-// not answer, or a missing right, keeps from being seen is not gone.
-func (d *Dir) Gone() (bool, error) {
-	var st unix.Stat_t
-	err := ignoringEINTR(func() error { return unix.Fstatat(d.root, Name+"/"+ClusterFile, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	if err == nil {
-		return false, nil
-	}
-	if !errors.Is(err, unix.ENOENT) {
-		return false, d.wrap("stat", Name+"/"+ClusterFile, err)
-	}
-	dir, err := d.open(viewsDir)
-	if errors.Is(err, unix.ENOENT) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer dir.Close()
-	gone := true
-	err = d.names(dir, func(name string) {
-		_, view := member.ParseViewName(name)
-		gone = gone && !view
-	})
-	return gone, err
+func (r *restorer) there() error {
+	return fmt.Errorf("%s: %w: %s/%s is there", r.source, ErrThere, Name, ClusterFile)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,58 +28,66 @@ const (
 	minRoom   = 16 << 10 // bytes of one; a view of 16 members takes half of it
 )
 
+// room is that room.
+type room struct {
+	*storage
+
+	mu      sync.Mutex
+	largest int // bytes of the largest view that was seen
+}
+
 // roomName is the name of one of the files.
 func roomName(i int) string { return fmt.Sprint(i) }
 
-// roomSize is how large they are: twice as large as the largest view that was
+// size is how large they are: twice as large as the largest view that was
 // seen here, which leaves a view without some of its members enough.
-func (d *Dir) roomSize() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (r *room) size() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	size := minRoom
-	for size < 2*d.largest && size < member.MaxViewSize {
+	for size < 2*r.largest && size < member.MaxViewSize {
 		size *= 2
 	}
 	return size
 }
 
 // sawView notes how large views are.
-func (d *Dir) sawView(size int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.largest = max(d.largest, size)
+func (r *room) sawView(size int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.largest = max(r.largest, size)
 }
 
-// fillRoom makes the files that are missing or too small, unless the storage is
+// fill makes the files that are missing or too small, unless the storage is
 // so full that they would be a good part of what is left.
-func (d *Dir) fillRoom() error {
-	if _, err := d.makeDir(roomDir); err != nil {
+func (r *room) fill() error {
+	if _, err := r.makeDir(roomDir); err != nil {
 		return err
 	}
-	dir, err := d.open(roomDir)
+	dir, err := r.open(roomDir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	size := d.roomSize()
+	size := r.size()
 	var data []byte
 	var failed error
 	for i := range roomFiles {
-		st, err := statIn(dir, roomName(i))
+		st, err := dir.stat(roomName(i))
 		if err == nil && st.Size >= int64(size) {
 			continue
 		}
 		if err != nil && !errors.Is(err, unix.ENOENT) {
-			return d.wrap("stat", roomDir+"/"+roomName(i), err)
+			return dir.wrap("stat", roomName(i), err)
 		}
 		if data == nil {
-			if d.nearlyFull(4 * roomFiles * int64(size)) {
+			if r.nearlyFull(4 * roomFiles * int64(size)) {
 				return nil
 			}
 			data = make([]byte, size)
 			rand.Read(data)
 		}
-		err = d.replace(dir, roomName(i), data)
+		err = dir.replace(roomName(i), data)
 		if err != nil && !errors.Is(err, ErrPermission) {
 			return err
 		}
@@ -88,9 +97,9 @@ func (d *Dir) fillRoom() error {
 }
 
 // nearlyFull reports that less than size is left, where the storage tells.
-func (d *Dir) nearlyFull(size int64) bool {
+func (r *room) nearlyFull(size int64) bool {
 	var st unix.Statfs_t
-	err := ignoringEINTR(func() error { return unix.Fstatfs(d.root, &st) })
+	err := ignoringEINTR(func() error { return unix.Fstatfs(r.root, &st) })
 	unit := int64(st.Frsize)
 	if unit == 0 {
 		unit = max(int64(st.Bsize), 1)
@@ -99,16 +108,16 @@ func (d *Dir) nearlyFull(size int64) bool {
 }
 
 // writeView is writeTemp for a view: it takes from the room if there is no other.
-func (d *Dir) writeView(dir *os.File, name string, data []byte, mode os.FileMode) error {
-	full := d.writeTemp(dir, name, data, mode)
+func (r *room) writeView(dir directory, name string, data []byte, mode os.FileMode) error {
+	full := dir.writeTemp(name, data, mode)
 	if !errors.Is(full, ErrFull) {
 		return full
 	}
-	d.eachRoom(func(room *os.File, from string) bool {
-		err := d.writeOver(room, from, dir, name, data, mode)
+	r.each(func(room directory, from string) bool {
+		err := r.writeOver(room, from, dir, name, data, mode)
 		if errors.Is(err, ErrFull) {
 			// The room that was taken has been given back.
-			err = d.writeTemp(dir, name, data, mode)
+			err = dir.writeTemp(name, data, mode)
 		}
 		if err == nil {
 			full = nil
@@ -120,16 +129,16 @@ func (d *Dir) writeView(dir *os.File, name string, data []byte, mode os.FileMode
 
 // linkView is link for a view: the name may need room, too, for which a file of
 // the room is removed.
-func (d *Dir) linkView(dir *os.File, from, to string) error {
-	err := d.link(dir, from, to)
+func (r *room) linkView(dir directory, from, to string) error {
+	err := dir.link(from, to)
 	if !isFull(err) {
 		return err
 	}
-	d.eachRoom(func(room *os.File, name string) bool {
-		if unix.Unlinkat(int(room.Fd()), name, 0) != nil {
+	r.each(func(room directory, name string) bool {
+		if room.unlink(name) != nil {
 			return false
 		}
-		err = d.link(dir, from, to)
+		err = dir.link(from, to)
 		return !isFull(err)
 	})
 	return err
@@ -137,10 +146,10 @@ func (d *Dir) linkView(dir *os.File, from, to string) error {
 
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// eachRoom calls f with the files of the room that may be there, until it
+// each calls f with the files of the room that may be there, until it
 // returns true.
-func (d *Dir) eachRoom(f func(room *os.File, name string) bool) {
-	room, err := d.open(roomDir)
+func (r *room) each(f func(room directory, name string) bool) {
+	room, err := r.open(roomDir)
 	if err != nil {
 		return // none was kept
 	}
@@ -158,31 +167,29 @@ func (d *Dir) eachRoom(f func(room *os.File, name string) bool) {
 //
 // The file looks old until it is written to. If another node prunes it just
 // then the link fails, and the machine tries again.
-func (d *Dir) writeOver(room *os.File, from string, dir *os.File, name string, data []byte, mode os.FileMode) error {
-	path := dir.Name() + "/" + name
-	roomFD, dirFD := int(room.Fd()), int(dir.Fd())
-	if err := ignoringEINTR(func() error { return unix.Renameat(roomFD, from, dirFD, name) }); err != nil {
+func (r *room) writeOver(room directory, from string, dir directory, name string, data []byte, mode os.FileMode) error {
+	if err := ignoringEINTR(func() error { return unix.Renameat(room.fd(), from, dir.fd(), name) }); err != nil {
 		if isFull(err) { // the name needs room
-			unix.Unlinkat(roomFD, from, 0)
-			return d.wrap("rename", path, err)
+			room.unlink(from)
+			return dir.wrap("rename", name, err)
 		}
 		return fmt.Errorf("take room: %w", err) // another node has it, or may not give it away
 	}
-	f, err := openIn(dir, name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := dir.openFile(name, unix.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		if unix.Renameat(dirFD, name, roomFD, from) != nil {
-			unix.Unlinkat(dirFD, name, 0)
+		if unix.Renameat(dir.fd(), name, room.fd(), from) != nil {
+			dir.unlink(name)
 		}
-		return d.wrap("open", path, err)
+		return dir.wrap("open", name, err)
 	}
 	if !mayWriteOver(f) {
 		f.Close()
-		unix.Unlinkat(dirFD, name, 0)
-		return fmt.Errorf("%s: %s/%s is not a file of the room", d.source, roomDir, from)
+		dir.unlink(name)
+		return fmt.Errorf("%s: %s/%s is not a file of the room", r.source, roomDir, from)
 	}
 	if err = finish(f, data, mode); err != nil {
-		unix.Unlinkat(dirFD, name, 0)
-		return d.wrap("write", path, err)
+		dir.unlink(name)
+		return dir.wrap("write", name, err)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func TestRoomIsTakenOnce(t *testing.T) {
 func TestRoomFitsTheLargestView(t *testing.T) {
 	dir := t.TempDir()
 	d := founded(t, dir, "a")
-	d.sawView(100 << 10)
+	d.views.room.sawView(100 << 10)
 	if err := d.Prune(0); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,9 @@
 package register
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,71 +22,112 @@ var ofTheMoment = []unix.Errno{
 	unix.ECONNRESET, unix.ECONNABORTED, unix.ENOTCONN, unix.ESHUTDOWN,
 }
 
+// trials try what the storage can do.
+type trials struct{ *storage }
+
 // Trial makes a directory, a file and a hard link, as views need them, and
 // takes them away again. The error says what this storage cannot do, or what
 // failed just now. Kind is the type of the storage for people; doing is told
 // each step before it is taken, so that who waits for the trial knows what
 // hangs.
-func (d *Dir) Trial(kind string, doing func(step string)) (err error) {
+func (t *trials) Trial(kind string, doing func(step string)) (err error) {
 	for range trialTries {
-		if err = d.trial(kind, doing); !errors.Is(err, unix.ENOENT) {
+		if err = t.trial(kind, doing); !errors.Is(err, unix.ENOENT) {
 			break
 		}
 	}
 	return err
 }
 
-func (d *Dir) trial(kind string, doing func(step string)) error {
+func (t *trials) trial(kind string, doing func(step string)) error {
 	doing("making " + Name)
-	dir, made, err := d.trialDir()
+	dir, made, err := t.dir()
 	if made {
 		// Who founds a cluster in it meanwhile has put something there.
-		defer func() { _ = unix.Unlinkat(d.root, Name, unix.AT_REMOVEDIR) }()
+		defer func() { _ = unix.Unlinkat(t.root, Name, unix.AT_REMOVEDIR) }()
 	}
 	if err != nil {
-		return d.cannot("make a directory", kind, err)
+		return t.cannot("make a directory", kind, err)
 	}
 	defer dir.Close()
 	// The second file shows whether it is the link that fails, or everything.
 	for last := range 2 {
 		doing("making a file")
-		from, to := d.tempName("trial"), d.tempName("trial")
-		if err := d.writeTemp(dir, from, []byte(from), 0o600); err != nil {
-			return d.cannot("write a file", kind, err)
+		from, to := t.tempName("trial"), t.tempName("trial")
+		if err := dir.writeTemp(from, []byte(from), 0o600); err != nil {
+			return t.cannot("write a file", kind, err)
 		}
 		doing("making a hard link")
-		err = d.link(dir, from, to)
+		err = dir.link(from, to)
 		// Also after an error: the link can be there, and its answer be lost.
 		// What stays is removed by Prune, in a day.
-		_ = d.remove(dir, to)
-		_ = d.remove(dir, from)
+		_ = dir.remove(to)
+		_ = dir.remove(from)
 		switch {
 		case err == nil:
 			return nil
 		case isErrno(err, ofTheMoment):
-			return d.wrap("link", dir.Name(), err)
+			return t.wrap("link", dir.Name(), err)
 		case last == 1:
-			return d.noLinks(" ("+kind+")", err)
+			return t.noLinks(" ("+kind+")", err)
 		}
 	}
 	return nil
 }
 
-// trialDir opens a directory to try in: that of the views if there is one, else
+// dir opens a directory to try in: that of the views if there is one, else
 // the one around it, which it makes if need be.
-func (d *Dir) trialDir() (dir *os.File, made bool, err error) {
-	if dir, err = d.open(viewsDir); !errors.Is(err, unix.ENOENT) {
+func (t *trials) dir() (dir directory, made bool, err error) {
+	if dir, err = t.open(viewsDir); !errors.Is(err, unix.ENOENT) {
 		return dir, false, err
 	}
-	if made, err = d.makeDir(Name); err != nil {
-		return nil, made, err
+	if made, err = t.makeDir(Name); err != nil {
+		return dir, made, err
 	}
-	dir, err = d.open(Name)
+	dir, err = t.open(Name)
 	return dir, made, err
 }
 
+// probe checks that the storage can do what views rest on: a second link of a
+// name must fail, and must not change what the first one made.
+func (t *trials) probe() error {
+	dir, err := t.open(viewsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	mode, err := t.fileMode()
+	if err != nil {
+		return err
+	}
+	one, two, name := t.tempName("probe"), t.tempName("probe"), t.tempName("probe")
+	for _, f := range []string{one, two, name} {
+		dir.remove(f)
+		defer dir.remove(f)
+	}
+	for _, f := range []string{one, two} {
+		if err := dir.writeTemp(f, []byte(f), mode); err != nil {
+			return err
+		}
+	}
+	if err := dir.link(one, name); err != nil {
+		return t.noLink(err)
+	}
+	if err := dir.link(two, name); !errors.Is(err, unix.EEXIST) {
+		if err == nil {
+			return fmt.Errorf("%s: %w: a link of a name that exists succeeds; dmxfs decides by such a link which hosts go on, and would not be safe here", t.source, ErrNoLink)
+		}
+		return t.noLink(err)
+	}
+	got, err := dir.read(name, 1024)
+	if err == nil && !bytes.Equal(got, []byte(one)) {
+		err = fmt.Errorf("%s: %w: a linked file has another content than its source", t.source, ErrNoLink)
+	}
+	return err
+}
+
 // cannot explains an error of the trial that no link has a part in.
-func (d *Dir) cannot(what, kind string, err error) error {
+func (t *trials) cannot(what, kind string, err error) error {
 	if !errors.Is(err, unix.EIO) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP) {
 		return err
 	}
