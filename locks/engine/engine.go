@@ -307,6 +307,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 		e.mu.Lock()
 		began := time.Now()
+		// What becomes due while the sweep lets others go on, it may have passed.
+		e.sweepAt = time.Time{}
 		next := e.sweep(began)
 		// A sweep looks at all that wait. When those are many, sweeps are few.
 		quiet = time.Now()

@@ -217,6 +217,10 @@ func (e *Engine) drop(en *entry) bool {
 			return false
 		}
 		en.stale++ // the delegate may write it without a word
+	} else if e.delegates(en) {
+		// Made anew it would begin with the delegate's permission, which this one
+		// was given back; so the delegate was told of the file, and asks.
+		e.deleg.excepted[en.key] = struct{}{}
 	}
 	e.remove(en)
 	return true
