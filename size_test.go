@@ -65,7 +65,6 @@ var crowded = map[string]size{
 	"locks/engine: Engine": {179, 25},
 	"locks/engine: entry":  {31, 13},
 	"locks/rw: machine":    {75, 10},
-	"p2p/member: Machine":  {129, 14},
 	"p2p: Transport":       {41, 10},
 }
 

@@ -166,6 +166,36 @@
 // had less than Params.Guard left, between two steps: Granting does not show
 // that.
 //
+// # Parts
+//
+// A Machine says what an input means to which part, and what each has to do
+// when the view changes (step.go, viewchange.go, decide.go). A part has its own
+// state, which nobody else writes, and asks only those above it in this list.
+// All know the position.
+//
+//   - base, identity, position: the time and the output of a step; who this
+//     node is; what it is, its view, and the one that it is about to install.
+//   - memory: what is kept over the end of the process.
+//   - proofs: which members are known to be dead.
+//   - fences: members that are kept from the storage before they are dropped.
+//   - engine: what the engine was told, and has answered.
+//   - scans: what looks at the views have shown; troubles: what is wrong with
+//     the storage.
+//   - proposer: the view that this node tries to link.
+//   - asking: this node's ask on the storage.
+//   - leaving: a member that goes.
+//   - twins: whether another process has this node's identity.
+//   - mail: what is said to other nodes.
+//   - answering: asks of others on the storage.
+//   - heartbeats: what members promise each other, and whose SYNC is here.
+//   - lease: how long this node has tenure.
+//   - silence: rule Drop.
+//   - terms: what members have to agree on.
+//   - sponsor: newcomers, who are welcomed and added.
+//   - changes: what admins want.
+//   - welcomes, joining: a node outside, which wants in.
+//   - storage: which operation on the storage is next.
+//
 // # What it does not do
 //
 // It cannot protect from a hypervisor that stops a machine without its clock

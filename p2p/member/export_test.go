@@ -35,7 +35,7 @@ func Plant(m *Machine, bug string) {
 }
 
 // FileID is what m tells files apart by now.
-func FileID(m *Machine) string { return m.cfg.FileID }
+func FileID(m *Machine) string { return m.terms.fileID }
 
 // NewUnchecked is New without the checks of the parameters.
 func NewUnchecked(cfg Config) *Machine { return newMachine(cfg) }

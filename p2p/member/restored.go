@@ -6,60 +6,59 @@ import (
 	"dmxfs/locks"
 )
 
-// The storage can be restored from a backup or a snapshot, with the views as
-// they were then. Epochs, and with them fencing tokens, would be given for a
-// second time. So every node keeps the newest epoch that it has known, and does
-// not join below.
-
 // jump is how far above what this node has known it goes on: others may have
 // known more.
 const jump = 1000
 
-// saveEpoch keeps the epoch of a view that is known to be linked.
-func (m *Machine) saveEpoch(e locks.Epoch) {
-	if s := m.saved; e > s.Epoch && !m.bug.forgetEpoch {
-		s.Epoch = e
-		m.save(s)
-	}
-}
-
 // behind reports whether this node has known a view above the newest that the
 // storage, or anybody, has shown since it started.
-func (m *Machine) behind() bool { return m.v.Epoch < m.saved.Epoch && !m.disk.above(m.v) }
+func (j *joining) behind() bool {
+	return j.view.Epoch < j.memory.saved.Epoch && !j.scans.unreadable()
+}
 
 // tryRestored ends this node, or makes a view above all that it has known, when
 // a look shows that what it has known is not there any more: one that began
 // more than S after the start, since the listing may be S old.
-func (m *Machine) tryRestored() {
+func (j *joining) tryRestored() {
+	known := j.memory.saved.Epoch
 	switch {
-	case m.disk.began < m.began+m.cfg.Self.Cache+m.p.Cap || m.disk.newest >= m.saved.Epoch:
-	case m.join.quit:
-	case m.cfg.Restored:
-		m.newInc()
-		m.join.rebase()
-		w := m.v.next(m.me, ReasonRestored)
-		w.Epoch = m.saved.Epoch + jump
-		for _, y := range m.v.Members {
-			w.drop(y.Node, "the storage was restored from a copy")
-		}
-		w.Timing = m.p.Timing
-		w.add(m.self())
-		m.bring(w)
-		m.propose(w)
+	case j.scans.began < j.memory.began+j.cfg.Self.Cache+j.p.Cap || j.scans.newest >= known:
+	case j.quit:
+	case j.cfg.Restored:
+		w := j.above(known+jump, ReasonRestored, "the storage was restored from a copy")
+		w.Timing = j.p.Timing
+		j.terms.bring(w)
+		j.proposer.propose(w)
 	default:
-		m.finish(End{Code: EndRestored, Text: fmt.Sprintf("the newest view on the shared storage is %d, but this node has known view %d: was it restored from a backup or a snapshot? "+
-			"Fencing tokens that were given since would be given again. Unmount on all hosts that use it, then mount with --restored on this one, and afterwards on the others without", m.disk.newest, m.saved.Epoch)})
+		j.finish(End{Code: EndRestored, Text: fmt.Sprintf("the newest view on the shared storage is %d, but this node has known view %d: was it restored from a backup or a snapshot? "+
+			"Fencing tokens that were given since would be given again. Unmount on all hosts that use it, then mount with --restored on this one, and afterwards on the others without", j.scans.newest, known)})
 	}
 }
 
-// unsureCache is how old the listings may be that members of views rely on
-// which are not known. After a restore that is those of this node: the admin
-// says that nobody else uses the storage.
-func (m *Machine) unsureCache() int64 {
-	if m.v.Reason == ReasonRestored && m.v.By == m.me {
-		return m.cfg.Self.Cache
+// takeOver proposes a view above one that cannot be read, of this node alone.
+// Members of that one may be alive. They learn of this one, or lose their look
+// tenure, while it holds back: see View.Unsure.
+func (j *joining) takeOver() {
+	bad := j.scans.bad
+	w := j.above(bad.epoch+1, ReasonUnreadable, bad.Error())
+	if len(j.view.Members) == 0 {
+		w.Timing = j.p.Timing
 	}
-	return m.v.Timing.CacheMax
+	j.terms.bringFileID(w)
+	j.proposer.propose(w)
+}
+
+// above is a view of this node alone, in a new incarnation.
+func (j *joining) above(e locks.Epoch, reason, why string) *View {
+	j.draw(j.view)
+	j.rebase()
+	w := j.view.next(j.me, reason)
+	w.Epoch = e
+	for _, y := range j.view.Members {
+		w.drop(y.Node, why)
+	}
+	w.add(j.record())
+	return w
 }
 
 // Again is a view by which a cluster can go on all of whose views are lost, of

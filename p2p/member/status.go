@@ -46,40 +46,40 @@ type JoinerStatus struct {
 
 // Status is for `peers`; it is valid after Start.
 func (m *Machine) Status() Status {
-	s := Status{Self: m.me, State: m.st, View: m.v, LookAge: since(m.now, m.lookAt), Disk: m.disk.trouble(), Wishes: len(m.wishes)}
-	until := m.liveUntil()
+	s := Status{Self: m.me, State: m.state, View: m.view, LookAge: since(m.now, m.scans.at), Disk: m.troubles.String(), Wishes: len(m.changes.waiting)}
+	until := m.lease.until()
 	s.Live = m.now < until
 	s.Left = max(until-m.now, 0)
-	s.Granting = s.Live && m.synced
-	if m.prop != nil {
-		s.Proposal = m.prop.view
+	s.Granting = s.Live && m.engine.synced
+	if m.proposer.open != nil {
+		s.Proposal = m.proposer.open.view
 	}
 	switch {
-	case m.st == StateMember && !s.Live && m.next == nil:
-		s.Why = m.whySuspended()
-	case m.st == StateMember && !s.Granting:
+	case m.state == StateMember && !s.Live && m.next == nil:
+		s.Why = m.lease.missing()
+	case m.state == StateMember && !s.Granting:
 		s.Why = "waiting for what the other members hold"
-	case m.st == StateOut:
+	case m.state == StateOut:
 		s.Why = m.whyOutside()
 	}
-	for i := range m.v.Members {
-		x := m.v.Members[i]
+	for i := range m.view.Members {
+		x := m.view.Members[i]
 		if x.Node == m.me {
 			continue
 		}
 		p := PeerStatus{Member: x, LastHeard: -1, RTT: -1, Silent: -1, Welcomed: -1, State: "unknown"}
-		if y := m.peers[x.Node]; y != nil {
-			p.LastHeard, p.RTT, p.Silent = since(m.now, y.lastAt), y.rtt, y.silent
+		if y := m.heartbeats.peers[x.Node]; y != nil {
+			p.LastHeard, p.RTT, p.Silent = since(m.now, y.lastAt), y.rtt, y.silent.ms
 			p.Promised = max(y.ten+m.p.Tenure-m.now, 0)
 			p.State = m.peerState(y)
 		}
-		if at, ok := m.join.welcome[x.Node]; ok && m.st == StateOut {
+		if at, ok := m.welcomes.from[x.Node]; ok && m.state == StateOut {
 			p.Welcomed = m.now - at
 		}
 		s.Peers = append(s.Peers, p)
 	}
-	for _, n := range m.joinerNodes() {
-		j := m.joiners[n]
+	for _, n := range m.sponsor.nodes() {
+		j := m.sponsor.joiners[n]
 		s.Joiners = append(s.Joiners, JoinerStatus{j.member, j.ready != never, j.refused})
 	}
 	return s
@@ -94,15 +94,15 @@ func since(now, at int64) int64 {
 
 func (m *Machine) peerState(y *peer) string {
 	switch {
-	case m.fencing(y.Node):
+	case m.fences.has(y.Node):
 		return "being fenced"
 	case y.refuse:
 		return "being removed"
-	case m.prop != nil && !m.prop.view.Has(y.Node):
+	case m.proposer.leavesOut(y.Node):
 		return "being dropped"
-	case y.silent >= m.p.Hears && m.now-y.lastAt <= m.p.Hears:
+	case y.silent.ms >= m.p.Hears && m.now-y.lastAt <= m.p.Hears:
 		return "does not hear this node"
-	case y.silent >= m.p.Hears:
+	case y.silent.ms >= m.p.Hears:
 		return "silent"
 	case !y.got || !y.has:
 		return "synchronizing"
@@ -111,23 +111,23 @@ func (m *Machine) peerState(y *peer) string {
 }
 
 func (m *Machine) whyOutside() string {
-	j := &m.join
+	twin := m.twins.present()
 	switch {
-	case !m.disk.seen:
+	case !m.scans.seen:
 		return "waiting for a first look at the shared storage"
-	case m.disk.bad != nil:
-		return m.disk.bad.Error()
-	case m.now < j.at:
+	case m.scans.bad != nil:
+		return m.scans.bad.Error()
+	case m.now < m.joining.at:
 		return "pausing before it joins again"
-	case m.prop != nil:
+	case m.proposer.open != nil:
 		return "waiting for the shared storage to take its view"
-	case m.offline() && m.twin() != nil:
-		return m.twin().Name() + " has the identity of this node: waiting for its answer, or until the others have dropped it"
-	case j.ask != nil:
+	case m.twins.offline() && twin != nil:
+		return twin.Name() + " has the identity of this node: waiting for its answer, or until the others have dropped it"
+	case m.asking.ask != nil:
 		return "no member can be reached: asking on the shared storage"
-	case m.welcomes() == len(m.v.Members):
+	case m.welcomes.count() == len(m.view.Members):
 		return "all members welcome this node: waiting to be added"
-	case m.welcomes() > 0:
+	case m.welcomes.count() > 0:
 		return "waiting for the welcome of the other members"
 	}
 	return "looking for the members"

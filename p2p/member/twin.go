@@ -18,84 +18,93 @@ import (
 // Of a node that was stopped while another one took its place, that one is the
 // first, when it goes on.
 
-// twin is a member of the newest view that is another incarnation of this peer
-// and may be alive; nil if there is none.
-func (m *Machine) twin() *Member {
-	if m.bug.noTwins || !m.cfg.Bury.IsZero() {
+// twins keep two processes from using one identity.
+type twins struct {
+	*position
+	proofs   *proofs
+	scans    *scans
+	proposer *proposer
+	asking   *asking
+	leaving  *leaving
+
+	online bool // nobody has answered the ask for a twin
+	over   *End // what this node ends with when its ask is taken back
+	overAt int64
+}
+
+// present is a member of the newest view that is another incarnation of this
+// peer and may be alive; nil if there is none.
+func (t *twins) present() *Member {
+	if t.bug.noTwins || !t.cfg.Bury.IsZero() {
 		return nil
 	}
-	for i := range m.v.Members {
-		if y := &m.v.Members[i]; y.Peer == m.me.Peer && m.isTwin(y.Node) && m.howDead(y.Node) == "" {
+	for i := range t.view.Members {
+		if y := &t.view.Members[i]; t.isTwin(y.Node) && t.proofs.how(y.Node) == "" {
 			return y
 		}
 	}
 	return nil
 }
 
-// isTwin reports whether n is of this peer and not of this process.
-func (m *Machine) isTwin(n Node) bool {
-	return n.Peer == m.me.Peer && n != m.me
-}
-
 // offline is [Output.Offline]. Before the first look nobody knows whether there
 // is a twin.
-func (m *Machine) offline() bool {
-	j := &m.join
-	return m.st == StateOut && !m.bug.noTwins && m.cfg.Bury.IsZero() && (!m.disk.seen || j.over != nil || !j.online && m.twin() != nil)
+func (t *twins) offline() bool {
+	return t.state == StateOut && !t.bug.noTwins && t.cfg.Bury.IsZero() && (!t.scans.seen || t.over != nil || !t.online && t.present() != nil)
 }
 
-// awaitTwin asks on the storage for a twin, and reports whether this node has to
+// rebase: there is another view, in which there may be a twin.
+func (t *twins) rebase() { t.online = false }
+
+func (t *twins) expelled() { t.online, t.over, t.overAt = false, nil, 0 }
+
+// wait asks on the storage for a twin, and reports whether this node has to
 // wait for what comes of it.
-func (m *Machine) awaitTwin() bool {
-	j := &m.join
-	if j.over != nil {
+func (t *twins) wait() bool {
+	a := t.asking
+	if t.over != nil {
 		// The ask is taken back first: nobody else would do it soon.
-		if len(m.disk.asks) == 0 || m.now-j.overAt >= m.p.Polite {
-			m.finish(*j.over)
+		if len(a.there) == 0 || t.now-t.overAt >= t.p.Polite {
+			t.finish(*t.over)
 		}
 		return true
 	}
-	y := m.twin()
-	if y == nil || j.online {
+	y := t.present()
+	if y == nil || t.online {
 		return false
 	}
 	switch {
-	case j.ask == nil:
-		if m.now >= j.askAt {
-			j.ask = m.newAsk(true)
-		}
-	case j.ask.others:
+	case a.ask == nil:
+		a.begin(true)
+	case a.ask.others:
 		// They may all have died since: then it has to be asked again. The
 		// twin has had its time to answer.
-		if m.unanswered(m.p.Polite + 2*j.ask.cache) {
-			m.leaveToOthers()
+		if a.unanswered(t.p.Polite + 2*a.ask.cache) {
+			t.leaveToOthers()
 		}
-	case m.unanswered(m.p.Polite + 2*j.ask.cache):
-		j.online = true
+	case a.unanswered(t.p.Polite + 2*a.ask.cache):
+		t.online = true
 		return false
 	}
-	m.noteWaiting("%s has the identity of this node: waiting for its answer, or until the others have dropped it", y.Name())
+	t.noteWaiting("%s has the identity of this node: waiting for its answer, or until the others have dropped it", y.Name())
 	return true
 }
 
-// twinIsHeeded takes answers to an ask that was about a twin, and reports
-// whether it was.
-func (m *Machine) twinIsHeeded(answers []Answer) bool {
-	j := &m.join
-	i := slices.IndexFunc(answers, func(a Answer) bool { return m.isTwin(a.Node) })
+// heed takes answers to an ask that was about a twin, and reports whether it was.
+func (t *twins) heed(answers []Answer) bool {
+	i := slices.IndexFunc(answers, func(a Answer) bool { return t.isTwin(a.Node) })
 	switch {
-	case i >= 0 && m.st == StateOut && m.prop == nil:
-		j.over, j.overAt = twinEnd(answers[i]), m.now
-		m.dropAsk()
-	case i >= 0 && m.st == StateMember && m.next == nil && m.prop == nil && m.twin() != nil:
+	case i >= 0 && t.state == StateOut && t.proposer.open == nil:
+		t.over, t.overAt = twinEnd(answers[i]), t.now
+		t.asking.drop()
+	case i >= 0 && t.state == StateMember && t.next == nil && t.proposer.open == nil && t.present() != nil:
 		// The answer came late, and this node has added itself. It goes again.
-		m.leave.then = twinEnd(answers[i])
-		m.dropAsk()
-		m.beginLeave()
+		t.asking.drop()
+		t.leaving.beginFor(twinEnd(answers[i]))
 	case i >= 0: // what is under way comes first
-	case j.ask.c.Own:
+	case t.asking.ask.c.Own:
 		// The ask stays: the twin may be slower than they are.
-		j.ask.others, j.online = true, false
+		t.asking.answeredByOthers()
+		t.online = false
 	default:
 		return false
 	}
@@ -104,9 +113,9 @@ func (m *Machine) twinIsHeeded(answers []Answer) bool {
 
 // leaveToOthers: members are alive. They drop the twin, if it is dead. If it is
 // not it is asked once more.
-func (m *Machine) leaveToOthers() {
-	m.dropAsk()
-	m.join.online = false
+func (t *twins) leaveToOthers() {
+	t.asking.drop()
+	t.online = false
 }
 
 func twinEnd(a Answer) *End {
@@ -116,9 +125,4 @@ func twinEnd(a Answer) *End {
 	}
 	return &End{Code: EndTwin, Answers: []Answer{a}, Text: fmt.Sprintf("%s%s is a member with the identity of this node (%s), and stays it: "+
 		"the state directory was copied, or the machine was cloned with it", a.Host, at, a.Node.Peer)}
-}
-
-// noteTwin tells the log of a process that asks with this node's identity.
-func (m *Machine) noteTwin(c Challenge) {
-	m.note(Refusing, c.Node, c.Host, "%s was started with the identity of this node (%s), and is refused: its state directory is a copy, or its machine a clone", c.Host, c.Node.Peer)
 }

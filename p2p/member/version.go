@@ -16,15 +16,15 @@ import (
 // 1 had no Hello.FileID, and no generation in its views.
 const Protocol = 2
 
-// versionText says what makes two generations meet.
-func (m *Machine) versionText(v *View) string {
+// versionText says what makes two generations meet: that of v, and this one.
+func versionText(v *View, version string) string {
 	theirs := "one before 2"
 	if v.Protocol != 0 {
 		theirs = fmt.Sprint(v.Protocol)
 	}
 	return fmt.Sprintf("the members run another version of dmxfs, which speaks another membership protocol (%s; %s here speaks %d): %s. "+
 		"All hosts of a cluster run the same version: unmount on those with the older one, update it, and mount again",
-		theirs, ownVersion(m.cfg.Self.Version), Protocol, versionsOf(v.Members))
+		theirs, ownVersion(version), Protocol, versionsOf(v.Members))
 }
 
 func ownVersion(s string) string { return strings.TrimSpace("dmxfs " + s) }
