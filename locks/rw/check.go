@@ -8,46 +8,17 @@ import (
 	"dmxfs/locks"
 )
 
-// Check verifies what one node can see of the invariants in doc.go, that the
-// indexes agree with what they index, and that pump has left nothing undone.
-// All of it by the definitions, in the plainest way.
-func (m *machine) Check() error {
-	return errors.Join(m.checkPermissions(), m.checkIndexes(), m.checkPumped())
-}
-
-func (m *machine) checkPermissions() error {
-	for _, p := range m.peers {
-		if !p.auth.Valid() || !p.given.Valid() {
-			return fmt.Errorf("%s: malformed sets %v, %v", p.id, p.auth, p.given)
-		}
-		if p.auth.Meets(p.given) {
-			return fmt.Errorf("I2: auth %v and given %v of %s meet", p.auth, p.given, p.id)
-		}
-		for _, t := range m.tickets {
-			if !t.held {
-				continue
-			}
-			if t.mode == locks.Write && !p.auth.Contains(t.rng) {
-				return fmt.Errorf("I3: ticket %d writes %v, but auth of %s is %v", t.id, t.rng, p.id, p.auth)
-			}
-			if t.mode == locks.Read && p.given.Overlaps(t.rng) {
-				return fmt.Errorf("I4: ticket %d reads %v, but %v is given to %s", t.id, t.rng, p.given, p.id)
-			}
-		}
-	}
-	return nil
-}
-
-func (m *machine) checkIndexes() error {
+// check verifies that the indexes agree with what they index.
+func (cs *claims) check() error {
 	waiting, reads, writes := 0, 0, 0
 	owned := make(map[locks.OwnerID]int)
 	waits := make(map[locks.OwnerID]int)
-	for _, t := range m.tickets {
+	for _, t := range cs.tickets {
 		switch {
 		case !t.held:
 			waiting++
 			waits[t.owner]++
-			if i := m.waiting.find(t); i >= len(m.waiting) || m.waiting[i] != t {
+			if i := cs.waiting.find(t); i >= len(cs.waiting.queue) || cs.waiting.queue[i] != t {
 				return fmt.Errorf("ticket %d is not in its place in the queue", t.id)
 			}
 			continue
@@ -58,17 +29,17 @@ func (m *machine) checkIndexes() error {
 		}
 		owned[t.owner]++
 	}
-	if waiting != len(m.waiting) || len(owned) != len(m.owners) {
-		return fmt.Errorf("%d tickets wait but %d are queued; %d owners but %d trees", waiting, len(m.waiting), len(owned), len(m.owners))
+	if waiting != len(cs.waiting.queue) || len(owned) != len(cs.held.owners) {
+		return fmt.Errorf("%d tickets wait but %d are queued; %d owners but %d trees", waiting, len(cs.waiting.queue), len(owned), len(cs.held.owners))
 	}
-	if !maps.Equal(waits, m.waits) {
-		return fmt.Errorf("%v wait by owner, not %v", waits, m.waits)
+	if !maps.Equal(waits, cs.waiting.owners) {
+		return fmt.Errorf("%v wait by owner, not %v", waits, cs.waiting.owners)
 	}
-	err := errors.Join(checkTree(m.reads, byMode, reads), checkTree(m.writes, byMode, writes))
+	err := errors.Join(checkTree(cs.held.reads, byMode, reads), checkTree(cs.held.writes, byMode, writes))
 	for o, n := range owned {
-		err = errors.Join(err, checkTree(m.owners[o], byOwner, n))
+		err = errors.Join(err, checkTree(cs.held.owners[o], byOwner, n))
 	}
-	for _, q := range []queue{m.waiting, m.owed} {
+	for _, q := range []queue{cs.waiting.queue, cs.owed} {
 		for i, c := range q {
 			if i > 0 && q[i-1].compare(&c.rank) >= 0 {
 				err = errors.Join(err, fmt.Errorf("%v is queued behind %v", &c.rank, &q[i-1].rank))
@@ -116,49 +87,9 @@ func checkTree(t *claim, k, n int) error {
 	return err
 }
 
-// checkPumped looks at every claim by the definition of pump.
-func (m *machine) checkPumped() error {
-	if m.frozen {
-		return nil
-	}
-	if len(m.lookOwed)+len(m.lookWaiting)+len(m.changed) > 0 {
-		return fmt.Errorf("a turn ended with something to look at")
-	}
-	for _, q := range m.owed {
-		if q.try {
-			return fmt.Errorf("the try %v is not answered", &q.rank)
-		}
-		if !m.blocked(q) {
-			return fmt.Errorf("%v of %s could be answered", q.tag, q.from.id)
-		}
-	}
-	for _, t := range m.waiting {
-		if t.try && m.denied(t) {
-			return fmt.Errorf("ticket %d should have been denied", t.id)
-		}
-		blocked, complete := m.blocked(t), true
-		for _, p := range m.others() {
-			if !p.lacks(t.mode, t.rng) {
-				continue
-			}
-			complete = false
-			if blocked && (t.mode == locks.Read || t.try) {
-				continue
-			}
-			if !p.served(t, m.holds(t)) {
-				return fmt.Errorf("ticket %d has not asked %s", t.id, p.id)
-			}
-		}
-		if !blocked && complete && !m.barred {
-			return fmt.Errorf("ticket %d could be granted", t.id)
-		}
-	}
-	return nil
-}
-
 // denied is hard(c) != nil.
-func (m *machine) denied(c *claim) bool {
-	for _, t := range m.tickets {
+func (cs *claims) denied(c *claim) bool {
+	for _, t := range cs.tickets {
 		if t.held && t.conflict(c) {
 			return true
 		}
@@ -167,16 +98,16 @@ func (m *machine) denied(c *claim) bool {
 }
 
 // blocked is hard(c) != nil || soft(c) != nil.
-func (m *machine) blocked(c *claim) bool {
-	if m.denied(c) {
+func (cs *claims) blocked(c *claim) bool {
+	if cs.denied(c) {
 		return true
 	}
-	before := m.waiting
+	before := cs.waiting.queue
 	if c.from == nil {
-		before = append(before[:len(before):len(before)], m.owed...)
+		before = append(before[:len(before):len(before)], cs.owed...)
 	}
 	for _, u := range before {
-		if u.conflict(c) && u.compare(&c.rank) < 0 && (c.try || !m.waitsForOwner(u, c)) {
+		if u.conflict(c) && u.compare(&c.rank) < 0 && (c.try || !cs.waitsForOwner(u, c)) {
 			return true
 		}
 	}
@@ -184,11 +115,11 @@ func (m *machine) blocked(c *claim) bool {
 }
 
 // waitsForOwner reports whether u conflicts with what the owner of c holds.
-func (m *machine) waitsForOwner(u, c *claim) bool {
+func (cs *claims) waitsForOwner(u, c *claim) bool {
 	if c.from != nil {
 		return c.own.conflicts(u.mode, u.rng)
 	}
-	for _, t := range m.tickets {
+	for _, t := range cs.tickets {
 		if t.held && t.owner == c.owner && u.rng.Overlaps(t.rng) &&
 			(u.mode == locks.Write || t.mode == locks.Write) {
 			return true

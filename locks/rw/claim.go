@@ -2,7 +2,6 @@ package rw
 
 import (
 	"cmp"
-	"slices"
 
 	"dmxfs/locks"
 )
@@ -111,51 +110,15 @@ func (h *holds) includes(o *holds) bool {
 	return h.any.Includes(o.any) && h.write.Includes(o.write)
 }
 
-// A queue is a list of claims in the order of their ranks.
-type queue []*claim
-
-// find is the place of c, or where it would be.
-func (q queue) find(c *claim) int {
-	i, _ := slices.BinarySearchFunc(q, c, func(a, b *claim) int { return a.compare(&b.rank) })
-	return i
-}
-
-func (q *queue) insert(c *claim) { *q = slices.Insert(*q, q.find(c), c) }
-
-func (q *queue) remove(c *claim) {
-	i := q.find(c)
-	if (*q)[i] != c {
-		panic("rw: a claim is not where its rank belongs")
+// request is the next one of a ticket; it is the same for all peers.
+func (t *claim) request(own *holds) *request {
+	t.round++
+	r := &request{
+		tag: tag{t.id, t.round}, sn: t.stamp.SN, n: t.stamp.N, over: t.over,
+		mode: t.mode, rng: t.rng, try: t.try,
 	}
-	*q = slices.Delete(*q, i, i+1)
-}
-
-// An agenda is a queue in reverse, so that the first is taken from the end.
-type agenda []*claim
-
-// push adds c unless it is there.
-func (a *agenda) push(c *claim) {
-	if c.queued {
-		return
+	if own != nil {
+		r.own = *own
 	}
-	c.queued = true
-	if n := len(*a); n == 0 || (*a)[n-1].compare(&c.rank) > 0 { // as touch does it
-		*a = append(*a, c)
-		return
-	}
-	i, _ := slices.BinarySearchFunc(*a, c, func(x, y *claim) int { return y.compare(&x.rank) })
-	*a = slices.Insert(*a, i, c)
-}
-
-// pop takes the first, or nil.
-func (a *agenda) pop() *claim {
-	n := len(*a)
-	if n == 0 {
-		return nil
-	}
-	c := (*a)[n-1]
-	(*a)[n-1] = nil
-	*a = (*a)[:n-1]
-	c.queued = false
-	return c
+	return r
 }

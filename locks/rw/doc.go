@@ -117,6 +117,18 @@
 // that its node has heard of, and two grants that conflict are always
 // separated by a REPLY yes or a RELEASE from the earlier node to the later.
 //
+// # Parts
+//
+// A machine is put together from parts that know nothing of each other, and says
+// in which order they change and what is told to whom:
+//
+//   - peers, peer: what each member may do without the other (auth, given), and
+//     what was asked of it.
+//   - stamps, tokens: the clock, and the fencing tokens.
+//   - claims: who blocks whom, among what is held (held), what waits (line) and
+//     what peers are owed.
+//   - looks: what is to be looked at in this turn.
+//
 // # Failure
 //
 // There is none within an epoch. At a new one each node says where it writes;

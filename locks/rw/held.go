@@ -7,64 +7,43 @@ import (
 	"dmxfs/locks"
 )
 
-// hold puts t among the held tickets. What waits may now have to look again:
-// a try that t denies, and what its owner waits for, see soft and request.
-func (m *machine) hold(t *claim) {
+// held are the held tickets: the roots of the trees of each mode and owner.
+type held struct {
+	reads, writes *claim
+	owners        map[locks.OwnerID]*claim
+}
+
+// of is the tree of a mode.
+func (h *held) of(m locks.Mode) **claim {
+	if m == locks.Write {
+		return &h.writes
+	}
+	return &h.reads
+}
+
+func (h *held) add(t *claim) {
 	t.held = true
-	root := &m.reads
-	if t.mode == locks.Write {
-		root = &m.writes
-	}
+	root := h.of(t.mode)
 	*root = insert(*root, t, byMode)
-	m.owners[t.owner] = insert(m.owners[t.owner], t, byOwner)
-	for _, u := range m.waiting {
-		if !u.try {
-			break // tries are the first
-		}
-		if u.conflict(t) {
-			m.look(u)
-		}
-	}
-	m.changes(t.owner)
+	h.owners[t.owner] = insert(h.owners[t.owner], t, byOwner)
 }
 
-// unhold takes t from the held tickets.
-func (m *machine) unhold(t *claim) {
-	root := &m.reads
-	if t.mode == locks.Write {
-		root = &m.writes
-	}
+func (h *held) remove(t *claim) {
+	root := h.of(t.mode)
 	*root = remove(*root, t, byMode)
-	if r := remove(m.owners[t.owner], t, byOwner); r != nil {
-		m.owners[t.owner] = r
+	if r := remove(h.owners[t.owner], t, byOwner); r != nil {
+		h.owners[t.owner] = r
 	} else {
-		delete(m.owners, t.owner)
-	}
-	m.changes(t.owner) // see maxHolds
-}
-
-// changes notes that o holds more than before, or less. All that waits for it
-// looks again, but only when everything else has: when many tickets of an owner
-// are granted at a time each of them changes what it holds.
-func (m *machine) changes(o locks.OwnerID) {
-	if m.waits[o] > 0 && !m.frozen {
-		m.changed[o] = struct{}{}
+		delete(h.owners, t.owner)
 	}
 }
 
-// lookChanged has what waits for owners that changed look again, and reports
-// whether there is anything.
-func (m *machine) lookChanged() bool {
-	if len(m.changed) == 0 {
-		return false
+// hard is a held ticket that conflicts with c. That is what locks mean.
+func (h *held) hard(c *claim) *claim {
+	if u := obstacle(h.writes, c); u != nil || c.mode == locks.Read {
+		return u
 	}
-	for i := len(m.waiting) - 1; i >= 0; i-- { // as touch does it
-		if _, ok := m.changed[m.waiting[i].owner]; ok {
-			m.look(m.waiting[i])
-		}
-	}
-	clear(m.changed)
-	return len(m.lookWaiting) > 0
+	return obstacle(h.reads, c)
 }
 
 // maxHolds bounds the tickets of which a request says that its owner holds
@@ -76,9 +55,9 @@ const maxHolds = 64
 
 var noHolds holds
 
-// holds is what the owner of t holds at and around the range of t.
-func (m *machine) holds(t *claim) *holds {
-	root := m.owners[t.owner]
+// by is what the owner of t holds at and around the range of t.
+func (h *held) by(t *claim) *holds {
+	root := h.owners[t.owner]
 	if root == nil {
 		return &noHolds
 	}
@@ -95,23 +74,23 @@ func (m *machine) holds(t *claim) *holds {
 		return len(near)-left < maxHolds/2
 	}
 	from(root, byOwner, t.rng.Start, add)
-	var h holds
+	var is holds
 	for _, u := range near {
-		h.any = extend(h.any, u.rng)
+		is.any = extend(is.any, u.rng)
 		if u.mode == locks.Write {
-			h.write = extend(h.write, u.rng)
+			is.write = extend(is.write, u.rng)
 		}
 	}
-	return &h
+	return &is
 }
 
 // waitsFor reports whether a claim of another owner waits for something that
 // the owner of c holds.
-func (m *machine) waitsFor(u, c *claim) bool {
+func (h *held) waitsFor(u, c *claim) bool {
 	if c.from != nil {
 		return c.own.conflicts(u.mode, u.rng)
 	}
-	return excludes(m.owners[c.owner], u.mode, u.rng)
+	return excludes(h.owners[c.owner], u.mode, u.rng)
 }
 
 // partSize is how much is looked at between two breaths.
@@ -120,11 +99,11 @@ const partSize = 512
 // writers yields held tickets that write, a part at a time. The bytes of all that
 // are held when it ends are among theirs, if none is granted meanwhile: those that
 // go may be yielded, and what is joined meanwhile more than once.
-func (m *machine) writers(breathe func()) iter.Seq[[]*claim] {
+func (h *held) writers(breathe func()) iter.Seq[[]*claim] {
 	return func(yield func([]*claim) bool) {
 		for x := uint64(0); ; breathe() {
 			var part []*claim
-			overlapping(m.writes, byMode, locks.Range{Start: x, End: locks.MaxOffset}, func(t *claim) bool {
+			overlapping(h.writes, byMode, locks.Range{Start: x, End: locks.MaxOffset}, func(t *claim) bool {
 				part = append(part, t)
 				return len(part) < partSize
 			})
@@ -142,9 +121,9 @@ func (m *machine) writers(breathe func()) iter.Seq[[]*claim] {
 }
 
 // written is what held tickets write.
-func (m *machine) written(breathe func()) locks.Ranges {
+func (h *held) written(breathe func()) locks.Ranges {
 	var s []locks.Range
-	for part := range m.writers(breathe) {
+	for part := range h.writers(breathe) {
 		for _, t := range part {
 			s = extend(s, t.rng)
 		}

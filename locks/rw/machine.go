@@ -1,10 +1,6 @@
 package rw
 
-import (
-	"slices"
-
-	"dmxfs/locks"
-)
+import "dmxfs/locks"
 
 // Algorithm makes machines of this package.
 var Algorithm = locks.Algorithm{
@@ -14,32 +10,17 @@ var Algorithm = locks.Algorithm{
 	Decode: decode,
 }
 
-// machine is one node's part of the algorithm for one key.
+// machine is one node's part of the algorithm for one key. What it knows is in
+// the parts that it has here, none of which knows another; it says in which order
+// they change, and what is told to whom.
 type machine struct {
-	view *locks.View
-	// peers are the other members, in the order of the view. There are none
-	// until something is known of one: a node that only reads needs none, and
-	// most files are only read. See others.
-	peers []*peer
+	peers
+	stamps
+	tokens
+	claims
 
-	high  uint64      // the largest SN or over seen: the H of the paper's stamps
-	count uint64      // of the tickets stamped here
-	token locks.Token // the largest of a grant known here
-
-	tickets map[locks.TicketID]*claim
-	waiting queue                 // tickets
-	waits   map[locks.OwnerID]int // of waiting, by owner
-	owed    queue                 // requests of peers
-
-	// The held tickets: the roots of the trees of each mode and owner.
-	reads, writes *claim
-	owners        map[locks.OwnerID]*claim
-
-	// What is to be looked at in this turn; see pump.
-	// changed are owners of what waits that hold more or less than when it last
-	// did so.
-	lookOwed, lookWaiting agenda
-	changed               map[locks.OwnerID]struct{}
+	// looks are what is to be looked at in this turn; see pump.
+	looks looks
 	// barred: a ticket could have been granted but for Turn.MayEnter.
 	barred bool
 	// frozen: State has been said. Until Restore nobody enters and nothing
@@ -51,11 +32,9 @@ type machine struct {
 
 func newMachine(c locks.Config) *machine {
 	m := &machine{
-		tickets: make(map[locks.TicketID]*claim),
-		owners:  make(map[locks.OwnerID]*claim),
-		waits:   make(map[locks.OwnerID]int),
-		changed: make(map[locks.OwnerID]struct{}),
-		token:   c.Token,
+		claims: newClaims(),
+		looks:  looks{changed: make(map[locks.OwnerID]struct{})},
+		tokens: tokens{c.Token},
 	}
 	if m.breathe = c.Breathe; m.breathe == nil {
 		m.breathe = func() {}
@@ -66,57 +45,19 @@ func newMachine(c locks.Config) *machine {
 
 // install begins the epoch of v: nobody has given anything to anybody.
 func (m *machine) install(v *locks.View) {
-	m.view = v
-	m.token = max(m.token, locks.TokenFloor(v.Epoch))
-	m.peers = nil
+	m.peers = peers{view: v}
+	m.tokens.begin(v.Epoch)
 }
 
-// others are the peers, made now if there are none yet.
-func (m *machine) others() []*peer {
-	if m.peers == nil {
-		peers := make([]peer, len(m.view.Members)-1)
-		m.peers = make([]*peer, 0, len(peers))
-		for _, id := range m.view.Members {
-			if id != m.view.Self {
-				p := &peers[len(m.peers)]
-				p.id = id
-				m.peers = append(m.peers, p)
-			}
-		}
-	}
-	return m.peers
-}
-
-func (m *machine) peer(id locks.NodeID) *peer {
-	for _, p := range m.others() {
-		if p.id == id {
-			return p
-		}
-	}
-	return nil
-}
-
-// Acquire adds a waiting ticket. A new one is stamped: a write with the next
-// SN, and a read with the SN that the next write will have, as the paper's
-// reads between two writes share one.
+// Acquire adds a waiting ticket.
 func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
 	m.mustBeNew(t.ID)
 	mustBeSound(t.Mode, t.Range)
-	s := t.Stamp
-	if s.IsZero() {
-		m.count++
-		s = locks.Stamp{SN: m.high + 1, N: m.count}
-		if t.Mode == locks.Write {
-			m.high = s.SN
-		}
-	} else {
-		m.high, m.count = max(m.high, s.SN), max(m.count, s.N)
-	}
+	s := m.stamp(t)
 	s.Site = m.view.Self
 	c := &claim{rank: rank{try: t.Try, stamp: s, id: t.ID}, mode: t.Mode, rng: t.Range, owner: t.Owner}
 	m.tickets[c.id] = c
-	m.waiting.insert(c)
-	m.waits[c.owner]++
+	m.waiting.add(c)
 	m.look(c)
 	m.pump(out)
 }
@@ -162,9 +103,7 @@ func (m *machine) Overtake(id locks.TicketID, out *locks.Turn) {
 
 func (m *machine) overtake(t *claim) {
 	m.waiting.remove(t)
-	m.high++
-	t.over = m.high
-	t.moved = true
+	t.over, t.moved = m.tick(), true
 	m.waiting.insert(t)
 	m.look(t)
 }
@@ -172,40 +111,25 @@ func (m *machine) overtake(t *claim) {
 // Resume grants what could not be granted because MayEnter was false.
 func (m *machine) Resume(out *locks.Turn) { m.pump(out) }
 
-// maxRelease bounds the ranges in one message, and those given back in one turn
-// by each member.
-const maxRelease = 4096
-
-// Expire gives back permissions that no ticket needs, and that were not asked
-// for again: such an ask may have been granted already, and the peer would
-// take the permission off its books when it gets the release.
+// Expire gives back permissions that no ticket needs.
 func (m *machine) Expire(out *locks.Turn) {
 	if m.frozen {
 		return
 	}
-	needed := m.written(func() {})
-	for _, t := range m.waiting {
+	needed := m.held.written(func() {})
+	for _, t := range m.waiting.queue {
 		if t.mode == locks.Write {
 			needed = needed.Add(t.rng)
 		}
 	}
-	for _, p := range m.peers {
-		idle := p.auth.Minus(needed)
-		for _, a := range p.asks {
-			if a.mode == locks.Write {
-				idle = idle.Sub(a.rng)
-			}
-		}
+	for _, p := range m.known {
+		idle, more := p.release(needed)
+		out.More = out.More || more
 		if idle.Empty() {
 			continue
 		}
-		if len(idle) > maxRelease {
-			idle, out.More = idle[:maxRelease], true
-		}
-		idle = slices.Clone(idle) // the message outlives the turn, auth is changed in place
-		p.auth = p.auth.Less(idle)
 		out.Handover = true
-		m.send(p, &release{idle, m.token}, out)
+		m.send(p, &release{idle, m.last}, out)
 	}
 	m.pump(out)
 }
@@ -216,17 +140,9 @@ func (m *machine) send(p *peer, msg locks.Message, out *locks.Turn) {
 
 // forget removes a waiting ticket.
 func (m *machine) forget(t *claim) {
-	m.leave(t)
+	m.waiting.leave(t)
 	delete(m.tickets, t.id)
 	m.unblock(t)
-}
-
-// leave takes a ticket off the queue.
-func (m *machine) leave(t *claim) {
-	m.waiting.remove(t)
-	if m.waits[t.owner]--; m.waits[t.owner] == 0 {
-		delete(m.waits, t.owner)
-	}
 }
 
 // unblock makes everything that c blocks look again, now that c is gone.

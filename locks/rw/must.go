@@ -6,26 +6,26 @@ import (
 	"dmxfs/locks"
 )
 
+// tickets are those of this node, waiting and held.
+type tickets map[locks.TicketID]*claim
+
+// Stamp is the stamp of a waiting ticket.
+func (ts tickets) Stamp(id locks.TicketID) locks.Stamp { return ts.mustWait(id).stamp }
+
 func mustBeSound(mode locks.Mode, r locks.Range) {
 	if mode != locks.Read && mode != locks.Write || r.Empty() || r.End > locks.MaxOffset {
 		panic(fmt.Sprintf("rw: a ticket for %v %v", mode, r))
 	}
 }
 
-func (m *machine) mustBeNew(id locks.TicketID) {
-	if t := m.tickets[id]; t != nil {
+func (ts tickets) mustBeNew(id locks.TicketID) {
+	if t := ts[id]; t != nil {
 		panic(fmt.Sprintf("rw: ticket %d exists", id))
 	}
 }
 
-func (m *machine) mustBeUntouched() {
-	if m.frozen || m.peers != nil || len(m.tickets) > 0 {
-		panic("rw: a machine that is not new")
-	}
-}
-
-func (m *machine) mustWait(id locks.TicketID) *claim {
-	t := m.tickets[id]
+func (ts tickets) mustWait(id locks.TicketID) *claim {
+	t := ts[id]
 	if t == nil || t.held {
 		panic(fmt.Sprintf("rw: ticket %d does not wait", id))
 	}
@@ -33,7 +33,7 @@ func (m *machine) mustWait(id locks.TicketID) *claim {
 }
 
 // mustReplace checks the preconditions of Replace, and returns the owner.
-func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.OwnerID {
+func (ts tickets) mustReplace(old []locks.TicketID, parts []locks.Part) locks.OwnerID {
 	var owner locks.OwnerID
 	var any, write []locks.Range
 	var gone map[locks.TicketID]bool // nil for one, as mostly
@@ -41,7 +41,7 @@ func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.Ow
 		gone = make(map[locks.TicketID]bool, len(old))
 	}
 	for i, id := range old {
-		t := m.tickets[id]
+		t := ts[id]
 		if t == nil || !t.held || i > 0 && t.owner != owner || gone[id] {
 			panic(fmt.Sprintf("rw: tickets %v are not all held by one owner", old))
 		}
@@ -65,7 +65,7 @@ func (m *machine) mustReplace(old []locks.TicketID, parts []locks.Part) locks.Ow
 	for _, p := range parts {
 		mustBeSound(p.Mode, p.Range)
 		if !gone[p.ID] && p.ID != old[0] {
-			m.mustBeNew(p.ID)
+			ts.mustBeNew(p.ID)
 		}
 		if ids[p.ID] || !held.Contains(p.Range) || p.Mode == locks.Write && !written.Contains(p.Range) {
 			panic(fmt.Sprintf("rw: tickets %v cannot be made into %v", old, parts))

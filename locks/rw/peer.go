@@ -106,3 +106,79 @@ func (p *peer) open(r locks.Range) []tag {
 	}
 	return s
 }
+
+// give gives what a request asks for: this node's permission goes, and a writer
+// gets one. An ask that is open for the same bytes is crossed by it, unless the
+// peer gets the grant before it answers. Handover: this node had a permission.
+func (p *peer) give(q *claim) (handover bool) {
+	if p.auth.Overlaps(q.rng) {
+		handover = true
+		p.auth.Remove(q.rng)
+	}
+	if q.mode == locks.Write {
+		p.given.Insert(q.rng)
+	}
+	for _, a := range p.asks {
+		if a.mode == locks.Write && a.rng.Overlaps(q.rng) {
+			a.crossed = append(a.crossed, crossing{q.tag, q.rng})
+		}
+	}
+	return handover
+}
+
+// gain takes what a yes to a gives: the peer's own permission is gone, and a
+// writer has one of the peer. But what this node granted to requests that the
+// peer still had open, both have given and neither has: the answers crossed.
+// The peer finds the same, so it does not have it either. Stale:
+// the peer had a permission.
+func (p *peer) gain(a *ask, open []tag) (stale bool) {
+	if p.given.Overlaps(a.rng) {
+		stale = true
+		p.given.Remove(a.rng)
+	}
+	if a.mode == locks.Write {
+		gain := locks.RangesOf(a.rng)
+		for _, c := range a.crossed {
+			if slices.Contains(open, c.tag) {
+				gain = gain.Sub(c.rng)
+			}
+		}
+		for _, r := range gain {
+			p.auth.Insert(r)
+		}
+	}
+	// A grant that the peer is known to have got crosses nothing any more.
+	for _, b := range p.asks {
+		b.crossed = slices.DeleteFunc(b.crossed, func(c crossing) bool {
+			return c.rng.Overlaps(a.rng) && !slices.Contains(open, c.tag)
+		})
+	}
+	return stale
+}
+
+// back takes back what the peer was given.
+func (p *peer) back(r locks.Ranges) { p.given = p.given.Less(r) }
+
+// maxRelease bounds the ranges in one message, and those given back in one turn
+// by each member.
+const maxRelease = 4096
+
+// release gives up permissions that are not needed, and that were not asked for
+// again: such an ask may have been granted already, and the peer would take the
+// permission off its books when it gets the release. More: there are more of them.
+func (p *peer) release(needed locks.Ranges) (idle locks.Ranges, more bool) {
+	idle = p.auth.Minus(needed)
+	for _, a := range p.asks {
+		if a.mode == locks.Write {
+			idle = idle.Sub(a.rng)
+		}
+	}
+	if len(idle) > maxRelease {
+		idle, more = idle[:maxRelease], true
+	}
+	if !idle.Empty() {
+		idle = slices.Clone(idle) // the message outlives the turn, auth is changed in place
+		p.auth = p.auth.Less(idle)
+	}
+	return idle, more
+}

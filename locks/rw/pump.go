@@ -1,6 +1,8 @@
 package rw
 
 import (
+	"fmt"
+
 	"dmxfs/locks"
 )
 
@@ -22,9 +24,9 @@ func (m *machine) pump(out *locks.Turn) {
 		m.touch(locks.Whole)
 	}
 	for {
-		if q := m.lookOwed.pop(); q != nil {
+		if q := m.looks.owed.pop(); q != nil {
 			m.answer(q, out)
-		} else if t := m.lookWaiting.pop(); t != nil {
+		} else if t := m.looks.waiting.pop(); t != nil {
 			m.enter(t, out)
 		} else if !m.lookChanged() {
 			return
@@ -35,19 +37,20 @@ func (m *machine) pump(out *locks.Turn) {
 // look puts c on the agenda of this turn. While the machine is frozen there is
 // none: Restore looks at everything.
 func (m *machine) look(c *claim) {
-	switch {
-	case m.frozen:
-	case c.from != nil:
-		m.lookOwed.push(c)
-	default:
-		m.lookWaiting.push(c)
+	if !m.frozen {
+		m.looks.add(c)
 	}
 }
 
 // touch makes the waiting tickets for bytes of r look again.
 func (m *machine) touch(r locks.Range) {
-	for i := len(m.waiting) - 1; i >= 0; i-- { // backwards is cheap for the agenda
-		if t := m.waiting[i]; t.rng.Overlaps(r) {
+	m.lookAt(func(t *claim) bool { return t.rng.Overlaps(r) })
+}
+
+// lookAt makes the waiting tickets look again that are concerned.
+func (m *machine) lookAt(concerned func(*claim) bool) {
+	for i := len(m.waiting.queue) - 1; i >= 0; i-- { // backwards is cheap for the agenda
+		if t := m.waiting.queue[i]; concerned(t) {
 			m.look(t)
 		}
 	}
@@ -67,25 +70,14 @@ func (m *machine) answer(q *claim, out *locks.Turn) {
 	}
 }
 
-// grant says yes to a request: this node's permission goes, and a writer gets
-// one. An ask that is open for the same bytes is crossed by it, unless the
-// peer gets the grant before it answers.
+// grant says yes to a request.
 func (m *machine) grant(q *claim, out *locks.Turn) {
 	p := q.from
-	if p.auth.Overlaps(q.rng) {
+	if p.give(q) {
 		out.Handover = true
-		p.auth.Remove(q.rng)
-	}
-	if q.mode == locks.Write {
-		p.given.Insert(q.rng)
-	}
-	for _, a := range p.asks {
-		if a.mode == locks.Write && a.rng.Overlaps(q.rng) {
-			a.crossed = append(a.crossed, crossing{q.tag, q.rng})
-		}
 	}
 	m.settle(q)
-	m.send(p, &reply{tag: q.tag, yes: true, token: m.token, open: p.open(q.rng)}, out)
+	m.send(p, &reply{tag: q.tag, yes: true, token: m.last, open: p.open(q.rng)}, out)
 	m.touch(q.rng)
 }
 
@@ -100,7 +92,7 @@ func (m *machine) settle(q *claim) {
 // meanwhile. A read and a try do not: what blocks a read mostly brings the
 // permission back by itself.
 func (m *machine) enter(t *claim, out *locks.Turn) {
-	if t.try && m.hard(t) != nil {
+	if t.try && m.held.hard(t) != nil {
 		m.forget(t)
 		out.Done = append(out.Done, locks.Outcome{Ticket: t.id})
 		return
@@ -114,10 +106,9 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 			m.barred = true
 			return
 		}
-		m.leave(t)
+		m.waiting.leave(t)
 		m.hold(t)
-		m.token++
-		out.Done = append(out.Done, locks.Outcome{Ticket: t.id, Granted: true, Token: m.token})
+		out.Done = append(out.Done, locks.Outcome{Ticket: t.id, Granted: true, Token: m.next()})
 		m.withdraw(t, out)
 	}
 }
@@ -128,7 +119,7 @@ func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
 	complete, again := true, false
 	var own *holds
 	var req *request
-	peers := m.peers
+	peers := m.known
 	if t.mode == locks.Write {
 		peers = m.others()
 	}
@@ -141,13 +132,13 @@ func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
 			break
 		}
 		if own == nil && !t.try {
-			own = m.holds(t)
+			own = m.held.by(t)
 		}
 		if p.served(t, own) {
 			continue
 		}
 		if req == nil {
-			req = m.request(t, own)
+			req = t.request(own)
 		}
 		again = p.withdraw(t.id) != nil || again
 		p.asks = append(p.asks, &ask{rank: t.rank, round: t.round, mode: t.mode, rng: t.rng, own: req.own, moved: t.moved})
@@ -159,19 +150,6 @@ func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
 	return complete
 }
 
-// request is the next one of a ticket; it is the same for all peers.
-func (m *machine) request(t *claim, own *holds) *request {
-	t.round++
-	r := &request{
-		tag: tag{t.id, t.round}, sn: t.stamp.SN, n: t.stamp.N, over: t.over,
-		mode: t.mode, rng: t.rng, try: t.try,
-	}
-	if own != nil {
-		r.own = *own
-	}
-	return r
-}
-
 // withdraw cancels the open requests of a ticket that waits no more. Those of
 // a try are answered in any case.
 func (m *machine) withdraw(t *claim, out *locks.Turn) {
@@ -179,7 +157,7 @@ func (m *machine) withdraw(t *claim, out *locks.Turn) {
 		return
 	}
 	any := false
-	for _, p := range m.peers {
+	for _, p := range m.known {
 		if a := p.withdraw(t.id); a != nil {
 			any = true
 			m.send(p, &cancel{a.tag()}, out)
@@ -190,48 +168,86 @@ func (m *machine) withdraw(t *claim, out *locks.Turn) {
 	}
 }
 
-// blocker is a claim that blocks c, soft or hard, or nil; the same as before if
-// it still does.
-func (m *machine) blocker(c *claim) *claim {
-	if u := c.blocker; u != nil && (u.held || m.queued(u, c)) {
-		return u
-	}
-	if u := m.soft(c); u != nil {
-		return u
-	}
-	return m.hard(c)
-}
-
-// queued reports whether c stands behind u, with which it conflicts. A wait
-// does not stand behind what waits for its own owner.
-func (m *machine) queued(u, c *claim) bool {
-	return u.compare(&c.rank) < 0 && (c.try || !m.waitsFor(u, c))
-}
-
-// hard is a held ticket that conflicts with c. That is what locks mean.
-func (m *machine) hard(c *claim) *claim {
-	if u := obstacle(m.writes, c); u != nil || c.mode == locks.Read {
-		return u
-	}
-	return obstacle(m.reads, c)
-}
-
-// soft is a claim that conflicts with c and goes before it: a waiting ticket
-// or, where c is a ticket too, a request that is owed. That is only fairness,
-// so it does not count when that claim itself waits for the owner of c: they
-// would wait for each other. Among several it is the last, so that those who
-// wait in a line look one after another as the line moves on.
-func (m *machine) soft(c *claim) *claim {
-	search := func(q queue) *claim {
-		for i := q.find(c) - 1; i >= 0; i-- {
-			if u := q[i]; u.conflict(c) && m.queued(u, c) {
-				return u
-			}
+// hold puts t among the held tickets. What waits may now have to look again:
+// a try that t denies, and what its owner waits for, see soft and request.
+func (m *machine) hold(t *claim) {
+	m.held.add(t)
+	for _, u := range m.waiting.queue {
+		if !u.try {
+			break // tries are the first
 		}
+		if u.conflict(t) {
+			m.look(u)
+		}
+	}
+	m.changes(t.owner)
+}
+
+// unhold takes t from the held tickets.
+func (m *machine) unhold(t *claim) {
+	m.held.remove(t)
+	m.changes(t.owner) // see maxHolds
+}
+
+// changes notes that o holds more than before, or less. All that waits for it
+// looks again, but only when everything else has: when many tickets of an owner
+// are granted at a time each of them changes what it holds.
+func (m *machine) changes(o locks.OwnerID) {
+	if m.waiting.owners[o] > 0 && !m.frozen {
+		m.looks.changed[o] = struct{}{}
+	}
+}
+
+// lookChanged has what waits for owners that changed look again, and reports
+// whether there is anything.
+func (m *machine) lookChanged() bool {
+	if len(m.looks.changed) == 0 {
+		return false
+	}
+	m.lookAt(func(t *claim) bool {
+		_, ok := m.looks.changed[t.owner]
+		return ok
+	})
+	clear(m.looks.changed)
+	return len(m.looks.waiting) > 0
+}
+
+// checkPumped looks at every claim by the definition of pump.
+func (m *machine) checkPumped() error {
+	if m.frozen {
 		return nil
 	}
-	if u := search(m.waiting); u != nil || c.from != nil {
-		return u
+	if !m.looks.empty() {
+		return fmt.Errorf("a turn ended with something to look at")
 	}
-	return search(m.owed)
+	for _, q := range m.owed {
+		if q.try {
+			return fmt.Errorf("the try %v is not answered", &q.rank)
+		}
+		if !m.blocked(q) {
+			return fmt.Errorf("%v of %s could be answered", q.tag, q.from.id)
+		}
+	}
+	for _, t := range m.waiting.queue {
+		if t.try && m.denied(t) {
+			return fmt.Errorf("ticket %d should have been denied", t.id)
+		}
+		blocked, complete := m.blocked(t), true
+		for _, p := range m.others() {
+			if !p.lacks(t.mode, t.rng) {
+				continue
+			}
+			complete = false
+			if blocked && (t.mode == locks.Read || t.try) {
+				continue
+			}
+			if !p.served(t, m.held.by(t)) {
+				return fmt.Errorf("ticket %d has not asked %s", t.id, p.id)
+			}
+		}
+		if !blocked && complete && !m.barred {
+			return fmt.Errorf("ticket %d could be granted", t.id)
+		}
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package rw
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,11 +19,11 @@ func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID,
 		local = append(local, u.id)
 		return len(local) < most
 	}
-	if most > 0 && obstacles(m.writes, t, add) && t.mode == locks.Write {
-		obstacles(m.reads, t, add)
+	if most > 0 && obstacles(m.held.writes, t, add) && t.mode == locks.Write {
+		obstacles(m.held.reads, t, add)
 	}
-	own := m.holds(t)
-	for _, p := range m.peers {
+	own := m.held.by(t)
+	for _, p := range m.known {
 		if p.lacks(t.mode, t.rng) && p.served(t, own) {
 			remote = append(remote, p.id)
 		}
@@ -30,24 +31,10 @@ func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID,
 	return local, remote
 }
 
-// Suspects are the members whose permission mode on r would need.
-func (m *machine) Suspects(mode locks.Mode, r locks.Range) []locks.NodeID {
-	var s []locks.NodeID
-	for _, p := range m.others() {
-		if p.lacks(mode, r) {
-			s = append(s, p.id)
-		}
-	}
-	return s
-}
-
-// Stamp is the stamp of a waiting ticket.
-func (m *machine) Stamp(id locks.TicketID) locks.Stamp { return m.mustWait(id).stamp }
-
 // Kept is where this node could write without asking anybody, beyond what is
 // written. It is empty when there is nobody to ask.
 func (m *machine) Kept(from uint64, most int) (kept locks.Ranges, next uint64) {
-	if len(m.peers) == 0 {
+	if len(m.known) == 0 {
 		return nil, locks.MaxOffset
 	}
 	for range most {
@@ -56,7 +43,7 @@ func (m *machine) Kept(from uint64, most int) (kept locks.Ranges, next uint64) {
 			return kept, locks.MaxOffset
 		}
 		from = r.End
-		overlapping(m.writes, byMode, r, func(t *claim) bool {
+		overlapping(m.held.writes, byMode, r, func(t *claim) bool {
 			r.End, from = max(t.rng.Start, r.Start), t.rng.End
 			return false
 		})
@@ -70,25 +57,6 @@ func (m *machine) Kept(from uint64, most int) (kept locks.Ranges, next uint64) {
 	return kept, from
 }
 
-// owned is the first range at or behind x where this node has the permissions of
-// all.
-func (m *machine) owned(x uint64) (r locks.Range, ok bool) {
-	for {
-		r = locks.Range{Start: x, End: locks.MaxOffset}
-		for _, p := range m.peers {
-			next, ok := p.auth.Next(x)
-			if !ok {
-				return r, false
-			}
-			r = locks.Range{Start: max(r.Start, next.Start), End: min(r.End, next.End)}
-		}
-		if r.Start == x {
-			return r, true
-		}
-		x = r.Start
-	}
-}
-
 // Idle reports whether nothing is lost by dropping the machine but its clock
 // and its count. They decide only who goes first: a request may pass others,
 // once, that were heard of before the drop.
@@ -96,7 +64,7 @@ func (m *machine) Idle() bool {
 	if m.frozen || len(m.tickets) > 0 { // what is owed waits for a ticket
 		return false
 	}
-	for _, p := range m.peers {
+	for _, p := range m.known {
 		if !p.auth.Empty() || !p.given.Empty() || len(p.asks) > 0 {
 			return false
 		}
@@ -104,14 +72,32 @@ func (m *machine) Idle() bool {
 	return true
 }
 
-// Token is at least the token of every grant that this node knows of.
-func (m *machine) Token() locks.Token { return m.token }
+// Redundant reports whether one that is made anew with Delegated, or with
+// Delegate(to) if to is not empty, does as well.
+func (m *machine) Redundant(to locks.NodeID) bool {
+	if m.frozen || len(m.tickets) > 0 {
+		return false
+	}
+	for _, p := range m.known {
+		if len(p.asks) > 0 || !p.given.Empty() && p.id != to || !p.auth.Empty() && to != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// Check verifies what one node can see of the invariants in doc.go, that the
+// indexes agree with what they index, and that pump has left nothing undone.
+// All of it by the definitions, in the plainest way.
+func (m *machine) Check() error {
+	return errors.Join(m.peers.check(m.tickets), m.claims.check(), m.checkPumped())
+}
 
 // String is the whole state. Two machines of one node with the same string act
 // alike; the exploration relies on it.
 func (m *machine) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s e%d high=%d count=%d token=%v", m.view.Self, m.view.Epoch, m.high, m.count, m.token)
+	fmt.Fprintf(&b, "%s e%d high=%d count=%d token=%v", m.view.Self, m.view.Epoch, m.high, m.count, m.last)
 	if m.barred {
 		b.WriteString(" barred")
 	}
@@ -133,7 +119,7 @@ func (m *machine) String() string {
 	for _, q := range m.owed {
 		fmt.Fprintf(&b, "; owes %s %v %v %v %v own=%v", q.from.id, q.tag, q.mode, q.rng, &q.rank, q.own)
 	}
-	for _, p := range m.peers {
+	for _, p := range m.known {
 		if p.auth.Empty() && p.given.Empty() && len(p.asks) == 0 {
 			continue
 		}

@@ -48,7 +48,7 @@ func (m *machine) onRequest(p *peer, msg *request, out *locks.Turn) error {
 		m.settle(old) // by this one, which says more or goes before it
 		m.send(p, &reply{tag: old.tag}, out)
 	}
-	m.high = max(m.high, msg.sn, msg.over)
+	m.hear(max(msg.sn, msg.over))
 	stamp := locks.Stamp{SN: msg.sn, Site: p.id, N: msg.n}
 	q := &claim{
 		rank: rank{try: msg.try, over: msg.over, stamp: stamp, id: msg.ticket},
@@ -75,21 +75,11 @@ func (m *machine) onClock(p *peer, msg *clock) error {
 	if a == nil {
 		return errNotOpen
 	}
-	m.high = max(m.high, msg.high)
+	m.hear(msg.high)
 	t := m.tickets[a.id]
 	if t != nil && !t.held && a.moved && a.over == t.over && t.over <= msg.high && t.bids > 0 {
 		t.bids--
 		m.overtake(t)
-	}
-	return nil
-}
-
-// owing is the request of a ticket of p that is owed an answer.
-func (m *machine) owing(p *peer, id locks.TicketID) *claim {
-	for _, q := range m.owed {
-		if q.from == p && q.id == id {
-			return q
-		}
 	}
 	return nil
 }
@@ -112,41 +102,15 @@ func (m *machine) onReply(p *peer, msg *reply, out *locks.Turn) error {
 		}
 		return nil
 	}
-	if err := m.learn(msg.token); err != nil {
+	if err := m.learn(msg.token, m.view.Epoch); err != nil {
 		return err
 	}
 	p.close(a)
-	m.gain(p, a, msg.open, out)
+	if p.gain(a, msg.open) {
+		out.Stale = true
+	}
 	m.touch(a.rng)
 	return nil
-}
-
-// gain takes what a yes to a gives: the peer's own permission is gone, and a
-// writer has one of the peer. But what this node granted to requests that the
-// peer still had open, both have given and neither has: the answers crossed.
-// The peer finds the same, so it does not have it either.
-func (m *machine) gain(p *peer, a *ask, open []tag, out *locks.Turn) {
-	if p.given.Overlaps(a.rng) {
-		out.Stale = true
-		p.given.Remove(a.rng)
-	}
-	if a.mode == locks.Write {
-		gain := locks.RangesOf(a.rng)
-		for _, c := range a.crossed {
-			if slices.Contains(open, c.tag) {
-				gain = gain.Sub(c.rng)
-			}
-		}
-		for _, r := range gain {
-			p.auth.Insert(r)
-		}
-	}
-	// A grant that the peer is known to have got crosses nothing any more.
-	for _, b := range p.asks {
-		b.crossed = slices.DeleteFunc(b.crossed, func(c crossing) bool {
-			return c.rng.Overlaps(a.rng) && !slices.Contains(open, c.tag)
-		})
-	}
 }
 
 func (m *machine) onCancel(p *peer, msg *cancel, out *locks.Turn) {
@@ -160,24 +124,21 @@ func (m *machine) onRelease(p *peer, msg *release, out *locks.Turn) error {
 	if !p.given.Includes(msg.ranges) {
 		return fmt.Errorf("it was given only %v", p.given)
 	}
-	if err := m.learn(msg.token); err != nil {
+	if err := m.learn(msg.token, m.view.Epoch); err != nil {
 		return err
 	}
 	out.Stale = true
-	p.given = p.given.Less(msg.ranges)
-	for i := len(m.waiting) - 1; i >= 0; i-- {
-		if t := m.waiting[i]; msg.ranges.Overlaps(t.rng) {
-			m.look(t)
-		}
-	}
+	p.back(msg.ranges)
+	m.lookAt(func(t *claim) bool { return msg.ranges.Overlaps(t.rng) })
 	return nil
 }
 
-// learn notes a token that a peer knows of.
-func (m *machine) learn(t locks.Token) error {
-	if t < locks.TokenFloor(m.view.Epoch) || t >= locks.TokenFloor(m.view.Epoch+1) {
-		return fmt.Errorf("token %v is not of epoch %d", t, m.view.Epoch)
+// Returned takes back what was given to p, as a RELEASE of it does.
+func (m *machine) Returned(id locks.NodeID, token locks.Token, out *locks.Turn) error {
+	for _, p := range m.known {
+		if p.id == id && !p.given.Empty() {
+			return m.Receive(id, &release{slices.Clone(p.given), token}, out)
+		}
 	}
-	m.token = max(m.token, t)
-	return nil
+	return m.learn(token, m.view.Epoch)
 }

@@ -19,7 +19,7 @@ func (m *machine) State() []byte {
 	if len(m.tickets) == 0 {
 		return nil
 	}
-	w := m.written(m.breathe)
+	w := m.held.written(m.breathe)
 	return wire.RangesInParts(wire.Uint(nil, m.high), w, m.breathe)
 }
 
@@ -36,7 +36,7 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 		auth[i] = slices.Clone(writes[v.Self])
 		m.breathe()
 	}
-	for _, p := range m.peers {
+	for _, p := range m.known {
 		if !p.given.Empty() {
 			out.Stale = true
 		}
@@ -46,7 +46,7 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	}
 	m.owed = nil
 	m.install(v)
-	m.high = max(m.high, high)
+	m.hear(high)
 	for i, p := range m.others() {
 		p.auth, p.given = auth[i], writes[p.id]
 	}
@@ -113,7 +113,7 @@ func (m *machine) meet(a, b locks.Ranges) locks.Range {
 // checkState is an error if what id writes contradicts what is held here.
 func (m *machine) checkState(id locks.NodeID, self bool, writes locks.Ranges) error {
 	if self {
-		for ts := range m.writers(m.breathe) {
+		for ts := range m.held.writers(m.breathe) {
 			for _, t := range ts {
 				if !writes.Contains(t.rng) {
 					return fmt.Errorf("%v is written here, but that was not announced", t.rng)
@@ -125,11 +125,35 @@ func (m *machine) checkState(id locks.NodeID, self bool, writes locks.Ranges) er
 	for part := range slices.Chunk(writes, partSize) {
 		for _, r := range part {
 			c := &claim{mode: locks.Write, rng: r, from: &peer{}}
-			if t := m.hard(c); t != nil {
+			if t := m.held.hard(c); t != nil {
 				return fmt.Errorf("%s writes %v, but ticket %d holds %v here", id, r, t.id, t.rng)
 			}
 		}
 		m.breathe()
 	}
 	return nil
+}
+
+// A node can leave all that it knows nothing of to another one beforehand: see
+// [locks.Delegable]. The machines then begin where they would come to if the
+// delegate had asked for everything, had it, and had released it.
+
+// Delegated makes this node one that may write everywhere.
+func (m *machine) Delegated() {
+	m.mustBeUntouched()
+	for _, p := range m.others() {
+		p.auth.Insert(locks.Whole)
+	}
+}
+
+// Delegate lets p write everywhere.
+func (m *machine) Delegate(id locks.NodeID) {
+	m.mustBeUntouched()
+	m.peer(id).given.Insert(locks.Whole)
+}
+
+func (m *machine) mustBeUntouched() {
+	if m.frozen || m.known != nil || len(m.tickets) > 0 {
+		panic("rw: a machine that is not new")
+	}
 }
