@@ -64,7 +64,6 @@ var crowded = map[string]size{
 	"cmd/dmxfs: daemon":    {69, 19},
 	"locks/engine: Engine": {179, 25},
 	"locks/engine: entry":  {31, 13},
-	"p2p: Transport":       {41, 10},
 }
 
 // TestTypes holds types to so few methods and files that a reader can know one.

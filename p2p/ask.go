@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -37,37 +38,21 @@ func (e *AskError) Error() string {
 	return fmt.Sprintf("p2p: %s answered with an error: %s", e.Peer, strconv.Quote(e.Text))
 }
 
-// Ask asks a connected peer a question and waits for the answer, for as long as
-// ctx allows, at most ten minutes, or 30 seconds if it has no deadline. Errors
-// are [ErrNotConnected], [ErrBusy], an [*AskError], those of ctx, or that the
-// connection has failed: the question may then have been answered or not.
-func (t *Transport) Ask(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
-	if len(question) > MaxQuestion {
-		return nil, fmt.Errorf("p2p: ask %s: %w: a question of %d bytes, the limit is %d", to, ErrTooLong, len(question), MaxQuestion)
-	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-	}
-	a, err := t.ask(ctx, to, question)
-	if err == nil {
-		return a, nil
-	}
-	var failed *AskError
-	if errors.As(err, &failed) {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return nil, fmt.Errorf("p2p: ask %s: %w", to, err)
+// askChannel is the ask channel to and from all peers.
+type askChannel struct {
+	tasks   *tasks
+	remotes *remotes
+	streams *streams
+	handle  func(ctx context.Context, from peer.ID, question []byte) ([]byte, error)
+
+	mu    sync.Mutex
+	of    map[peer.ID]int // questions of each peer that are being answered
+	inAll int             // sum of them
 }
 
-func (t *Transport) ask(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
-	t.mu.Lock()
-	r := t.remotes[to]
-	t.mu.Unlock()
+// ask is [Transport.Ask], whose errors say whom it is about.
+func (c *askChannel) ask(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
+	r, _ := c.remotes.get(to)
 	if r == nil {
 		return nil, ErrNotConnected
 	}
@@ -77,7 +62,7 @@ func (t *Transport) ask(ctx context.Context, to peer.ID, question []byte) ([]byt
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := t.open(ctx, r, askProtocol)
+	s, err := c.streams.open(ctx, r, askProtocol)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +98,8 @@ func (t *Transport) ask(ctx context.Context, to peer.ID, question []byte) ([]byt
 	return readState(s, br, int(v.Value))
 }
 
-// serveAsk answers one question.
-func (t *Transport) serveAsk(p peer.ID, s Stream) error {
+// serve answers one question.
+func (c *askChannel) serve(p peer.ID, s Stream) error {
 	br := bufio.NewReaderSize(s, 4<<10)
 	if err := readPreamble(br, kindAsk); err != nil {
 		return err
@@ -128,17 +113,17 @@ func (t *Transport) serveAsk(p peer.ID, s Stream) error {
 	if n > MaxQuestion {
 		return fmt.Errorf("%w: a question of %d bytes, the limit is %d", ErrProtocol, n, MaxQuestion)
 	}
-	if !t.beginAsk(p) {
+	if !c.begin(p) {
 		return answer(s, kindAsk, verdict{statusBusy, 0, "too many questions at once"})
 	}
-	defer t.endAsk(p)
+	defer c.end(p)
 	question, err := readState(s, br, int(n))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(t.base, min(limit, askLimit))
+	ctx, cancel := context.WithTimeout(c.tasks.ctx, min(limit, askLimit))
 	defer cancel()
-	a, err := t.h.Ask(ctx, p, question)
+	a, err := c.handle(ctx, p, question)
 	if err == nil && len(a) > MaxAnswer {
 		err = fmt.Errorf("%w: the answer has %d bytes, the limit is %d", ErrTooLong, len(a), MaxAnswer)
 	}
@@ -159,25 +144,25 @@ func (t *Transport) serveAsk(p peer.ID, s Stream) error {
 	return nil
 }
 
-// beginAsk counts a question, or reports that it is one too many. A peer may
+// begin counts a question, or reports that it is one too many. A peer may
 // have more than it should for a moment: it knows that one is answered before
 // this node has counted it.
-func (t *Transport) beginAsk(p peer.ID) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.asking[p] >= 2*askEach || t.askings >= askAll {
+func (c *askChannel) begin(p peer.ID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of[p] >= 2*askEach || c.inAll >= askAll {
 		return false
 	}
-	t.asking[p]++
-	t.askings++
+	c.of[p]++
+	c.inAll++
 	return true
 }
 
-func (t *Transport) endAsk(p peer.ID) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.askings--
-	if t.asking[p]--; t.asking[p] == 0 {
-		delete(t.asking, p)
+func (c *askChannel) end(p peer.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inAll--
+	if c.of[p]--; c.of[p] == 0 {
+		delete(c.of, p)
 	}
 }

@@ -116,7 +116,7 @@ func TestQuestionsAtTheSameTimeAreBounded(t *testing.T) {
 	}
 	// Who does not keep to that is told to come again.
 	for range 2 * askEach {
-		if !b.beginAsk(a.host.ID()) {
+		if !b.asks.begin(a.host.ID()) {
 			t.Fatal("busy too early")
 		}
 	}
@@ -124,7 +124,7 @@ func TestQuestionsAtTheSameTimeAreBounded(t *testing.T) {
 		t.Errorf("Ask of a busy peer: %v", err)
 	}
 	for range 2 * askEach {
-		b.endAsk(a.host.ID())
+		b.asks.end(a.host.ID())
 	}
 	if _, err := a.Ask(t.Context(), b.host.ID(), nil); err != nil {
 		t.Error(err)

@@ -19,12 +19,32 @@
 //     arrives exactly once and in order, over any number of lost connections.
 //     An epoch ends at both ends with [Transport.SetView], and everything of it
 //     is dropped.
-//     On its way out a frame goes through Transport.Send, sendQueue, appendFrame
+//     On its way out a frame goes through lockChannel.send, sendQueue, appendFrame
 //     and outSession.write.
 //   - sync: the state of a node at the begin of an epoch, up to 256 MiB, to a
 //     member of it; at least once if SendSync returned nil.
 //   - ask: a question up to 1 MiB to a peer, with an answer up to 64 MiB; at
 //     most once.
+//
+// # Parts
+//
+// A Transport hands each call and each event of the network to a part. A part has
+// its own state, and asks only those above it in this list.
+//
+//   - tasks: the goroutines, and their end.
+//   - remotes: the peers that are wanted, connected, or in the view; dials them.
+//   - slots: the streams of peers that are served, one of a kind for each.
+//   - streams: opens streams, and refuses theirs.
+//   - epochs: the present view, and who waits for the next.
+//   - memberChannel, lockChannel, syncChannel, askChannel: both ends of each.
+//
+// Mutexes are taken in this order, and none is held while a handler runs:
+//
+//	epochs.mu
+//	└── remotes.mu
+//	    ├── tasks.mu
+//	    └── remote.statMu
+//	slots.mu, askChannel.mu, outSession.mu, mailbox.mu
 //
 // # Who may speak
 //

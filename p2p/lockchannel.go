@@ -44,15 +44,41 @@ func newOutSession(to locks.NodeID, p peer.ID, inc uint64) *outSession {
 	return &outSession{to: to, peer: p, inc: inc, wake: make(chan struct{}, 1), q: newSendQueue()}
 }
 
-// Send sends a frame to another member of the epoch, which must be the present
-// one. It never blocks: the frame is queued, and it arrives exactly once, after
-// all that was sent to this member before, unless the epoch ends first. The
-// frame must not be changed afterwards; the same frame may be sent to several.
-//
-// What a member does not take is kept until the epoch ends. [Transport.Peers]
-// tells how much that is.
-func (t *Transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) error {
-	v := t.view.Load()
+func (s *outSession) push(frame []byte) {
+	s.mu.Lock()
+	s.q.push(frame)
+	wake := s.waiting
+	s.waiting = false
+	s.mu.Unlock()
+	if wake {
+		notify(s.wake)
+	}
+}
+
+// resume begins a new stream, whose receiver has everything up to last.
+func (s *outSession) resume(last uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.q.resume(last)
+	if err == nil {
+		s.up, s.err = true, nil
+	}
+	return err
+}
+
+// lockChannel is the lock channel to and from the members of the view.
+type lockChannel struct {
+	log     *limitedLog
+	remotes *remotes
+	streams *streams
+	slots   *slots
+	epochs  *epochs
+	handle  func(from locks.NodeID, e locks.Epoch, frame []byte)
+}
+
+// send is [Transport.Send].
+func (c *lockChannel) send(e locks.Epoch, to locks.NodeID, frame []byte) error {
+	v := c.epochs.view.Load()
 	if v.epoch != e {
 		return fmt.Errorf("p2p: send to %s: %w: %d, the present one is %d", to, ErrEpoch, e, v.epoch)
 	}
@@ -63,30 +89,23 @@ func (t *Transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) error {
 	if len(frame) > MaxFrame {
 		return fmt.Errorf("p2p: send to %s: %w: a frame of %d bytes, the limit is %d", to, ErrTooLong, len(frame), MaxFrame)
 	}
-	s.mu.Lock()
-	s.q.push(frame)
-	wake := s.waiting
-	s.waiting = false
-	s.mu.Unlock()
-	if wake {
-		notify(s.wake)
-	}
+	s.push(frame)
 	return nil
 }
 
-// runSession carries the session s of view v, over one stream after the other,
+// run carries the session s of view v, over one stream after the other,
 // until the epoch ends.
-func (t *Transport) runSession(v *view, s *outSession, r *remote) {
+func (c *lockChannel) run(v *view, s *outSession, r *remote) {
 	for failed := 0; ; {
-		if t.awaitConnected(v.ctx, r) != nil {
+		if c.remotes.awaitConnected(v.ctx, r) != nil {
 			return
 		}
-		welcomed, err := t.carry(v, s, r)
+		welcomed, err := c.carry(v, s, r)
 		if v.ctx.Err() != nil {
 			return
 		}
 		s.setDown(err)
-		t.sessionFailed(v, s, err)
+		c.failed(v, s, err)
 		if welcomed {
 			failed = 0
 		}
@@ -109,23 +128,23 @@ func (s *outSession) setDown(err error) {
 	s.up, s.err = false, err
 }
 
-func (t *Transport) sessionFailed(v *view, s *outSession, err error) {
+func (c *lockChannel) failed(v *view, s *outSession, err error) {
 	var ref *refusal
 	switch {
 	case errors.As(err, &ref) && ref.Status == statusOldEpoch:
 		// This node will learn of the newer view.
 	case errors.As(err, &ref), errors.Is(err, errSession):
-		t.log.warnOnce("session:"+string(s.to), "a member does not take messages for locks",
+		c.log.warnOnce("session:"+string(s.to), "a member does not take messages for locks",
 			"node", s.to, "epoch", v.epoch, "err", err)
 		return
 	}
-	t.log.Debug("lock stream ended", "node", s.to, "epoch", v.epoch, "err", err)
+	c.log.Debug("lock stream ended", "node", s.to, "epoch", v.epoch, "err", err)
 }
 
 // carry opens a stream and writes the session's frames to it until it fails.
 // It reports whether the receiver had welcomed it.
-func (t *Transport) carry(v *view, s *outSession, r *remote) (welcomed bool, err error) {
-	st, err := t.open(v.ctx, r, lockProtocol)
+func (c *lockChannel) carry(v *view, s *outSession, r *remote) (welcomed bool, err error) {
+	st, err := c.streams.open(v.ctx, r, lockProtocol)
 	if err != nil {
 		return false, err
 	}
@@ -146,12 +165,7 @@ func (t *Transport) carry(v *view, s *outSession, r *remote) (welcomed bool, err
 	if err := verdict.err(); err != nil {
 		return false, err
 	}
-	s.mu.Lock()
-	if err = s.q.resume(verdict.Value); err == nil {
-		s.up, s.err = true, nil
-	}
-	s.mu.Unlock()
-	if err != nil {
+	if err := s.resume(verdict.Value); err != nil {
 		return false, fmt.Errorf("%w: %w", errSession, err)
 	}
 

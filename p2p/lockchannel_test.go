@@ -181,9 +181,9 @@ func TestFramesOfANewerEpochWait(t *testing.T) {
 		sendNumber(t, a, b, 2, i)
 	}
 	poll(t, "b to have the hello of epoch 2", func() bool {
-		b.Transport.mu.Lock()
-		defer b.Transport.mu.Unlock()
-		return len(b.slots) > 0 && b.view.Load().epoch == 1
+		b.slots.mu.Lock()
+		defer b.slots.mu.Unlock()
+		return len(b.slots.all) > 0 && b.epochs.view.Load().epoch == 1
 	})
 	b.mu.Lock()
 	if n := len(b.frames[a.name]); n != 1 {
@@ -274,9 +274,9 @@ func TestWaitingSessionsEnd(t *testing.T) {
 	a, b := startNode(t), startNode(t)
 	connect(t, a, b)
 	waiting := func() bool {
-		b.Transport.mu.Lock()
-		defer b.Transport.mu.Unlock()
-		return b.slots[slotKey{a.host.ID(), 1, 1, kindLock}] != nil
+		b.slots.mu.Lock()
+		defer b.slots.mu.Unlock()
+		return b.slots.all[slotKey{a.host.ID(), 1, 1, kindLock}] != nil
 	}
 	streams := func() (n int) {
 		for _, c := range a.host.swarm.Conns() {
@@ -307,9 +307,9 @@ func TestEpochsChangeUnderTraffic(t *testing.T) {
 	for _, n := range nodes {
 		n.mu.Lock()
 		n.onLock = func(_ locks.NodeID, e locks.Epoch, _ []byte) {
-			if e > n.view.Load().epoch {
+			if e > n.epochs.view.Load().epoch {
 				t.Errorf("%s got a frame of epoch %d too early", n.name, e)
-			} else if e < n.view.Load().epoch {
+			} else if e < n.epochs.view.Load().epoch {
 				late.Add(1) // under way when the epoch ended
 			}
 		}

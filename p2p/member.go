@@ -59,16 +59,19 @@ func (m *mailbox) take(q []letter, now time.Time) []letter {
 	return q
 }
 
-// SendMember sends msg to a peer if that can be done now, and forgets it
-// otherwise: it never blocks, and nothing waits for longer than a second. It
-// reports false if the message was dropped at once, for want of a connection
-// or because it is longer than [MaxMember]; true promises nothing. The message
-// must not be changed afterwards.
-func (t *Transport) SendMember(to peer.ID, msg []byte) bool {
-	t.mu.Lock()
-	r := t.remotes[to]
-	connected := r != nil && r.connected
-	t.mu.Unlock()
+// memberChannel is the member channel to and from all peers.
+type memberChannel struct {
+	log     *limitedLog
+	remotes *remotes
+	streams *streams
+	slots   *slots
+	handle  func(from peer.ID, msg []byte)
+	made    time.Time
+}
+
+// send is [Transport.SendMember].
+func (c *memberChannel) send(to peer.ID, msg []byte) bool {
+	r, connected := c.remotes.get(to)
 	if !connected {
 		if r != nil && r.slow.Load() {
 			notify(r.kick)
@@ -76,15 +79,15 @@ func (t *Transport) SendMember(to peer.ID, msg []byte) bool {
 		return false
 	}
 	if len(msg) > MaxMember {
-		t.log.warnOnce("member size", "a message to a peer is too long and was dropped", "peer", to, "bytes", len(msg), "limit", MaxMember)
+		c.log.warnOnce("member size", "a message to a peer is too long and was dropped", "peer", to, "bytes", len(msg), "limit", MaxMember)
 		return false
 	}
 	r.mail.put(msg, time.Now())
 	return true
 }
 
-// writeMember is the goroutine that writes the member channel to r.
-func (t *Transport) writeMember(r *remote) {
+// write is the goroutine that writes the member channel to r.
+func (c *memberChannel) write(r *remote) {
 	var s Stream
 	closeStream := func() {
 		if s != nil {
@@ -105,13 +108,13 @@ func (t *Transport) writeMember(r *remote) {
 			closeStream()
 		}
 		if s == nil {
-			if s = t.openMember(r); s == nil {
+			if s = c.open(r); s == nil {
 				continue
 			}
 		}
 		clear(letters)
 		letters = r.mail.take(letters[:0], time.Now())
-		buf = t.appendLetters(buf[:0], r, letters)
+		buf = c.appendLetters(buf[:0], r, letters)
 		if writeWithin(s, buf, mailAge) != nil {
 			closeStream() // what was in it is lost; the next message opens another
 		}
@@ -121,26 +124,26 @@ func (t *Transport) writeMember(r *remote) {
 	}
 }
 
-// openMember opens the stream and greets. The other direction of a member
+// open opens the stream and greets. The other direction of a member
 // stream is not used.
-func (t *Transport) openMember(r *remote) Stream {
-	s, err := t.open(r.ctx, r, memberProtocol)
+func (c *memberChannel) open(r *remote) Stream {
+	s, err := c.streams.open(r.ctx, r, memberProtocol)
 	if err == nil {
 		if err = writeWithin(s, appendPreamble(nil, kindMember), mailAge); err != nil {
 			_ = s.Reset()
 		}
 	}
 	if err != nil {
-		t.log.Debug("can't open the member channel", "peer", r.id, "err", err)
+		c.log.Debug("can't open the member channel", "peer", r.id, "err", err)
 		return nil
 	}
 	return s
 }
 
-func (t *Transport) appendLetters(b []byte, r *remote, letters []letter) []byte {
+func (c *memberChannel) appendLetters(b []byte, r *remote, letters []letter) []byte {
 	for _, l := range letters {
 		now := time.Now()
-		h := memberHead{Len: uint32(len(l.msg)), Sent: t.clock(now)}
+		h := memberHead{Len: uint32(len(l.msg)), Sent: c.clock(now)}
 		r.statMu.Lock()
 		if h.Echo = r.echo; h.Echo != 0 {
 			h.Held = uint64(now.Sub(r.echoAt).Microseconds())
@@ -151,17 +154,15 @@ func (t *Transport) appendLetters(b []byte, r *remote, letters []letter) []byte 
 	return b
 }
 
-// serveMember reads the member channel of p.
-func (t *Transport) serveMember(p peer.ID, s Stream) error {
+// serve reads the member channel of p.
+func (c *memberChannel) serve(p peer.ID, s Stream) error {
 	br := bufio.NewReaderSize(s, 4<<10)
 	if err := readPreamble(br, kindMember); err != nil {
 		return err
 	}
-	sl := t.claim(slotKey{peer: p, kind: kindMember}, s)
+	sl := c.slots.claim(slotKey{peer: p, kind: kindMember}, s)
 	defer sl.release()
-	t.mu.Lock()
-	r := t.remotes[p]
-	t.mu.Unlock()
+	r, _ := c.remotes.get(p)
 	if r == nil {
 		return fmt.Errorf("%w: the connection has just ended", ErrNotConnected)
 	}
@@ -175,16 +176,16 @@ func (t *Transport) serveMember(p peer.ID, s Stream) error {
 			return context.Cause(sl.ctx)
 		}
 		now := time.Now()
-		r.received(h, now, t.clock(now))
-		t.h.Member(p, msg)
+		r.received(h, now, c.clock(now))
+		c.handle(p, msg)
 	}
 }
 
 // clock is at in microseconds. It begins with the time of day when the transport
 // was made, so that an echo of what this node wrote before it started again
 // still makes sense, and then runs evenly.
-func (t *Transport) clock(at time.Time) uint64 {
-	return uint64(t.made.UnixMicro() + at.Sub(t.made).Microseconds())
+func (c *memberChannel) clock(at time.Time) uint64 {
+	return uint64(c.made.UnixMicro() + at.Sub(c.made).Microseconds())
 }
 
 // received measures the round trip: from when this node wrote a message, to

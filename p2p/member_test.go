@@ -42,18 +42,18 @@ func TestMailboxKeepsTheNewest(t *testing.T) {
 func TestRoundTripIsMeasured(t *testing.T) {
 	r := new(remote)
 	tr := NewTransport(nil, Handlers{}, nil)
-	at := tr.made.Add(time.Hour)
-	sent := tr.clock(at)
-	r.received(memberHead{Sent: 1}, at, tr.clock(at))
+	at := tr.member.made.Add(time.Hour)
+	sent := tr.member.clock(at)
+	r.received(memberHead{Sent: 1}, at, tr.member.clock(at))
 	if r.rtt != 0 || r.echo != 1 || !r.heard.Equal(at) {
 		t.Errorf("after a message without echo: %v, echo %d", r.rtt, r.echo)
 	}
 	at = at.Add(30 * time.Millisecond)
-	r.received(memberHead{Sent: 2, Echo: sent, Held: 20_000}, at, tr.clock(at))
+	r.received(memberHead{Sent: 2, Echo: sent, Held: 20_000}, at, tr.member.clock(at))
 	if want := 10 * time.Millisecond; r.rtt != want {
 		t.Errorf("round trip %v, want %v", r.rtt, want)
 	}
-	r.received(memberHead{Sent: 3, Echo: sent, Held: 12_000}, at, tr.clock(at))
+	r.received(memberHead{Sent: 3, Echo: sent, Held: 12_000}, at, tr.member.clock(at))
 	if want := 11 * time.Millisecond; r.rtt != want {
 		t.Errorf("smoothed round trip %v, want %v", r.rtt, want)
 	}
@@ -62,7 +62,7 @@ func TestRoundTripIsMeasured(t *testing.T) {
 	for _, h := range []memberHead{
 		{Echo: sent + 1e6}, {Echo: sent, Held: 1e9}, {Echo: 1}, {Echo: ^uint64(0), Held: ^uint64(0)},
 	} {
-		r.received(h, at, tr.clock(at))
+		r.received(h, at, tr.member.clock(at))
 		if want := 11 * time.Millisecond; r.rtt != want {
 			t.Errorf("%+v: round trip %v, want %v", h, r.rtt, want)
 		}

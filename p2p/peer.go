@@ -29,13 +29,13 @@ type remote struct {
 	// reopen is set by a new connection: the member channel moves to it.
 	reopen atomic.Bool
 
-	// Guarded by Transport.mu.
+	// Guarded by remotes.mu.
 	wanted    bool
 	inView    bool
 	connected bool
 	since     time.Time     // of connected
 	changed   chan struct{} // closed, and made anew, when one of the above changes
-	addrs     []string      // what SetWanted said last
+	addrs     []string      // what was wanted last
 
 	statMu  sync.Mutex
 	rtt     time.Duration
@@ -46,44 +46,118 @@ type remote struct {
 	dialed  time.Time
 }
 
-// remote is the remote of p, made if there is none; nil when the transport is
+// remotes are the peers that are wanted, connected, or in the view.
+type remotes struct {
+	net   Network
+	log   *limitedLog
+	tasks *tasks
+	write func(*remote) // writes the member channel until r.ctx ends
+
+	mu  sync.Mutex
+	all map[peer.ID]*remote
+}
+
+// get is the remote of p, nil if there is none; connected tells whether there
+// is a connection.
+func (rs *remotes) get(p peer.ID) (r *remote, connected bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r = rs.all[p]
+	return r, r != nil && r.connected
+}
+
+// demand is the remote of p, made if there is none; nil when the transport is
 // closed, or p is this node itself.
 // REQUIRES: mu held.
-func (t *Transport) remote(p peer.ID) *remote {
-	r := t.remotes[p]
-	if r != nil || t.state == closed || p == t.net.ID() {
+func (rs *remotes) demand(p peer.ID) *remote {
+	r := rs.all[p]
+	if r != nil || p == rs.net.ID() || rs.tasks.isClosed() {
 		return r
 	}
 	r = &remote{id: p, kick: make(chan struct{}, 1), asks: make(chan struct{}, askEach), changed: make(chan struct{})}
 	r.mail.wake = make(chan struct{}, 1)
-	r.ctx, r.stop = context.WithCancelCause(t.base)
-	t.remotes[p] = r
-	t.spawn(func() { t.dial(r) })
-	t.spawn(func() { t.writeMember(r) })
+	r.ctx, r.stop = context.WithCancelCause(rs.tasks.ctx)
+	rs.all[p] = r
+	rs.tasks.spawn(func() { rs.dial(r) })
+	rs.tasks.spawn(func() { rs.write(r) })
 	return r
 }
 
 // forget drops r when nothing needs it any more.
 // REQUIRES: mu held.
-func (t *Transport) forget(r *remote) {
+func (rs *remotes) forget(r *remote) {
 	if !r.wanted && !r.inView && !r.connected {
 		r.stop(ErrNotConnected)
-		delete(t.remotes, r.id)
+		delete(rs.all, r.id)
 	}
 }
 
-// signal wakes who waits for a change of r. REQUIRES: Transport.mu held.
+// setInView says which peers are in the view, and returns them.
+func (rs *remotes) setInView(peers []peer.ID) map[peer.ID]*remote {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	for _, r := range rs.all {
+		r.inView = false
+	}
+	in := make(map[peer.ID]*remote, len(peers))
+	for _, p := range peers {
+		if r := rs.demand(p); r != nil {
+			r.inView = true
+			in[p] = r
+		}
+	}
+	for _, r := range rs.all {
+		rs.forget(r)
+	}
+	return in
+}
+
+// opened: there is a new connection to p. It reports whether it is the only one.
+func (rs *remotes) opened(p peer.ID) (first bool) {
+	rs.mu.Lock()
+	r := rs.demand(p)
+	first = r != nil && !r.connected
+	if first {
+		r.setConnected(true)
+	}
+	rs.mu.Unlock()
+	if r != nil {
+		r.reopen.Store(true)
+	}
+	return first
+}
+
+// disconnected: the last connection to p is gone. It reports whether there was one.
+func (rs *remotes) disconnected(p peer.ID) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.all[p]
+	if r == nil || !r.connected {
+		return false
+	}
+	r.setConnected(false)
+	rs.forget(r)
+	return true
+}
+
+// setConnected REQUIRES remotes.mu held.
+func (r *remote) setConnected(is bool) {
+	r.connected, r.since = is, time.Now()
+	r.signal()
+}
+
+// signal wakes who waits for a change of r. REQUIRES: remotes.mu held.
 func (r *remote) signal() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
 // await returns when cond, which is called with mu held, is true of r.
-func (t *Transport) await(ctx context.Context, r *remote, cond func() bool) error {
+func (rs *remotes) await(ctx context.Context, r *remote, cond func() bool) error {
 	for {
-		t.mu.Lock()
+		rs.mu.Lock()
 		ok, changed := cond(), r.changed
-		t.mu.Unlock()
+		rs.mu.Unlock()
 		if ok {
 			return nil
 		}
@@ -95,18 +169,15 @@ func (t *Transport) await(ctx context.Context, r *remote, cond func() bool) erro
 	}
 }
 
-func (t *Transport) awaitConnected(ctx context.Context, r *remote) error {
-	return t.await(ctx, r, func() bool { return r.connected })
+func (rs *remotes) awaitConnected(ctx context.Context, r *remote) error {
+	return rs.await(ctx, r, func() bool { return r.connected })
 }
 
-// SetWanted says with which peers this node wants to be connected, and at which
-// addresses they may be; it replaces what an earlier call said. A wanted peer
-// is dialed, again and again with growing pauses, while there is no connection
-// to it. Connections to other peers are left to themselves.
-func (t *Transport) SetWanted(peers []peer.AddrInfo) {
+// setWanted is [Transport.SetWanted].
+func (rs *remotes) setWanted(peers []peer.AddrInfo) {
 	wanted := make(map[peer.ID]peer.AddrInfo, len(peers))
 	for _, p := range peers {
-		if p.ID == t.net.ID() || p.ID == "" {
+		if p.ID == rs.net.ID() || p.ID == "" {
 			continue
 		}
 		if old, ok := wanted[p.ID]; ok { // a former self beside the new one
@@ -115,12 +186,12 @@ func (t *Transport) SetWanted(peers []peer.AddrInfo) {
 		wanted[p.ID] = p
 	}
 	for _, p := range wanted {
-		t.net.SetAddrs(p)
+		rs.net.SetAddrs(p)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	for id, p := range wanted {
-		r := t.remote(id)
+		r := rs.demand(id)
 		if r == nil {
 			return
 		}
@@ -137,11 +208,11 @@ func (t *Transport) SetWanted(peers []peer.AddrInfo) {
 			r.signal()
 		}
 	}
-	for id, r := range t.remotes {
+	for id, r := range rs.all {
 		if _, ok := wanted[id]; !ok && r.wanted {
 			r.wanted = false
 			r.signal()
-			t.forget(r)
+			rs.forget(r)
 		}
 	}
 }
@@ -175,23 +246,21 @@ type PeerInfo struct {
 	Sessions []SessionInfo
 }
 
-// Peers lists the peers that are wanted, connected, or in the view, by ID.
-func (t *Transport) Peers() []PeerInfo {
-	t.mu.Lock()
-	infos := make([]PeerInfo, 0, len(t.remotes))
-	for _, r := range t.remotes {
+// infos are of all of them, without their sessions.
+func (rs *remotes) infos() []PeerInfo {
+	rs.mu.Lock()
+	infos := make([]PeerInfo, 0, len(rs.all))
+	for _, r := range rs.all {
 		i := PeerInfo{ID: r.id, Wanted: r.wanted, Connected: r.connected, Since: r.since}
 		r.statMu.Lock()
 		i.RTT, i.Heard, i.Dialed, i.DialErr = r.rtt, r.heard, r.dialed, r.dialErr
 		r.statMu.Unlock()
 		infos = append(infos, i)
 	}
-	t.mu.Unlock()
-	v := t.view.Load()
+	rs.mu.Unlock()
 	for n := range infos {
 		i := &infos[n]
-		i.Conns, i.Addrs = t.net.Conns(i.ID), t.net.Addrs(i.ID)
-		i.Sessions = v.sessions(i.ID)
+		i.Conns, i.Addrs = rs.net.Conns(i.ID), rs.net.Addrs(i.ID)
 	}
 	slices.SortFunc(infos, func(a, b PeerInfo) int { return cmp.Compare(a.ID, b.ID) })
 	return infos

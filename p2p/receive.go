@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/protocol"
 
 	"dmxfs/locks"
 )
@@ -21,8 +19,8 @@ type inSession struct {
 	count recvCount
 }
 
-// serveLock receives the session that p opens on s.
-func (t *Transport) serveLock(p peer.ID, s Stream) error {
+// serve receives the session that p opens on s.
+func (c *lockChannel) serve(p peer.ID, s Stream) error {
 	br := bufio.NewReaderSize(s, 32<<10)
 	if err := readPreamble(br, kindLock); err != nil {
 		return err
@@ -31,18 +29,18 @@ func (t *Transport) serveLock(p peer.ID, s Stream) error {
 	if err != nil {
 		return err
 	}
-	sl := t.claim(slotKey{p, h.From, h.To, kindLock}, s)
+	sl := c.slots.claim(slotKey{p, h.From, h.To, kindLock}, s)
 	defer sl.release()
 	_ = s.SetDeadline(time.Time{})
 	// A session of a newer epoch waits. Nothing of it has been sent yet, so it
 	// costs no memory here, and the sender keeps its frames as it does anyway.
-	v, err := t.awaitEpoch(sl.ctx, locks.Epoch(h.Epoch))
+	v, err := c.epochs.await(sl.ctx, locks.Epoch(h.Epoch))
 	if err != nil {
 		return err
 	}
 	in, verdict := v.judge(p, h)
 	if verdict.Status != statusOK {
-		return t.refuse(p, s, v, kindLock, lockProtocol, verdict)
+		return c.streams.refuse(p, s, v, kindLock, lockProtocol, verdict)
 	}
 	stop := context.AfterFunc(v.ctx, func() { _ = s.Reset() })
 	defer stop()
@@ -51,11 +49,11 @@ func (t *Transport) serveLock(p peer.ID, s Stream) error {
 	if err := answer(s, kindLock, verdict); err != nil {
 		return err
 	}
-	return t.receive(v, in, s, br)
+	return c.receive(v, in, s, br)
 }
 
 // receive delivers frames until the stream or the epoch ends.
-func (t *Transport) receive(v *view, in *inSession, s Stream, br *bufio.Reader) error {
+func (c *lockChannel) receive(v *view, in *inSession, s Stream, br *bufio.Reader) error {
 	var ack [8]byte
 	for {
 		seq, frame, err := readFrame(br)
@@ -72,7 +70,7 @@ func (t *Transport) receive(v *view, in *inSession, s Stream, br *bufio.Reader) 
 		if !deliver {
 			continue
 		}
-		t.h.Lock(in.from, v.epoch, frame)
+		c.handle(in.from, v.epoch, frame)
 		if !in.count.delivered(len(frame)) {
 			continue
 		}
@@ -82,14 +80,4 @@ func (t *Transport) receive(v *view, in *inSession, s Stream, br *bufio.Reader) 
 		}
 		in.count.acked()
 	}
-}
-
-// refuse tells the peer why its stream is refused, and logs it where that
-// should not happen.
-func (t *Transport) refuse(p peer.ID, s Stream, v *view, k kind, proto protocol.ID, no verdict) error {
-	_ = s.SetDeadline(time.Now().Add(openTimeout))
-	if no.Status == statusNotMember && v.member {
-		t.refused(p, s, proto, errors.New(no.Reason))
-	}
-	return answer(s, k, no)
 }

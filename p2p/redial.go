@@ -36,21 +36,21 @@ var (
 )
 
 // dial keeps r connected while it is wanted.
-func (t *Transport) dial(r *remote) {
+func (rs *remotes) dial(r *remote) {
 	for failed := 0; ; {
-		if t.await(r.ctx, r, func() bool { return r.wanted && !r.connected }) != nil {
+		if rs.await(r.ctx, r, func() bool { return r.wanted && !r.connected }) != nil {
 			return
 		}
 		start := time.Now()
 		r.answered.Store(false)
-		err := t.net.Connect(r.ctx, r.id)
+		err := rs.net.Connect(r.ctx, r.id)
 		if r.ctx.Err() != nil {
 			return
 		}
 		if err == nil {
 			// A peer that does not admit this node can tell so only by closing
 			// the connection: one that ends at once, unused, counts as failed.
-			if t.await(r.ctx, r, func() bool { return !r.connected }) != nil {
+			if rs.await(r.ctx, r, func() bool { return !r.connected }) != nil {
 				return
 			}
 			switch {
@@ -68,7 +68,7 @@ func (t *Transport) dial(r *remote) {
 			}
 		}
 		r.setDial(err)
-		t.dialFailed(r, err)
+		rs.dialFailed(r, err)
 		d := pause(failed)
 		failed++
 		r.slow.Store(d > fastPause)
@@ -83,12 +83,12 @@ func (t *Transport) dial(r *remote) {
 }
 
 // dialFailed logs what needs a person; that a host is down does not.
-func (t *Transport) dialFailed(r *remote, err error) {
+func (rs *remotes) dialFailed(r *remote, err error) {
 	if errors.Is(err, ErrRefused) || errors.Is(err, errHandshake) {
-		t.log.warnOnce("dial:"+string(r.id), "can't connect to a peer", "peer", r.id, "addrs", t.net.Addrs(r.id), "err", err)
+		rs.log.warnOnce("dial:"+string(r.id), "can't connect to a peer", "peer", r.id, "addrs", rs.net.Addrs(r.id), "err", err)
 		return
 	}
-	t.log.Debug("can't connect to a peer", "peer", r.id, "err", err)
+	rs.log.Debug("can't connect to a peer", "peer", r.id, "err", err)
 }
 
 func (r *remote) setDial(err error) {

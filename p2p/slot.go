@@ -3,6 +3,7 @@ package p2p
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 )
@@ -17,9 +18,16 @@ type slotKey struct {
 	kind     kind
 }
 
+// slots are the streams of peers that are served, one for each key.
+type slots struct {
+	ctx context.Context // when it ends, all do
+	mu  sync.Mutex
+	all map[slotKey]*slot
+}
+
 // slot is the place of the stream that is served now.
 type slot struct {
-	t      *Transport
+	of     *slots
 	key    slotKey
 	stream Stream
 	ctx    context.Context // ends when the stream is to be given up
@@ -34,14 +42,14 @@ var errReplaced = errors.New("replaced by a newer stream of the peer")
 // when nobody serves it any more: so of two streams of a session only one ever
 // delivers. A peer opens a stream only when the one before has failed at its
 // end, so the newer one is always the right one.
-func (t *Transport) claim(key slotKey, s Stream) *slot {
-	sl := &slot{t: t, key: key, stream: s, done: make(chan struct{})}
-	sl.ctx, sl.cancel = context.WithCancelCause(t.base)
+func (ss *slots) claim(key slotKey, s Stream) *slot {
+	sl := &slot{of: ss, key: key, stream: s, done: make(chan struct{})}
+	sl.ctx, sl.cancel = context.WithCancelCause(ss.ctx)
 	sl.unhook = context.AfterFunc(sl.ctx, func() { _ = s.Reset() })
-	t.mu.Lock()
-	prev := t.slots[key]
-	t.slots[key] = sl
-	t.mu.Unlock()
+	ss.mu.Lock()
+	prev := ss.all[key]
+	ss.all[key] = sl
+	ss.mu.Unlock()
 	if prev != nil {
 		prev.cancel(errReplaced)
 		<-prev.done
@@ -54,9 +62,24 @@ func (sl *slot) release() {
 	sl.unhook()
 	sl.cancel(nil)
 	close(sl.done)
-	sl.t.mu.Lock()
-	defer sl.t.mu.Unlock()
-	if sl.t.slots[sl.key] == sl {
-		delete(sl.t.slots, sl.key)
+	sl.of.released(sl)
+}
+
+func (ss *slots) released(sl *slot) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.all[sl.key] == sl {
+		delete(ss.all, sl.key)
+	}
+}
+
+// disconnected gives up the streams of a peer to which there is no connection.
+func (ss *slots) disconnected(p peer.ID) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for k, sl := range ss.all {
+		if k.peer == p {
+			sl.cancel(ErrNotConnected)
+		}
 	}
 }

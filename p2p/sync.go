@@ -4,13 +4,12 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
-	"github.com/libp2p/go-libp2p/core/protocol"
+	"golang.org/x/sync/semaphore"
 
 	"dmxfs/locks"
 )
@@ -19,22 +18,19 @@ import (
 // progressTimeout.
 const chunk = 64 << 10
 
-// SendSync sends this node's state of epoch e, which must be the present one,
-// to another member, and returns when the member's handler has it. It waits
-// for a connection, and for the member to reach the epoch; it ends with ctx,
-// with the epoch, or when the transfer makes no progress for ten seconds. A
-// second call for the same member ends the first one: call it again only when
-// it has returned.
-func (t *Transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
-	err := t.sendSync(ctx, to, e, state)
-	if err != nil {
-		return fmt.Errorf("p2p: state of epoch %d to %s: %w", e, to, err)
-	}
-	return nil
+// syncChannel is the sync channel to and from the members of the view.
+type syncChannel struct {
+	remotes *remotes
+	streams *streams
+	slots   *slots
+	epochs  *epochs
+	handle  func(from locks.NodeID, e locks.Epoch, state []byte)
+	budget  *semaphore.Weighted
 }
 
-func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
-	v := t.view.Load()
+// send is [Transport.SendSync].
+func (c *syncChannel) send(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
+	v := c.epochs.present()
 	out := v.out[to]
 	switch {
 	case v.epoch != e:
@@ -48,19 +44,17 @@ func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 	defer cancel(nil)
 	defer context.AfterFunc(v.ctx, func() { cancel(context.Cause(v.ctx)) })()
 
-	t.mu.Lock()
-	r := t.remotes[out.peer]
-	t.mu.Unlock()
+	r, _ := c.remotes.get(out.peer)
 	if r == nil {
 		return ErrNotConnected
 	}
-	s, err := t.openConnected(ctx, r, syncProtocol)
+	s, err := c.streams.openConnected(ctx, r, syncProtocol)
 	if err != nil {
 		return err
 	}
 	defer s.Reset()
 	defer context.AfterFunc(ctx, func() { _ = s.Reset() })()
-	if err := t.transfer(s, v, out, state); err != nil {
+	if err := c.transfer(s, v, out, state); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -69,26 +63,7 @@ func (t *Transport) sendSync(ctx context.Context, to locks.NodeID, e locks.Epoch
 	return nil
 }
 
-// openConnected is open, and waits for a connection.
-func (t *Transport) openConnected(ctx context.Context, r *remote, proto protocol.ID) (Stream, error) {
-	for {
-		if err := t.awaitConnected(ctx, r); err != nil {
-			return nil, err
-		}
-		s, err := t.open(ctx, r, proto)
-		if !errors.Is(err, ErrNotConnected) {
-			return s, err
-		}
-		// The connection has ended, and that is about to be known.
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(retryPause):
-		}
-	}
-}
-
-func (t *Transport) transfer(s Stream, v *view, out *outSession, state []byte) error {
+func (c *syncChannel) transfer(s Stream, v *view, out *outSession, state []byte) error {
 	h := hello{Epoch: uint64(v.epoch), From: v.inc, To: out.inc}
 	err := greet(s, kindSync, func(b []byte) []byte {
 		return binary.BigEndian.AppendUint64(h.append(b), uint64(len(state)))
@@ -118,8 +93,8 @@ func await(s Stream) error {
 	return v.err()
 }
 
-// serveSync receives a state.
-func (t *Transport) serveSync(p peer.ID, s Stream) error {
+// serve receives a state.
+func (c *syncChannel) serve(p peer.ID, s Stream) error {
 	br := bufio.NewReaderSize(s, 4<<10)
 	if err := readPreamble(br, kindSync); err != nil {
 		return err
@@ -136,22 +111,22 @@ func (t *Transport) serveSync(p peer.ID, s Stream) error {
 	if size > MaxSync {
 		return fmt.Errorf("%w: a state of %d bytes, the limit is %d", ErrProtocol, size, MaxSync)
 	}
-	sl := t.claim(slotKey{p, h.From, h.To, kindSync}, s)
+	sl := c.slots.claim(slotKey{p, h.From, h.To, kindSync}, s)
 	defer sl.release()
 	_ = s.SetDeadline(time.Time{})
-	v, err := t.awaitEpoch(sl.ctx, locks.Epoch(h.Epoch))
+	v, err := c.epochs.await(sl.ctx, locks.Epoch(h.Epoch))
 	if err != nil {
 		return err
 	}
 	in, verdict := v.judge(p, h)
 	if verdict.Status != statusOK {
-		return t.refuse(p, s, v, kindSync, syncProtocol, verdict)
+		return c.streams.refuse(p, s, v, kindSync, syncProtocol, verdict)
 	}
 	defer context.AfterFunc(v.ctx, func() { sl.cancel(context.Cause(v.ctx)) })()
-	if err := t.budget.Acquire(sl.ctx, int64(size)); err != nil {
+	if err := c.budget.Acquire(sl.ctx, int64(size)); err != nil {
 		return context.Cause(sl.ctx)
 	}
-	defer t.budget.Release(int64(size))
+	defer c.budget.Release(int64(size))
 	if err := answer(s, kindSync, verdict); err != nil {
 		return err
 	}
@@ -164,7 +139,7 @@ func (t *Transport) serveSync(p peer.ID, s Stream) error {
 			return context.Cause(ctx)
 		}
 	}
-	t.h.Sync(in.from, v.epoch, state)
+	c.handle(in.from, v.epoch, state)
 	_ = s.SetWriteDeadline(time.Now().Add(openTimeout))
 	_, err = s.Write(verdict.append(nil))
 	return err

@@ -32,7 +32,7 @@ func TestStatesOfAllSizes(t *testing.T) {
 			t.Errorf("%d bytes: another state came, of %d bytes", size, len(last.text)-2)
 		}
 	}
-	poll(t, "the budget to be whole again", func() bool { return b.budget.TryAcquire(syncBudget) })
+	poll(t, "the budget to be whole again", func() bool { return b.syncs.budget.TryAcquire(syncBudget) })
 }
 
 // The state is sent when the sender has installed the view, which is usually
@@ -47,9 +47,9 @@ func TestStateWaitsForTheEpochOfTheReceiver(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.SendSync(t.Context(), b.name, 3, []byte("state")) }()
 	poll(t, "b to have the hello", func() bool {
-		b.Transport.mu.Lock()
-		defer b.Transport.mu.Unlock()
-		return b.slots[slotKey{a.host.ID(), 1, 1, kindSync}] != nil
+		b.slots.mu.Lock()
+		defer b.slots.mu.Unlock()
+		return b.slots.all[slotKey{a.host.ID(), 1, 1, kindSync}] != nil
 	})
 	select {
 	case err := <-done:
@@ -103,9 +103,9 @@ func TestSendSyncEnds(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- a.SendSync(t.Context(), b.name, 3, []byte("state")) }()
 	poll(t, "b to have the hello", func() bool {
-		b.Transport.mu.Lock()
-		defer b.Transport.mu.Unlock()
-		return b.slots[slotKey{a.host.ID(), 1, 1, kindSync}] != nil
+		b.slots.mu.Lock()
+		defer b.slots.mu.Unlock()
+		return b.slots.all[slotKey{a.host.ID(), 1, 1, kindSync}] != nil
 	})
 	if err := a.SetView(4, a.name, members); err != nil {
 		t.Fatal(err)

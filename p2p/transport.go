@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -60,39 +58,23 @@ type Handlers struct {
 }
 
 // Transport carries the four channels over a [Network]. All methods are safe
-// for concurrent use, and none but Run, SendSync and Ask ever blocks.
+// for concurrent use, and none but Run, SendSync and Ask ever blocks. See the
+// package comment for its parts.
 type Transport struct {
-	net  Network
-	h    Handlers
-	log  *limitedLog
-	made time.Time
+	net Network
+	h   Handlers
+	log *limitedLog
 
-	// base ends when Run ends. Everything the transport does hangs on it.
-	base   context.Context
-	end    context.CancelCauseFunc
-	budget *semaphore.Weighted
-
-	// view is what the lock and sync channels work for; never nil.
-	view atomic.Pointer[view]
-
-	mu      sync.Mutex
-	state   runState
-	pending []func()       // goroutines to start when Run begins
-	wg      sync.WaitGroup // all goroutines of the transport; Add only under mu while running
-	remotes map[peer.ID]*remote
-	slots   map[slotKey]*slot
-	asking  map[peer.ID]int // questions of each peer that are being answered
-	askings int             // sum of asking
-	viewed  chan struct{}   // closed, and made anew, by SetView
+	tasks   *tasks
+	remotes *remotes
+	slots   *slots
+	streams *streams
+	epochs  *epochs
+	member  *memberChannel
+	lock    *lockChannel
+	syncs   *syncChannel
+	asks    *askChannel
 }
-
-type runState int
-
-const (
-	idle runState = iota
-	running
-	closed
-)
 
 // NewTransport makes a transport over n. It does nothing until Run; calls
 // before that take effect when Run begins.
@@ -100,19 +82,18 @@ func NewTransport(n Network, h Handlers, log *slog.Logger) *Transport {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	t := &Transport{
-		net:     n,
-		h:       h,
-		log:     newLimitedLog(log),
-		made:    time.Now(),
-		budget:  semaphore.NewWeighted(syncBudget),
-		remotes: make(map[peer.ID]*remote),
-		slots:   make(map[slotKey]*slot),
-		asking:  make(map[peer.ID]int),
-		viewed:  make(chan struct{}),
-	}
-	t.base, t.end = context.WithCancelCause(context.Background())
-	t.view.Store(newView(t.base, 0, 0))
+	l := newLimitedLog(log)
+	t := &Transport{net: n, h: h, log: l, tasks: newTasks()}
+	t.remotes = &remotes{net: n, log: l, tasks: t.tasks, all: make(map[peer.ID]*remote)}
+	t.slots = &slots{ctx: t.tasks.ctx, all: make(map[slotKey]*slot)}
+	t.streams = &streams{net: n, log: l, remotes: t.remotes}
+	t.epochs = newEpochs(n, t.tasks, t.remotes)
+	t.member = &memberChannel{log: l, remotes: t.remotes, streams: t.streams, slots: t.slots, handle: h.Member, made: time.Now()}
+	t.remotes.write = t.member.write
+	t.lock = &lockChannel{log: l, remotes: t.remotes, streams: t.streams, slots: t.slots, epochs: t.epochs, handle: h.Lock}
+	t.syncs = &syncChannel{remotes: t.remotes, streams: t.streams, slots: t.slots, epochs: t.epochs, handle: h.Sync,
+		budget: semaphore.NewWeighted(syncBudget)}
+	t.asks = &askChannel{tasks: t.tasks, remotes: t.remotes, streams: t.streams, handle: h.Ask, of: make(map[peer.ID]int)}
 	return t
 }
 
@@ -122,77 +103,123 @@ func (t *Transport) ID() peer.ID { return t.net.ID() }
 // Run works until ctx is done or the network fails, and returns when every
 // goroutine has ended. It is called once.
 func (t *Transport) Run(ctx context.Context) error {
-	t.mu.Lock()
-	if t.state != idle {
-		t.mu.Unlock()
-		return errors.New("p2p: Run called twice")
-	}
-	t.state = running
-	for _, f := range t.pending {
-		t.wg.Go(f)
-	}
-	t.pending = nil
-	t.mu.Unlock()
-
-	stop := context.AfterFunc(ctx, func() { t.end(ErrClosed) })
-	defer stop()
-	err := t.net.Run(ctx, (*events)(t))
-
-	t.mu.Lock()
-	t.state = closed
-	t.mu.Unlock()
-	t.end(ErrClosed)
-	t.wg.Wait()
-	return err
-}
-
-// spawn starts a goroutine that Run waits for. f returns soon after base ends.
-// REQUIRES: mu held.
-func (t *Transport) spawn(f func()) {
-	switch t.state {
-	case idle:
-		t.pending = append(t.pending, f)
-	case running:
-		t.wg.Go(f)
-	case closed:
-	}
-}
-
-// open opens a stream and logs, once in a while, what needs a person.
-func (t *Transport) open(ctx context.Context, r *remote, proto protocol.ID) (Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	s, err := t.net.Open(ctx, r.id, proto)
-	switch {
-	case err == nil:
-		r.answered.Store(true)
-	case errors.Is(err, ErrProtocol):
-		t.log.warnOnce("protocol:"+string(r.id), "a peer runs another version of dmxfs: update the older of the two",
-			"peer", r.id, "protocol", proto, "err", err)
-	}
-	return s, err
-}
-
-// refused logs that a stream of a peer was refused for what was on it.
-func (t *Transport) refused(p peer.ID, s Stream, proto protocol.ID, err error) {
-	t.log.warnOnce("refused:"+string(p)+string(proto), "refused a stream of a peer",
-		"peer", p, "addr", s.Remote(), "protocol", proto, "err", err)
-}
-
-// greet writes the greeting and what follows it, and reads the greeting of the
-// peer.
-func greet(s Stream, k kind, rest func([]byte) []byte) error {
-	b := rest(appendPreamble(nil, k))
-	if _, err := s.Write(b); err != nil {
+	if err := t.tasks.begin(); err != nil {
 		return err
 	}
-	return readPreamble(s, k)
+	stop := context.AfterFunc(ctx, func() { t.tasks.end(ErrClosed) })
+	defer stop()
+	err := t.net.Run(ctx, (*events)(t))
+	t.tasks.close()
+	return err
 }
 
-// answer writes the greeting of the side that was called, and a verdict.
-func answer(s Stream, k kind, v verdict) error {
-	_, err := s.Write(v.append(appendPreamble(nil, k)))
-	return err
+// SetWanted says with which peers this node wants to be connected, and at which
+// addresses they may be; it replaces what an earlier call said. A wanted peer
+// is dialed, again and again with growing pauses, while there is no connection
+// to it. Connections to other peers are left to themselves.
+func (t *Transport) SetWanted(peers []peer.AddrInfo) { t.remotes.setWanted(peers) }
+
+// Peers lists the peers that are wanted, connected, or in the view, by ID.
+func (t *Transport) Peers() []PeerInfo {
+	infos := t.remotes.infos()
+	v := t.epochs.view.Load()
+	for i := range infos {
+		infos[i].Sessions = v.sessions(infos[i].ID)
+	}
+	return infos
+}
+
+// SetView begins epoch e, in which this node is self, on the lock and sync
+// channels. What was queued, sent but not acknowledged, or received but not
+// delivered in earlier epochs is dropped. Members have the form of [NodeID];
+// self is one of them, and there may be others of the same peer: its dead
+// incarnations.
+//
+// Epochs only grow: it is an error when e is not greater than in every call
+// before, or when the list is not as it should be. Then nothing has changed.
+func (t *Transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.NodeID) error {
+	v, err := t.epochs.after(e, self, members)
+	if err != nil {
+		return err
+	}
+	return t.setView(v)
+}
+
+// DropView ends the present epoch without another one: this node has left, or
+// was expelled. Later views are greater still.
+func (t *Transport) DropView() {
+	_ = t.setView(t.epochs.none()) // fails only if another view has just begun
+}
+
+func (t *Transport) setView(v *view) error {
+	remotes, err := t.epochs.begin(v)
+	if err != nil {
+		return err
+	}
+	for _, s := range v.out {
+		if r := remotes[s.peer]; r != nil { // else nobody will ever read
+			t.tasks.spawn(func() { t.lock.run(v, s, r) })
+		}
+	}
+	return nil
+}
+
+// SendMember sends msg to a peer if that can be done now, and forgets it
+// otherwise: it never blocks, and nothing waits for longer than a second. It
+// reports false if the message was dropped at once, for want of a connection
+// or because it is longer than [MaxMember]; true promises nothing. The message
+// must not be changed afterwards.
+func (t *Transport) SendMember(to peer.ID, msg []byte) bool { return t.member.send(to, msg) }
+
+// Send sends a frame to another member of the epoch, which must be the present
+// one. It never blocks: the frame is queued, and it arrives exactly once, after
+// all that was sent to this member before, unless the epoch ends first. The
+// frame must not be changed afterwards; the same frame may be sent to several.
+//
+// What a member does not take is kept until the epoch ends. [Transport.Peers]
+// tells how much that is.
+func (t *Transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) error {
+	return t.lock.send(e, to, frame)
+}
+
+// SendSync sends this node's state of epoch e, which must be the present one,
+// to another member, and returns when the member's handler has it. It waits
+// for a connection, and for the member to reach the epoch; it ends with ctx,
+// with the epoch, or when the transfer makes no progress for ten seconds. A
+// second call for the same member ends the first one: call it again only when
+// it has returned.
+func (t *Transport) SendSync(ctx context.Context, to locks.NodeID, e locks.Epoch, state []byte) error {
+	if err := t.syncs.send(ctx, to, e, state); err != nil {
+		return fmt.Errorf("p2p: state of epoch %d to %s: %w", e, to, err)
+	}
+	return nil
+}
+
+// Ask asks a connected peer a question and waits for the answer, for as long as
+// ctx allows, at most ten minutes, or 30 seconds if it has no deadline. Errors
+// are [ErrNotConnected], [ErrBusy], an [*AskError], those of ctx, or that the
+// connection has failed: the question may then have been answered or not.
+func (t *Transport) Ask(ctx context.Context, to peer.ID, question []byte) ([]byte, error) {
+	if len(question) > MaxQuestion {
+		return nil, fmt.Errorf("p2p: ask %s: %w: a question of %d bytes, the limit is %d", to, ErrTooLong, len(question), MaxQuestion)
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+	}
+	a, err := t.asks.ask(ctx, to, question)
+	if err == nil {
+		return a, nil
+	}
+	var failed *AskError
+	if errors.As(err, &failed) {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("p2p: ask %s: %w", to, err)
 }
 
 // events is the transport as its network sees it.
@@ -204,13 +231,13 @@ func (ev *events) Accept(p peer.ID, proto protocol.ID, s Stream) {
 	var err error
 	switch {
 	case proto == memberProtocol && t.h.Member != nil:
-		err = t.serveMember(p, s)
+		err = t.member.serve(p, s)
 	case proto == lockProtocol && t.h.Lock != nil:
-		err = t.serveLock(p, s)
+		err = t.lock.serve(p, s)
 	case proto == syncProtocol && t.h.Sync != nil:
-		err = t.serveSync(p, s)
+		err = t.syncs.serve(p, s)
 	case proto == askProtocol && t.h.Ask != nil:
-		err = t.serveAsk(p, s)
+		err = t.asks.serve(p, s)
 	default:
 		err = fmt.Errorf("%w: nothing here serves %q", ErrProtocol, proto)
 	}
@@ -219,7 +246,7 @@ func (ev *events) Accept(p peer.ID, proto protocol.ID, s Stream) {
 		_ = s.Close()
 		return
 	case errors.Is(err, ErrProtocol) || errors.Is(err, errSession):
-		t.refused(p, s, proto, err)
+		t.streams.refused(p, s, proto, err)
 	case errors.Is(err, io.EOF):
 	default:
 		t.log.Debug("stream ended", "peer", p, "addr", s.Remote(), "protocol", proto, "err", err)
@@ -228,42 +255,14 @@ func (ev *events) Accept(p peer.ID, proto protocol.ID, s Stream) {
 }
 
 func (ev *events) Opened(p peer.ID) {
-	t := (*Transport)(ev)
-	t.mu.Lock()
-	r := t.remote(p)
-	first := r != nil && !r.connected
-	if first {
-		r.connected = true
-		r.since = time.Now()
-		r.signal()
-	}
-	t.mu.Unlock()
-	if r != nil {
-		r.reopen.Store(true)
-	}
-	if first && t.h.Peer != nil {
-		t.h.Peer(p, true)
+	if ev.remotes.opened(p) && ev.h.Peer != nil {
+		ev.h.Peer(p, true)
 	}
 }
 
 func (ev *events) Closed(p peer.ID) {
-	t := (*Transport)(ev)
-	t.mu.Lock()
-	for k, s := range t.slots {
-		if k.peer == p {
-			s.cancel(ErrNotConnected)
-		}
-	}
-	r := t.remotes[p]
-	last := r != nil && r.connected
-	if last {
-		r.connected = false
-		r.since = time.Now()
-		r.signal()
-		t.forget(r)
-	}
-	t.mu.Unlock()
-	if last && t.h.Peer != nil {
-		t.h.Peer(p, false)
+	ev.slots.disconnected(p)
+	if ev.remotes.disconnected(p) && ev.h.Peer != nil {
+		ev.h.Peer(p, false)
 	}
 }

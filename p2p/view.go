@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -49,87 +51,91 @@ func newView(base context.Context, e locks.Epoch, inc uint64) *view {
 	return v
 }
 
-// SetView begins epoch e, in which this node is self, on the lock and sync
-// channels. What was queued, sent but not acknowledged, or received but not
-// delivered in earlier epochs is dropped. Members have the form of [NodeID];
-// self is one of them, and there may be others of the same peer: its dead
-// incarnations.
-//
-// Epochs only grow: it is an error when e is not greater than in every call
-// before, or when the list is not as it should be. Then nothing has changed.
-func (t *Transport) SetView(e locks.Epoch, self locks.NodeID, members []locks.NodeID) error {
+// epochs is the present view, and who waits for the next.
+type epochs struct {
+	net     Network
+	tasks   *tasks
+	remotes *remotes
+
+	view atomic.Pointer[view] // never nil
+
+	mu     sync.Mutex    // orders changes of view, and of which peers are in it
+	viewed chan struct{} // closed, and made anew, by begin
+}
+
+func newEpochs(net Network, t *tasks, r *remotes) *epochs {
+	e := &epochs{net: net, tasks: t, remotes: r, viewed: make(chan struct{})}
+	e.view.Store(newView(t.ctx, 0, 0))
+	return e
+}
+
+// after is the view of [Transport.SetView].
+func (es *epochs) after(e locks.Epoch, self locks.NodeID, members []locks.NodeID) (*view, error) {
 	p, inc, err := SplitNodeID(self)
 	switch {
 	case err != nil:
-		return err
-	case p != t.net.ID():
-		return fmt.Errorf("p2p: view %d: %s is not this node, which is %s", e, self, t.net.ID())
+		return nil, err
+	case p != es.net.ID():
+		return nil, fmt.Errorf("p2p: view %d: %s is not this node, which is %s", e, self, es.net.ID())
 	case !slices.Contains(members, self):
-		return fmt.Errorf("p2p: view %d: %w: this node, %s", e, ErrNotMember, self)
+		return nil, fmt.Errorf("p2p: view %d: %w: this node, %s", e, ErrNotMember, self)
 	}
-	v := newView(t.base, e, inc)
+	v := newView(es.tasks.ctx, e, inc)
 	v.member = true
 	for _, m := range members {
 		p, inc, err := SplitNodeID(m)
 		if err != nil {
 			v.end(err)
-			return fmt.Errorf("p2p: view %d: %w", e, err)
+			return nil, fmt.Errorf("p2p: view %d: %w", e, err)
 		}
 		if m == self {
 			continue
 		}
 		v.out[m] = newOutSession(m, p, inc)
-		if p != t.net.ID() {
+		if p != es.net.ID() {
 			v.in[m] = &inSession{from: m}
 		}
 	}
-	return t.setView(v)
+	return v, nil
 }
 
-// DropView ends the present epoch without another one: this node has left, or
-// was expelled. Later views are greater still.
-func (t *Transport) DropView() {
-	v := newView(t.base, t.view.Load().epoch, 0)
-	_ = t.setView(v) // fails only if another view has just begun
-}
+// none is a view without members, in the place of the present one.
+func (es *epochs) none() *view { return newView(es.tasks.ctx, es.view.Load().epoch, 0) }
 
-func (t *Transport) setView(v *view) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	old := t.view.Load()
+// begin puts v in the place of the present view, and returns the peers in it: a
+// dead incarnation of this node has none.
+func (es *epochs) begin(v *view) (map[peer.ID]*remote, error) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	old := es.view.Load()
 	if v.epoch < old.epoch || v.member && v.epoch == old.epoch {
 		v.end(errEpochOver)
-		return fmt.Errorf("p2p: view %d: %w: the present one is %d", v.epoch, ErrEpoch, old.epoch)
+		return nil, fmt.Errorf("p2p: view %d: %w: the present one is %d", v.epoch, ErrEpoch, old.epoch)
 	}
-	t.view.Store(v)
+	es.view.Store(v)
 	old.end(errEpochOver)
-	close(t.viewed)
-	t.viewed = make(chan struct{})
-
-	was := make(map[*remote]bool)
-	for _, r := range t.remotes {
-		was[r], r.inView = r.inView, false
-	}
+	close(es.viewed)
+	es.viewed = make(chan struct{})
+	var peers []peer.ID
 	for _, s := range v.out {
-		r := t.remote(s.peer)
-		if r == nil {
-			continue // a dead incarnation of this node: nobody will ever read
-		}
-		r.inView = true
-		t.spawn(func() { t.runSession(v, s, r) })
+		peers = append(peers, s.peer)
 	}
-	for r := range was {
-		t.forget(r)
-	}
-	return nil
+	return es.remotes.setInView(peers), nil
 }
 
-// awaitEpoch returns the view as soon as it is that of epoch e or a later one.
-func (t *Transport) awaitEpoch(ctx context.Context, e locks.Epoch) (*view, error) {
+// present is the present view. The peers in it are known as such.
+func (es *epochs) present() *view {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	return es.view.Load()
+}
+
+// await returns the view as soon as it is that of epoch e or a later one.
+func (es *epochs) await(ctx context.Context, e locks.Epoch) (*view, error) {
 	for {
-		t.mu.Lock()
-		v, viewed := t.view.Load(), t.viewed
-		t.mu.Unlock()
+		es.mu.Lock()
+		v, viewed := es.view.Load(), es.viewed
+		es.mu.Unlock()
 		if v.epoch >= e {
 			return v, nil
 		}

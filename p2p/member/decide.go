@@ -37,12 +37,11 @@ func (m *Machine) decide() {
 // proposeChange proposes a view for what admins want, and reports whether it did.
 // Only a live node does: the change may have to wait, but the others do not.
 func (m *Machine) proposeChange() bool {
-	if m.now >= m.lease.until() {
+	w := m.changes.next()
+	if w == nil || m.now >= m.lease.until() {
 		return false
 	}
-	if w := m.changes.next(); w != nil {
-		m.proposer.propose(w)
-	}
+	m.proposer.propose(w)
 	return m.proposer.open != nil
 }
 
