@@ -31,6 +31,7 @@
 // A Transport hands each call and each event of the network to a part. A part has
 // its own state, and asks only those above it in this list.
 //
+//   - limitedLog: what is logged, the same no more than once in a minute.
 //   - tasks: the goroutines, and their end.
 //   - remotes: the peers that are wanted, connected, or in the view; dials them.
 //   - slots: the streams of peers that are served, one of a kind for each.

@@ -179,8 +179,8 @@
 //   - proofs: which members are known to be dead.
 //   - fences: members that are kept from the storage before they are dropped.
 //   - engine: what the engine was told, and has answered.
-//   - scans: what looks at the views have shown; troubles: what is wrong with
-//     the storage.
+//   - scans: what looks at the views have shown.
+//   - troubles: what is wrong with the storage.
 //   - proposer: the view that this node tries to link.
 //   - asking: this node's ask on the storage.
 //   - leaving: a member that goes.
