@@ -51,7 +51,7 @@ var wallClockUses = map[string]string{
 	"journal/recover.go":            "the pause between two runs, of which one day counts at most",
 	"journal/stats.go":              "the time of the oldest record, for people",
 	"locks/engine/deadlock.go":      "which of the requests in a deadlock is told: any of them will do",
-	"p2p/member.go":                 "a number to tell echoes apart; differences are monotonic",
+	"p2p/memberchannel.go":          "a number to tell echoes apart; differences are monotonic",
 	"p2p/register/cluster.go":       "when a cluster was founded, for people",
 	"p2p/register/generation.go":    "when a secret was changed, for people",
 	"p2p/register/prune.go":         "the age of files by the storage's clock alone: no clock of this host counts",
