@@ -13,11 +13,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"dmxfs/internal/long"
 	"dmxfs/locks"
 )
 
 var (
-	delegationSeeds = flag.Int("engine.delegations", 60, "number of random runs of each kind of TestDelegationsAtRandom")
+	delegationSeeds = flag.Int("engine.delegations", long.Or(20, 60), "number of random runs of each kind of TestDelegationsAtRandom")
 	delegationSeed  = flag.Uint64("engine.delegation", 0, "run TestDelegationsAtRandom with this seed only")
 )
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"dmxfs/internal/long"
 	"dmxfs/locks"
 )
 
@@ -32,7 +33,7 @@ func CheckConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) Resul
 	case testing.Short(), race && c.Limit == 0:
 		c.Limit = 200
 	case c.Limit == 0:
-		c.Limit = 1000
+		c.Limit = long.Or(250, 1000)
 	}
 	r, err := Explore(alg, opt, c)
 	if err != nil {

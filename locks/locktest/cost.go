@@ -167,7 +167,7 @@ var costs = []cost{
 			m.Acquire(locks.Ticket{ID: 1, Owner: 1, Mode: locks.Write, Range: locks.Whole}, out)
 		})
 	}},
-	{"Resume", "many of one owner that wait", false, func(c *crowd, n int) {
+	{"Resume", "many of one owner that wait", true, func(c *crowd, n int) {
 		c.acquire(locks.Ticket{ID: locks.TicketID(n + 1), Owner: 1, Mode: locks.Write, Range: locks.Whole})
 		for i := range n {
 			c.out.Reset(false)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"dmxfs/internal/long"
 	"dmxfs/locks"
 )
 
@@ -75,7 +76,7 @@ func (c *scene) receive(alg locks.Algorithm, from, to int, b []byte) error {
 // mangled: messages with a byte changed, or to the wrong node, or at the wrong
 // time.
 func mangled(t *testing.T, alg locks.Algorithm, opt Options) {
-	n := uint64(4000)
+	n := long.Or(uint64(1000), 4000)
 	if testing.Short() || race {
 		n = 400
 	}
