@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	tests "dmxfs/internal/long"
 )
 
 // readdir(3): whether files that are made or removed meanwhile are returned is
@@ -37,7 +39,7 @@ func TestADirectoryThatChangesWhileItIsRead(t *testing.T) {
 			}
 		})
 	}
-	for range 5 {
+	for range tests.Or(2, 5) {
 		seen := make(map[string]int)
 		for _, e := range listDir(t, m.path("d"), 0) {
 			seen[e.name]++
@@ -331,7 +333,8 @@ func callsByPath(m *testMount) map[string]func(path string) error {
 // descriptors.
 func TestDescriptorsDoNotRunOut(t *testing.T) {
 	needRoot(t)
-	const limit, many = 300, 3000
+	const limit = 300
+	many := tests.Or(1500, 3000)
 	name := func(i int) string { return fmt.Sprintf("d%d/f%d", i%10, i) }
 	for _, ttl := range []time.Duration{0, time.Hour} { // an hour: the kernel does not even look up again
 		m := mount(t, func(c *childConfig) { c.Files, c.TTL = limit, ttl })
@@ -424,7 +427,7 @@ func TestMakingWhatAnotherHostRemoves(t *testing.T) {
 		"mkfifo":  func(p string) error { return unix.Mkfifo(p, 0o644) },
 		"mknod":   func(p string) error { return unix.Mknod(p, unix.S_IFREG|0o644, 0) },
 	} {
-		const calls = 1000
+		calls := tests.Or(int64(300), 1000)
 		var made atomic.Int64
 		var other sync.WaitGroup
 		other.Go(func() {

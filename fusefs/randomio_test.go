@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	tests "dmxfs/internal/long"
 	"dmxfs/locks"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,7 @@ import (
 
 var (
 	flagSeed  = flag.Uint64("fusefs.seed", 1, "the first seed of TestRandomIO")
-	flagSeeds = flag.Uint64("fusefs.seeds", 2, "how many seeds TestRandomIO tries of each kind")
+	flagSeeds = flag.Uint64("fusefs.seeds", tests.Or(uint64(1), 2), "how many seeds TestRandomIO tries of each kind")
 	flagCalls = flag.Int("fusefs.calls", 1500, "how many calls TestRandomIO makes for each seed")
 )
 

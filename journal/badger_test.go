@@ -18,6 +18,8 @@ import (
 
 	"github.com/dgraph-io/badger/v4/options"
 	"pgregory.net/rapid"
+
+	"dmxfs/internal/long"
 )
 
 func testOptions() Options { return Options{Cluster: "c1", Mount: "/shared", Node: "n1"} }
@@ -384,10 +386,7 @@ func TestManyShortRuns(t *testing.T) {
 // Readers, followers and writers, while old records are deleted and tables are
 // merged: all see a sequence without holes or repetition.
 func TestAllAtOnce(t *testing.T) {
-	n := 400_000
-	if testing.Short() {
-		n = 160_000
-	}
+	n := long.Or(160_000, 400_000)
 	o := testOptions()
 	o.MaxBytes = MinMaxBytes
 	j := openDir(t, t.TempDir(), o)

@@ -38,7 +38,7 @@ func childAppend(args []string) error {
 // kill -9 at any moment: what Sync promised is there, nothing is missing in
 // between, and every request ends once.
 func TestKill(t *testing.T) {
-	cycles := 6 * *long
+	cycles := 6 * *more
 	if testing.Short() {
 		cycles = 3
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"dmxfs/internal/long"
 )
 
 // damagedCopy copies the journal in src, and has change at one of its files.
@@ -85,10 +87,7 @@ func TestDamagedFiles(t *testing.T) {
 		{"a bit of the key registry", func() string { return "KEYREGISTRY" }, flip, 2, 0},
 	} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
-			times := c.times * *long
-			if testing.Short() {
-				times = 1
-			}
+			times := long.Or(1, c.times) * *more
 			for range times {
 				testDamaged(t, damagedCopy(t, src, c.file(), c.change), all, c.lost)
 			}

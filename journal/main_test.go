@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// long makes the random tests try more.
-var long = flag.Int("journal.long", 1, "how many times as much the tests with random damage and kills do")
+// more makes the random tests try more.
+var more = flag.Int("journal.long", 1, "how many times as much the tests with random damage and kills do")
 
 // A test that needs another process starts this binary again, with the name of
 // a function in children in the environment.

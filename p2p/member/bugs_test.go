@@ -40,13 +40,18 @@ var bugs = []struct {
 	{"promiseOneWay", 20, deafMember},
 }
 
+// soon are seeds from which on bugs are found within a few, of those that take
+// many from 0 on. After a change of the simulator they take as many as that.
+var soon = long.Or(map[string]uint64{"promiseWhileProposing": 36, "noLookTenure": 249, "noDelta": 727, "challengerAlone": 88, "keepJoiners": 144}, nil)
+
 func TestPlantedBugsAreFound(t *testing.T) {
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
 			if b.seeds > 1000 && long.Pure(true, testing.Short()) {
 				t.Skip("takes many schedules: neither with -short nor with -race")
 			}
-			for seed := range uint64(b.seeds) {
+			for i := range uint64(b.seeds) {
+				seed := (i + soon[b.name]) % uint64(b.seeds)
 				if err := b.found(seed, b.name); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
@@ -59,7 +64,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
-	seeds := 50
+	seeds := long.Or(15, 50)
 	if long.Pure(true, testing.Short()) {
 		seeds = 5
 	}
