@@ -45,7 +45,7 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-chaos.seed=%d", seed)
-	x.breakThings(rand.New(rand.NewPCG(seed, 0)), cmp.Or(*chaosTime, long.Or(15*time.Second, time.Minute)))
+	x.breakThings(rand.New(rand.NewPCG(seed, 0)), cmp.Or(*chaosTime, long.Or(10*time.Second, time.Minute)))
 
 	// All is well again, and they all go on.
 	x.mend()

@@ -289,13 +289,16 @@ func (m *testMount) ended(pids []int) bool {
 func waitALittle() { <-time.After(10 * time.Millisecond) }
 
 // await waits until ok, which is looked at again and again, for a time that
-// is long beside what is expected.
+// is long beside what is expected. What takes long is looked at less often: a
+// look is a command in most cases, and other tests need the processor.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); waitALittle() {
-		if time.Now().After(end) {
+	for began := time.Now(); !ok(); {
+		took := time.Since(began)
+		if took > time.Minute {
 			t.Fatalf("waited too long: %s", what)
 		}
+		<-time.After(min(max(took/10, 10*time.Millisecond), 100*time.Millisecond))
 	}
 }
 

@@ -201,6 +201,7 @@ func TestTwoOfThreeDie(t *testing.T) {
 // without; the others come back; nothing is held any more, and the journals
 // tell what was.
 func TestAllDie(t *testing.T) {
+	t.Parallel()
 	for _, wiped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("wiped=%v", wiped), func(t *testing.T) {
 			t.Parallel()

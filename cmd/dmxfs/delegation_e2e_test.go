@@ -81,6 +81,7 @@ func (w *written) read(m *testMount) error {
 // and then they use some, and what they read is whole and new; after that the
 // first host gets the delegation again.
 func TestManyFilesOfOneHost(t *testing.T) {
+	t.Parallel()
 	needMounts(t)
 	t.Run("one client", func(t *testing.T) {
 		t.Parallel()

@@ -151,6 +151,7 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 // Over clients that cache, the doctor finds what they keep, and that they are
 // fit; and a dmxfs mount it does not examine.
 func TestDoctorOverSeparateClients(t *testing.T) {
+	t.Parallel()
 	needMounts(t)
 	for _, kind := range []clientKind{
 		{name: "cachefs", start: startCache},

@@ -13,6 +13,7 @@ import (
 // call (SA_RESTART), and by programs that repeat open(2) after EINTR, as those
 // in Go do without knowing.
 func TestPlacesAreKeptOverSignals(t *testing.T) {
+	t.Parallel()
 	locking := newCluster(t, 2)
 	// The holder neither reads nor writes: its open lock would give way.
 	opening := newCluster(t, 2, "--yield", "never")

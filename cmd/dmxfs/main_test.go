@@ -3,7 +3,10 @@ package main
 import (
 	"flag"
 	"os"
+	"os/signal"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // asMain makes the test binary be the program: the daemons that tests start
@@ -22,10 +25,23 @@ func TestMain(m *testing.M) {
 		// more of them than processors.
 		flag.Parse()
 		if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
-			if err := flag.Set("test.parallel", "6"); err != nil {
+			if err := flag.Set("test.parallel", parallel); err != nil {
 				panic(err)
 			}
 		}
+		signalsForChildren()
 		os.Exit(m.Run())
+	}
+}
+
+// signalsForChildren has programs that tests start be ended by the signals that
+// tests send, also where the tests run in the background of a script or under
+// nohup: what a process ignores, those that it starts ignore, too. What it
+// catches they do not.
+func signalsForChildren() {
+	for _, sig := range []os.Signal{unix.SIGINT, unix.SIGQUIT, unix.SIGHUP} {
+		if signal.Ignored(sig) {
+			signal.Notify(make(chan os.Signal, 1), sig) // and nothing comes of it
+		}
 	}
 }

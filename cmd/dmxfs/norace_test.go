@@ -4,5 +4,8 @@ package main
 
 import "dmxfs/internal/long"
 
+// parallel is how many tests run at a time.
+const parallel = "8"
+
 // times is how often something is repeated that is worth n repetitions.
-func times(n int) int { return long.Or(max(n/10, 1), n) }
+func times(n int) int { return long.Or(max(n/20, 1), n) }

@@ -128,6 +128,7 @@ func TestPartitionOneFromOne(t *testing.T) {
 // A single pair of three loses its connection: one of the two has to go, in
 // one new epoch, and comes back in another when the pair is healed.
 func TestPartitionOfAPair(t *testing.T) {
+	t.Parallel()
 	for _, both := range []bool{true, false} {
 		name := "both ways"
 		if !both {

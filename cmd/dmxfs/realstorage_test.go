@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,21 +43,40 @@ func size(n, full int) int {
 	return n
 }
 
+// sizeInCI is size, with fewer times where tests do not run in full.
+func sizeInCI(short, n, full int) int { return size(long.Or(short, n), full) }
+
 // One cluster serves for all parts: some storage takes ten seconds to begin.
 func TestOverRealStorage(t *testing.T) {
 	needTool(t, "sqlite3")
 	if *storageFull {
 		patienceOfTests = 15 * time.Minute
 	}
+	if !long.Tests() && !*storageFull { // five kinds are enough for a machine
+		t.Parallel()
+	}
+	var all []func()
 	for _, kind := range realKinds {
-		part(t, kind.name, func(t *testing.T) {
-			if kind.variant && !long.Tests() && !*storageFull {
-				t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
-			}
-			t.Parallel()
-			runOverStorage(t, kind)
+		all = append(all, func() {
+			part(t, kind.name, func(t *testing.T) {
+				if kind.variant && !long.Tests() && !*storageFull {
+					t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
+				}
+				runOverStorage(t, kind)
+			})
 		})
 	}
+	together(all...)
+}
+
+// together runs parts of a test side by side. With t.Parallel they would begin
+// when all other tests have, and be what is waited for in the end.
+func together(parts ...func()) {
+	var all sync.WaitGroup
+	for _, f := range parts {
+		all.Go(f)
+	}
+	all.Wait()
 }
 
 func runOverStorage(t *testing.T, kind clientKind) {
@@ -69,36 +89,36 @@ func runOverStorage(t *testing.T, kind clientKind) {
 			f(t)
 		})
 	}
-	run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), size(5, 100)) })
-	run("appends", func(t *testing.T) { runAppends(t, c, size(2, 4), size(5, 100)) })
-	run("replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), size(5, 100)) })
-	run("SQLite", func(t *testing.T) { runSQLite(t, c, size(3, 100)) })
+	run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), sizeInCI(3, 5, 100)) })
+	run("appends", func(t *testing.T) { runAppends(t, c, size(2, 4), sizeInCI(3, 5, 100)) })
+	run("replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), sizeInCI(3, 5, 100)) })
+	run("SQLite", func(t *testing.T) { runSQLite(t, c, sizeInCI(2, 3, 100)) })
 	if *storageFull {
 		for _, mode := range []string{"truncate", "persist"} {
 			run("SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
 		}
 	}
-	run("lock files", func(t *testing.T) { runLockFiles(t, c, size(3, 50), kind.losesNames) })
+	run("lock files", func(t *testing.T) { runLockFiles(t, c, sizeInCI(2, 3, 50), kind.losesNames) })
 	run("turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
 	if kind.namesAnew {
-		run("passing on", func(t *testing.T) { runPassingOn(t, c, size(3, 30)) })
+		run("passing on", func(t *testing.T) { runPassingOn(t, c, sizeInCI(2, 3, 30)) })
 	}
 	if kind.namesAnew {
 		run("replaced", func(t *testing.T) {
 			a, b := c.mounts[0], c.mounts[1]
-			if out, code := a.helper("replaced", strconv.Itoa(size(5, 100)), a.dir, b.dir).wait(); code != 0 {
+			if out, code := a.helper("replaced", strconv.Itoa(sizeInCI(3, 5, 100)), a.dir, b.dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 			// Clients keep what they know until a second is over, dmxfs for less. Each
 			// begins with a file that nobody has open.
-			for range size(2, 8) {
+			for range sizeInCI(1, 2, 8) {
 				if out, code := a.helper("replaced", strconv.Itoa(size(2, 4)), a.dir, b.dir, "700").wait(); code != 0 {
 					t.Errorf("after 0.7 s of idleness: exit code %d: %s", code, out)
 				}
 			}
 		})
 		run("followed", func(t *testing.T) {
-			if out, code := c.mounts[0].helper("followed", strconv.Itoa(size(10, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
+			if out, code := c.mounts[0].helper("followed", strconv.Itoa(sizeInCI(3, 10, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 		})
@@ -380,9 +400,10 @@ const idleTime = "1050"
 // turn that comes then finds their caches full, and old.
 func runTurns(t *testing.T, c *testCluster, n int) {
 	a, b := c.mounts[0], c.mounts[1]
+	var all []func()
+	turns := func(name string, f func(t *testing.T)) { all = append(all, func() { part(t, name, f) }) }
 	for i, lock := range []string{"flock self kept", "flock self anew", "fcntl lockfile anew", "ofd self kept"} {
-		part(t, lock, func(t *testing.T) {
-			t.Parallel()
+		turns(lock, func(t *testing.T) {
 			dir := fmt.Sprintf("turns-%d", i)
 			if out, code := a.sh("mkdir " + dir); code != 0 {
 				t.Fatal(out)
@@ -394,12 +415,12 @@ func runTurns(t *testing.T, c *testCluster, n int) {
 			}
 		})
 	}
-	part(t, "rename", func(t *testing.T) {
-		t.Parallel()
+	turns("rename", func(t *testing.T) {
 		if out, code := a.helper("replace", "flock", fmt.Sprint(6*n), a.dir, b.dir, idleTime).wait(); code != 0 {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 	})
+	together(all...)
 }
 
 // The doctor's verdict on real storage is what the tests above find.

@@ -133,6 +133,7 @@ func TestRunTellsTheToken(t *testing.T) {
 // When the lock is lost, the command is ended, with all that it has started,
 // also what ignores SIGTERM or has left its parent.
 func TestRunEndsTheCommandWhenTheLockIsLost(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{"broken", "stopped", "killed"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

@@ -16,6 +16,7 @@ import (
 // without it; when it wakes up, its program finds out before anything of it
 // reaches the file, and the mount goes back to work by itself.
 func TestStoppedDaemonIsFenced(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"flock", "fcntl", "ofd", "open"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

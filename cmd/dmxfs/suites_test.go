@@ -10,6 +10,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/posixtest"
 	"golang.org/x/sys/unix"
+
+	"dmxfs/internal/long"
 )
 
 // Test suites of others, run on mounts.
@@ -69,7 +71,7 @@ func TestStressNG(t *testing.T) {
 		t.Run(stressor, func(t *testing.T) {
 			var ps []*proc
 			for _, m := range c.mounts {
-				ps = append(ps, m.start(fmt.Sprintf("stress-ng --temp-path . --%s 3 --%s-ops 3000 --timeout 60 --verify 2>&1", stressor, stressor)))
+				ps = append(ps, m.start(fmt.Sprintf("stress-ng --temp-path . --%s 3 --%s-ops %d --timeout 60 --verify 2>&1", stressor, stressor, long.Or(600, 3000))))
 			}
 			for i, p := range ps {
 				out, code := p.wait()

@@ -131,12 +131,14 @@ func TestWhoReadsTheToken(t *testing.T) {
 		st.want("ok", "c lk x set u 0 1")
 	}
 	st.want("ok", "a lk x set w 0 1")
-	if got := st.token("a", "x"); got != mine+3 {
-		t.Errorf("the fourth fcntl lock has token %d, the first flock lock %d", got, mine)
+	// A call that a signal of the runtime interrupts may have used one more.
+	fourth := st.token("a", "x")
+	if fourth < mine+3 {
+		t.Errorf("the fourth fcntl lock has token %d, the first flock lock %d", fourth, mine)
 	}
 	st.want("ok", "a lk x set w 5 1")
-	if got := st.token("a", "x"); got != mine+4 {
-		t.Errorf("the fifth fcntl lock has token %d, the first flock lock %d", got, mine)
+	if got := st.token("a", "x"); got <= fourth {
+		t.Errorf("the fifth fcntl lock has token %d, the fourth %d", got, fourth)
 	}
 	st.want("ok", "a lk x set u 0 0")
 	if got := st.token("a", "x"); got != mine {

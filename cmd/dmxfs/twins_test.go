@@ -29,6 +29,7 @@ var twinWords = []string{"the identity of this node", "the state directory was c
 // A copy of a state directory is refused while the original runs, which keeps
 // its locks.
 func TestCopiedStateDirectory(t *testing.T) {
+	t.Parallel()
 	for name, n := range map[string]int{"alone": 1, "of two": 2} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,6 +30,7 @@ const umlBoots = 5 * time.Minute
 
 // Nothing is left of user-mode Linux, however the test ends that runs it.
 func TestNothingIsLeftOfUML(t *testing.T) {
+	t.Parallel()
 	needUML(t)
 	self, err := os.Executable()
 	if err != nil {
