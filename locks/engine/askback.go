@@ -61,6 +61,15 @@ func (l *AskBackLimits) setDefaults() {
 	}
 }
 
+// askBacks ask for permissions back.
+type askBacks struct {
+	*base
+	alarm   *alarm
+	entries *entries
+	stepper *stepper
+	open    []*entry // those with a guess that is not answered, and some more
+}
+
 // askBackOwner holds nothing for longer than a turn.
 const askBackOwner = ^locks.OwnerID(0)
 
@@ -74,12 +83,12 @@ type askBack struct {
 	right  int         // times, one after the other; negative after a wrong guess
 	ticket locks.TicketID
 	due    time.Time // when the ticket is taken back
-	listed bool      // in Engine.askingBack
+	listed bool      // in askBacks.open
 }
 
 // uses is called when a program has been granted t.
-func (e *Engine) uses(en *entry, t *ticket) {
-	if en.handles != nil || !en.alg.Shared || len(e.view.Members) != 2 {
+func (a *askBacks) uses(en *entry, t *ticket) {
+	if en.handles != nil || !en.alg.Shared || len(a.view.Members) != 2 {
 		return
 	}
 	if en.back == nil {
@@ -94,76 +103,73 @@ func (e *Engine) uses(en *entry, t *ticket) {
 
 // asks is called when a program asks, before its ticket does: a guess that it
 // cannot lean on would only be in its way.
-func (e *Engine) asks(en *entry, req *request) {
+func (a *askBacks) asks(en *entry, req *request) {
 	if b := en.back; b != nil && !req.Try && (req.Mode != locks.Write || req.Range != b.rng) {
-		e.endAskingBack(en)
+		a.end(en)
 	}
 }
 
 // gaveAway is called after a turn in which a permission of this node went to
 // another one that asked for it.
-func (e *Engine) gaveAway(en *entry) {
+func (a *askBacks) gaveAway(en *entry) {
 	b := en.back
 	switch {
-	case b == nil || len(e.view.Members) != 2:
+	case b == nil || len(a.view.Members) != 2:
 		return
 	case b.came:
-		b.came, b.right = false, -e.o.AskBack.Missed
+		b.came, b.right = false, -a.o.AskBack.Missed
 		return
 	case !b.used:
 		return
 	}
 	now := time.Now()
-	if now.Sub(b.gave) <= e.o.AskBack.Often {
-		b.right = min(b.right+1, e.o.AskBack.After)
+	if now.Sub(b.gave) <= a.o.AskBack.Often {
+		b.right = min(b.right+1, a.o.AskBack.After)
 	} else {
 		b.right = min(b.right, 0)
 	}
 	b.used, b.gave = false, now
-	if b.right < e.o.AskBack.After || b.ticket != 0 || e.closed || e.phase != active || len(en.barrier) > 0 || en.awaited() {
+	if b.right < a.o.AskBack.After || b.ticket != 0 || a.closed || a.phase != active || len(en.barrier) > 0 || en.awaited() {
 		return
 	}
-	b.ticket, b.due = locks.TicketID(e.id()), now.Add(e.o.AskBack.For)
+	b.ticket, b.due = locks.TicketID(a.id()), now.Add(a.o.AskBack.For)
 	if !b.listed {
 		b.listed = true
-		e.askingBack = append(e.askingBack, en)
+		a.open = append(a.open, en)
 	}
-	e.wakeFor(b.due)
-	e.step(en, func(turn *locks.Turn) {
+	a.alarm.wakeFor(b.due)
+	a.stepper.step(en, func(turn *locks.Turn) {
 		en.machine.Acquire(locks.Ticket{ID: b.ticket, Owner: askBackOwner, Mode: locks.Write, Range: b.rng}, turn)
 	})
 }
 
 // cameBack handles the grant of the ticket of a guess.
-func (e *Engine) cameBack(en *entry) {
+func (a *askBacks) cameBack(en *entry) {
 	b := en.back
 	id := b.ticket
 	b.ticket, b.came = 0, !b.used
-	gave := e.step(en, func(turn *locks.Turn) { en.machine.Replace([]locks.TicketID{id}, nil, turn) })
+	gave := a.stepper.step(en, func(turn *locks.Turn) { en.machine.Replace([]locks.TicketID{id}, nil, turn) })
 	if gave && b.came { // to one who waited, and nobody here has used it
-		b.came, b.right = false, -e.o.AskBack.Missed
+		b.came, b.right = false, -a.o.AskBack.Missed
 	}
 }
 
-// endAskingBack takes the ticket of a guess back.
-func (e *Engine) endAskingBack(en *entry) {
+// end takes the ticket of a guess back.
+func (a *askBacks) end(en *entry) {
 	b := en.back
 	if b == nil || b.ticket == 0 {
 		return
 	}
 	id := b.ticket
-	b.ticket, b.right = 0, -e.o.AskBack.Missed
-	e.step(en, func(turn *locks.Turn) { en.machine.Cancel(id, turn) })
+	b.ticket, b.right = 0, -a.o.AskBack.Missed
+	a.stepper.step(en, func(turn *locks.Turn) { en.machine.Cancel(id, turn) })
 }
 
-// awaited reports whether a program of this node waits for a lock of en.
-func (en *entry) awaited() bool { return len(en.waits) > 0 }
-
-// sweepAskingBack ends the guesses that nobody has leaned on, and returns after
+// sweep ends the guesses that nobody has leaned on, and returns after
 // what time it should be called again, or next if that is sooner.
-func (e *Engine) sweepAskingBack(now time.Time, next time.Duration) time.Duration {
+func (a *askBacks) sweep(now time.Time, next time.Duration) time.Duration {
 	var due []*entry
-	e.askingBack = slices.DeleteFunc(e.askingBack, func(en *entry) bool {
+	a.open = slices.DeleteFunc(a.open, func(en *entry) bool {
 		b := en.back
 		if b.ticket == 0 {
 			b.listed = false
@@ -172,8 +178,8 @@ func (e *Engine) sweepAskingBack(now time.Time, next time.Duration) time.Duratio
 		if left := b.due.Sub(now); left > 0 {
 			next = min(next, left)
 		} else if en.awaited() {
-			b.due = now.Add(e.o.AskBack.For)
-			next = min(next, e.o.AskBack.For)
+			b.due = now.Add(a.o.AskBack.For)
+			next = min(next, a.o.AskBack.For)
 		} else {
 			due = append(due, en)
 			b.listed = false
@@ -182,19 +188,22 @@ func (e *Engine) sweepAskingBack(now time.Time, next time.Duration) time.Duratio
 		return false
 	})
 	for _, en := range due {
-		e.endAskingBack(en)
-		if len(en.tickets) == 0 && !e.drop(en) {
-			e.settle(en)
+		a.end(en)
+		if len(en.tickets) == 0 && !a.entries.drop(en) {
+			a.entries.settle(en)
 		}
 	}
 	return next
 }
 
-// forgetAskingBack takes all guesses back, at the end of an epoch or a tenure.
-func (e *Engine) forgetAskingBack() {
-	for _, en := range e.askingBack {
+// clear forgets the guesses with their entries.
+func (a *askBacks) clear() { a.open = nil }
+
+// forget takes all guesses back, at the end of an epoch or a tenure.
+func (a *askBacks) forget() {
+	for _, en := range a.open {
 		en.back.listed = false
-		e.endAskingBack(en)
+		a.end(en)
 	}
-	e.askingBack = nil
+	a.open = nil
 }

@@ -48,7 +48,7 @@ func (n *node) held(class locks.Class) {
 func (n *node) asksBack(class locks.Class) bool {
 	n.Engine.mu.Lock()
 	defer n.Engine.mu.Unlock()
-	en := n.entries[locks.Key{File: "f", Class: class}]
+	en := n.entries.all[locks.Key{File: "f", Class: class}]
 	return en != nil && en.back != nil && en.back.ticket != 0
 }
 
@@ -177,8 +177,8 @@ func TestAGuessEnds(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			for _, n := range c.nodes {
 				n.Engine.mu.Lock()
-				if len(n.entries) > 0 {
-					t.Errorf("%s remembers %d files", n.id, len(n.entries))
+				if len(n.entries.all) > 0 {
+					t.Errorf("%s remembers %d files", n.id, len(n.entries.all))
 				}
 				n.Engine.mu.Unlock()
 			}

@@ -36,7 +36,7 @@ func TestTheFirstLockOfANewFile(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			a.Engine.mu.Lock()
 			defer a.Engine.mu.Unlock()
-			if n := len(a.entries); n != 0 {
+			if n := len(a.entries.all); n != 0 {
 				a.net.t.Errorf("%d entries are left", n)
 			}
 		}, true},

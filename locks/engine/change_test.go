@@ -318,7 +318,7 @@ func TestAMemberMissesTheChange(t *testing.T) {
 		before := c.rule("other")
 		for _, held := range []bool{false, true} {
 			e.mu.Lock() // judge may let others in between
-			v := e.judge(map[locks.NodeID][]keyState{
+			v := e.epochs.judge(map[locks.NodeID][]keyState{
 				"n0": {{key: k, path: "x/f", algorithm: now, state: []byte{1}}},
 				"n1": {{key: k, path: "x/f", algorithm: before, state: []byte{2}, held: held}},
 			})[k]
@@ -471,7 +471,7 @@ func changesLikeOneHost(t *testing.T, seed uint64) {
 	time.Sleep(10 * time.Second)
 	for _, n := range c.nodes {
 		n.Engine.mu.Lock()
-		for _, en := range n.entries {
+		for _, en := range n.entries.all {
 			t.Errorf("%s keeps %s %v, dirty %v, barrier %v, idle %v\n%s", n.id, en.alg.Name, en.machine, en.dirty, en.barrier, en.idle != nil, strings.Join(trace, "\n"))
 		}
 		n.Engine.mu.Unlock()

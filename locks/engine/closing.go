@@ -18,6 +18,13 @@ import (
 // that moment so much.
 const closeTime = 50 * time.Millisecond
 
+// closings hold up what asks for a lock that may be on its way out.
+type closings struct {
+	*base
+	entries *entries
+	inbox   *inbox
+}
+
 // closing are the open files of a key that hold something, and were closed,
 // perhaps for the last time.
 type closing struct {
@@ -27,22 +34,21 @@ type closing struct {
 	frames  []earlyFrame
 }
 
-// Closing tells that h was closed, perhaps for the last time: then UnlockHandle
-// follows within moments. It does not wait.
-func (e *Engine) Closing(k locks.Key, h locks.HandleID) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	en := e.entries[k]
-	if en == nil || e.phase != active || !en.holdsBy(h) {
+// closing is [Engine.Closing].
+func (cs *closings) closing(k locks.Key, h locks.HandleID) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	en := cs.entries.all[k]
+	if en == nil || cs.phase != active || !en.holdsBy(h) {
 		return
 	}
 	if en.closing == nil {
 		c := &closing{handles: map[locks.HandleID]bool{}, done: make(chan struct{})}
 		c.timer = time.AfterFunc(closeTime, func() {
-			e.mu.Lock()
-			defer e.mu.Unlock()
+			cs.mu.Lock()
+			defer cs.mu.Unlock()
 			if en.closing == c {
-				e.endClosing(en)
+				cs.end(en)
 			}
 		})
 		en.closing = c
@@ -50,52 +56,38 @@ func (e *Engine) Closing(k locks.Key, h locks.HandleID) {
 	en.closing.handles[h] = true
 }
 
-// holdsBy reports whether something of the key is held through h.
-func (en *entry) holdsBy(h locks.HandleID) bool {
-	switch en.key.Class {
-	case locks.Flock:
-		o := en.owners[locks.OwnerID(h)]
-		return o != nil && o.len() > 0
-	case locks.Posix:
-		return en.through[h] != nil
-	default:
-		t := en.handles[h]
-		return t != nil && t.held
-	}
-}
-
-// closedHandle: nothing is held through h any more.
-func (e *Engine) closedHandle(en *entry, h locks.HandleID) {
+// handleClosed: nothing is held through h any more.
+func (cs *closings) handleClosed(en *entry, h locks.HandleID) {
 	if c := en.closing; c != nil {
 		delete(c.handles, h)
 		if len(c.handles) == 0 {
-			e.endClosing(en)
+			cs.end(en)
 		}
 	}
 }
 
-// endClosing lets all go on that was held up, in its order: none of it lets go of
-// e.mu, or what comes next from the same member would come before the rest of it.
+// end lets all go on that was held up, in its order: none of it lets go of
+// mu, or what comes next from the same member would come before the rest of it.
 // If the epoch is ending, or the tenure, and this file's turn has not come, it is
 // dropped, as there.
-func (e *Engine) endClosing(en *entry) {
+func (cs *closings) end(en *entry) {
 	frames := en.closing.frames
-	e.forgetClosing(en)
-	if e.phase != active {
+	cs.forget(en)
+	if cs.phase != active {
 		frames = nil
 	}
 	for _, f := range frames {
-		e.receive(f.from, f.frame)
+		cs.inbox.handle(f.from, f.frame)
 	}
 	// One of them may have dropped en, and the next one made it anew.
-	if e.entries[en.key] == en && len(en.tickets) == 0 && !e.drop(en) {
-		e.settle(en)
+	if cs.entries.all[en.key] == en && len(en.tickets) == 0 && !cs.entries.drop(en) {
+		cs.entries.settle(en)
 	}
 }
 
-// forgetClosing lets who waits here go on. What came from other nodes is
+// forget lets who waits here go on. What came from other nodes is
 // dropped.
-func (e *Engine) forgetClosing(en *entry) {
+func (cs *closings) forget(en *entry) {
 	c := en.closing
 	if c == nil {
 		return
@@ -107,8 +99,8 @@ func (e *Engine) forgetClosing(en *entry) {
 
 // heldUp keeps a frame about k until no lock may be on its way out, and
 // reports whether it does.
-func (e *Engine) heldUp(k locks.Key, from locks.NodeID, frame []byte) bool {
-	en := e.entries[k]
+func (cs *closings) heldUp(k locks.Key, from locks.NodeID, frame []byte) bool {
+	en := cs.entries.all[k]
 	if en == nil || en.closing == nil {
 		return false
 	}
@@ -116,16 +108,16 @@ func (e *Engine) heldUp(k locks.Key, from locks.NodeID, frame []byte) bool {
 	return true
 }
 
-// awaitClosed waits, as the try r does, until no lock of its file may be on its
-// way out. REQUIRES: e.mu held; it is held again when awaitClosed returns.
-func (e *Engine) awaitClosed(cancel <-chan struct{}, r *locks.Request) error {
-	en := e.entries[r.Key]
+// await waits, as the try r does, until no lock of its file may be on its
+// way out. REQUIRES: mu held; it is held again when awaitClosed returns.
+func (cs *closings) await(cancel <-chan struct{}, r *locks.Request) error {
+	en := cs.entries.all[r.Key]
 	if en == nil || en.closing == nil || en.closing.handles[r.Handle] && len(en.closing.handles) == 1 {
 		return nil
 	}
 	done := en.closing.done
-	e.mu.Unlock()
-	defer e.mu.Lock()
+	cs.mu.Unlock()
+	defer cs.mu.Lock()
 	r.WillWait()
 	select {
 	case <-done:

@@ -46,7 +46,7 @@ func heldUpAtTheEnd(t *testing.T, end func(*Engine), over phase) (hit bool) {
 		b.start(waitingFlock(2, locks.Write))
 		time.Sleep(10 * time.Millisecond)
 		a.Engine.mu.Lock()
-		en := a.entries[hold.Key]
+		en := a.entries.all[hold.Key]
 		if en.closing == nil || len(en.closing.frames) == 0 {
 			t.Error("nothing is held up")
 		}
@@ -92,7 +92,7 @@ func TestWhatWasHeldUpStaysInOrder(t *testing.T) {
 
 		a.Closing(read.Key, read.Handle)
 		a.Engine.mu.Lock()
-		en, rested := a.entries[read.Key], false
+		en, rested := a.entries.all[read.Key], false
 		a.Engine.mu.rest = func() time.Duration {
 			if en.closing != nil || rested {
 				return 0

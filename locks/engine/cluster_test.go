@@ -327,7 +327,7 @@ func (c *net) rules(first string) {
 func (c *net) check() {
 	for _, n := range c.nodes {
 		n.Engine.mu.Lock()
-		for _, en := range n.entries {
+		for _, en := range n.entries.all {
 			if err := en.machine.Check(); err != nil {
 				c.t.Errorf("%s %v: %v", n.id, en.key, err)
 			}

@@ -90,7 +90,7 @@ func TestDeadlockSweepOfManyWaiters(t *testing.T) {
 				e.mu.Lock()
 				defer e.mu.Unlock()
 				for i := range 4 {
-					e.sweep(time.Now().Add(time.Duration(i) * 10 * time.Second))
+					e.sweeper.sweep(time.Now().Add(time.Duration(i) * 10 * time.Second))
 				}
 			}
 		})
@@ -102,8 +102,8 @@ func BenchmarkDeadlockSweep(b *testing.B) {
 	defer end()
 	for i := range b.N {
 		e.mu.Lock()
-		for _, t := range e.waitingTickets() {
-			e.startProbe(t)
+		for _, t := range e.waiters.sorted() {
+			e.deadlocks.start(t)
 		}
 		e.mu.Unlock()
 		_ = i
@@ -133,7 +133,7 @@ func TestManyRanges(t *testing.T) {
 			began := time.Now()
 			f()
 			t.Logf("%s %s: %v in all, the engine was held for %v", alg, what, time.Since(began), e.longest())
-			for _, en := range e.entries {
+			for _, en := range e.entries.all {
 				if n > 10_000 {
 					continue
 				}
@@ -165,7 +165,7 @@ func TestManyRanges(t *testing.T) {
 		step("ask from elsewhere", func() {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			if cs := e.conflicts(k, locks.Write, locks.Whole, nil, maxConflicts); len(cs) == 0 {
+			if cs := e.queries.conflicts(k, locks.Write, locks.Whole, nil, maxConflicts); len(cs) == 0 {
 				t.Fatal(cs)
 			}
 		})

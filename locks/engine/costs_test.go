@@ -141,7 +141,7 @@ var costs = []struct {
 	}, func(e *Engine, n int) {
 		for range 100 {
 			e.mu.Lock()
-			e.conflicts(manyKey, locks.Write, locks.Whole, nil, maxConflicts)
+			e.queries.conflicts(manyKey, locks.Write, locks.Whole, nil, maxConflicts)
 			e.mu.Unlock()
 		}
 	}},
@@ -180,7 +180,7 @@ var costs = []struct {
 	}, func(e *Engine, n int) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.sweep(time.Now().Add(time.Minute))
+		e.sweeper.sweep(time.Now().Add(time.Minute))
 	}},
 	{"take in another order", nil, func(e *Engine, n int) {
 		for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {

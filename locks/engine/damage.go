@@ -42,8 +42,11 @@ type Damage struct {
 // sayAgain is for how long a word is given again in a new epoch.
 const sayAgain = locks.Moment(time.Minute)
 
-// damage holds what is to be told of damaged data. Guarded by Engine.mu.
-type damage struct {
+// damages are what is to be told of damaged data.
+type damages struct {
+	*base
+	entries *entries
+
 	serial uint64    // of the last word of this node
 	own    []ownWord // of the last minute, or not given yet
 	told   *recent   // to this node, but not to a program
@@ -72,63 +75,61 @@ type knownWord struct {
 	origin locks.NodeID
 }
 
-func newDamage() damage {
-	return damage{told: newRecent(maxDamaged), heard: map[locks.Key][]*word{}, known: map[knownWord]uint64{}}
+func newDamages(b *base, es *entries) *damages {
+	return &damages{base: b, entries: es, told: newRecent(maxDamaged), heard: map[locks.Key][]*word{}, known: map[knownWord]uint64{}}
 }
 
-// damaged is called when what was written under k could not be written out, and
+// add is called when what was written under k could not be written out, and
 // before k is handed over.
-// REQUIRES: e.mu held.
-func (e *Engine) damaged(k locks.Key, err error) {
-	e.o.Log.Error("could not write out a file before its lock was handed over: what is on the storage is not complete",
-		"key", k.String(), "path", e.pathOf(k), "err", err)
-	e.tellDamage(Damage{Key: k, Path: e.pathOf(k), Err: err})
-	d := &e.damage
+// REQUIRES: mu held.
+func (d *damages) add(k locks.Key, err error) {
+	d.o.Log.Error("could not write out a file before its lock was handed over: what is on the storage is not complete",
+		"key", k.String(), "path", d.entries.pathOf(k), "err", err)
+	d.tell(Damage{Key: k, Path: d.entries.pathOf(k), Err: err})
 	if slices.ContainsFunc(d.own, func(w ownWord) bool { return w.key == k && w.epoch == 0 }) {
 		return // it is going to be given
 	}
 	d.serial++
-	d.own = append(d.own, ownWord{key: k, serial: d.serial, at: e.Moment()})
+	d.own = append(d.own, ownWord{key: k, serial: d.serial, at: d.Moment()})
 	if len(d.own) > maxDamaged {
 		d.own = d.own[1:]
 	}
-	if e.phase >= restoring {
-		e.sendDamage()
+	if d.phase >= restoring {
+		d.send()
 	}
 }
 
-// sendDamage tells the members of the epoch what they may not know yet.
-// REQUIRES: e.mu held; the epoch is active, or being restored.
-func (e *Engine) sendDamage() {
-	d := &e.damage
-	d.own = slices.DeleteFunc(d.own, func(w ownWord) bool { return w.epoch != 0 && e.Moment()-w.at > sayAgain })
-	self := e.view.Index(e.view.Self)
+// send tells the members of the epoch what they may not know yet.
+// REQUIRES: mu held; the epoch is active, or being restored.
+func (d *damages) send() {
+	d.own = slices.DeleteFunc(d.own, func(w ownWord) bool { return w.epoch != 0 && d.Moment()-w.at > sayAgain })
+	self := d.view.Index(d.view.Self)
 	for i := range d.own {
 		w := &d.own[i]
-		if w.epoch == e.view.Epoch {
+		if w.epoch == d.view.Epoch {
 			continue
 		}
-		w.epoch = e.view.Epoch
-		for _, m := range e.view.Members {
-			if m != e.view.Self {
-				e.o.Transport.Send(e.view.Epoch, m, damagedFrame(w.key, self, w.serial))
+		w.epoch = d.view.Epoch
+		for _, m := range d.view.Members {
+			if m != d.view.Self {
+				d.o.Transport.Send(d.view.Epoch, m, damagedFrame(w.key, self, w.serial))
 			}
 		}
 	}
 }
 
-// beginDamage is sendDamage at the begin of an epoch.
-func (e *Engine) beginDamage() {
-	clear(e.damage.heard) // who gave them gives them again
-	e.sendDamage()
+// begin is sendDamage at the begin of an epoch.
+func (d *damages) begin() {
+	clear(d.heard) // who gave them gives them again
+	d.send()
 }
 
-// receiveDamage: programs of a member wrote under k, and it is not on the storage.
-// REQUIRES: e.mu held.
-func (e *Engine) receiveDamage(from locks.NodeID, k locks.Key, origin int, serial uint64) {
-	d, node := &e.damage, e.view.Members[origin]
+// receive: programs of a member wrote under k, and it is not on the storage.
+// REQUIRES: mu held.
+func (d *damages) receive(from locks.NodeID, k locks.Key, origin int, serial uint64) {
+	node := d.view.Members[origin]
 	id := knownWord{k, node}
-	if node == e.view.Self {
+	if node == d.view.Self {
 		return
 	}
 	if !slices.ContainsFunc(d.heard[k], func(w *word) bool { return w.origin == origin && w.serial >= serial }) {
@@ -145,18 +146,18 @@ func (e *Engine) receiveDamage(from locks.NodeID, k locks.Key, origin int, seria
 		clear(d.known)
 	}
 	d.known[id] = serial
-	e.o.Log.Error("another host could not write out a file before its lock was handed over: what is on the storage is not complete",
-		"key", k.String(), "path", e.pathOf(k), "peer", node)
+	d.o.Log.Error("another host could not write out a file before its lock was handed over: what is on the storage is not complete",
+		"key", k.String(), "path", d.entries.pathOf(k), "peer", node)
 	d.told.put(k)
-	e.tellDamage(Damage{Key: k, Path: e.pathOf(k), Node: node})
+	d.tell(Damage{Key: k, Path: d.entries.pathOf(k), Node: node})
 }
 
 // words are what a member has to know before it is told something of en.
-func (e *Engine) words(en *entry, to locks.NodeID) (frames []letter) {
-	if len(e.damage.heard) == 0 || en.alg.Shared {
+func (d *damages) words(en *entry, to locks.NodeID) (frames []letter) {
+	if len(d.heard) == 0 || en.alg.Shared {
 		return nil // by rw a lock comes from those who may have written
 	}
-	for _, w := range e.damage.heard[en.key] {
+	for _, w := range d.heard[en.key] {
 		if !w.passed[to] {
 			w.passed[to] = true
 			frames = append(frames, letter{to, damagedFrame(en.key, w.origin, w.serial)})
@@ -165,24 +166,17 @@ func (e *Engine) words(en *entry, to locks.NodeID) (frames []letter) {
 	return frames
 }
 
-func (e *Engine) tellDamage(d Damage) {
-	if e.o.Damaged != nil {
-		e.o.Damaged(d)
+func (d *damages) tell(x Damage) {
+	if d.o.Damaged != nil {
+		d.o.Damaged(x)
 	}
 }
 
-// takeDamage is an error if k is damaged and no program of this node was told.
-// REQUIRES: e.mu held.
-func (e *Engine) takeDamage(k locks.Key, path string) error {
-	if !e.damage.told.take(k) {
+// take is an error if k is damaged and no program of this node was told.
+// REQUIRES: mu held.
+func (d *damages) take(k locks.Key, path string) error {
+	if !d.told.take(k) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", locks.ErrDamaged, path)
-}
-
-func (e *Engine) pathOf(k locks.Key) string {
-	if en := e.entries[k]; en != nil {
-		return en.path
-	}
-	return ""
 }

@@ -216,7 +216,7 @@ func overtakeWord(t *testing.T, alg string, from, to int) {
 	waitUntil(t, "a hears that b wants it", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return a.entries[r.Key].machine.Wanted() != 0
+		return a.entries.all[r.Key].machine.Wanted() != 0
 	})
 	slow := [2]locks.NodeID{a.view.Self, b.view.Self}
 	w.do(func() { w.slow = slow })

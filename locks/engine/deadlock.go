@@ -18,7 +18,7 @@ import (
 // cycle is looked at once more. A ticket waits once, and is held once; what was
 // there both times was there in between, and all of the cycle at one moment.
 //
-// A queue is no reason to wait: see Engine.overtake. The thread that
+// A queue is no reason to wait: see tickets.overtake. The thread that
 // took a lock (with fcntl, its process) is assumed to be the one that will give it
 // up. Of a program that cannot be seen no thread is known, and only the owner of
 // fcntl counts.
@@ -36,6 +36,20 @@ const (
 	// of another one: two cycles with a part in common need one victim.
 	heldFor = 500 * time.Millisecond
 )
+
+// detector looks for deadlocks, with those of the other members.
+type detector struct {
+	*base
+	alarm    *alarm
+	waiters  *waiters
+	entries  *entries
+	barriers *barriers
+	tickets  *tickets
+
+	lastRound uint64             // of probes that began here
+	seen      map[seenProbe]bool // places that probes of all nodes have come to
+	cycles    map[uint64]*cycle  // that are being confirmed here
+}
 
 // edge is one edge of a probe's path: at node somebody waits who holds what the
 // edge before waits for.
@@ -63,37 +77,43 @@ type seenProbe struct {
 	wait   locks.TicketID
 }
 
-// startProbe sends out a probe for t.
-func (e *Engine) startProbe(t *ticket) {
-	if e.phase != active || t.req.Try || !t.asks {
+// forget is called at the end of an epoch, and all probes with it.
+func (d *detector) forget() {
+	clear(d.seen)
+	clear(d.cycles)
+}
+
+// start sends out a probe for t.
+func (d *detector) start(t *ticket) {
+	if d.phase != active || t.req.Try || !t.asks {
 		return
 	}
-	e.lastRound++
-	e.expand(t, probe{round: e.lastRound}, 0)
+	d.lastRound++
+	d.expand(t, probe{round: d.lastRound}, 0)
 }
 
 // expand adds t, which waits here and holds hold, to the probe p, and follows
 // what t waits for.
-func (e *Engine) expand(t *ticket, p probe, hold locks.TicketID) {
+func (d *detector) expand(t *ticket, p probe, hold locks.TicketID) {
 	if len(p.path) >= maxEdges {
 		return
 	}
 	p.path = append(slices.Clip(p.path), edge{
-		node: e.view.Index(e.view.Self), wait: t.ID, hold: hold, since: t.req.asked.UnixNano(),
+		node: d.view.Index(d.view.Self), wait: t.ID, hold: hold, since: t.req.asked.UnixNano(),
 		key: t.entry.key, mode: t.req.Mode, rng: t.req.Range,
 	})
-	_, remote := e.blockers(t, 0)
-	e.follow(p, t)
+	_, remote := d.barriers.blockers(t, 0)
+	d.follow(p, t)
 	for _, n := range remote {
-		e.o.Transport.Send(e.view.Epoch, n, probeFrame(p))
+		d.o.Transport.Send(d.view.Epoch, n, probeFrame(p))
 	}
 }
 
 // follow goes on with what the last edge of p waits for on this node. That edge
 // is t; nil if it is of another node.
-func (e *Engine) follow(p probe, t *ticket) {
+func (d *detector) follow(p probe, t *ticket) {
 	last := p.path[len(p.path)-1]
-	en := e.entries[last.key]
+	en := d.entries.all[last.key]
 	if en == nil {
 		return
 	}
@@ -101,23 +121,23 @@ func (e *Engine) follow(p probe, t *ticket) {
 	if t != nil {
 		own = &t.req.Owner
 	}
-	for _, w := range e.candidates(en) {
+	for _, w := range d.waiters.candidates(en) {
 		if !w.parked {
 			continue // it has come to its end since
 		}
 		if b := en.keeps(w, last.mode, last.rng, own); b != nil {
-			e.visit(p, w, b)
+			d.visit(p, w, b)
 		}
 	}
 }
 
 // visit: the probe p has come to w, which waits here and holds b.
-func (e *Engine) visit(p probe, w, b *ticket) {
-	self := e.view.Index(e.view.Self)
+func (d *detector) visit(p probe, w, b *ticket) {
+	self := d.view.Index(d.view.Self)
 	if first := p.path[0]; first.node == self && first.wait == w.ID {
 		p.path = slices.Clone(p.path)
 		p.path[0].hold = b.ID
-		e.found(p.path)
+		d.found(p.path)
 		return
 	}
 	for _, h := range p.path {
@@ -126,19 +146,19 @@ func (e *Engine) visit(p probe, w, b *ticket) {
 		}
 	}
 	s := seenProbe{p.path[0].node, p.path[0].wait, p.round, w.ID}
-	if e.seen[s] {
+	if d.seen[s] {
 		return
 	}
-	if len(e.seen) >= maxSeen {
-		clear(e.seen)
+	if len(d.seen) >= maxSeen {
+		clear(d.seen)
 	}
-	e.seen[s] = true
-	e.expand(w, p, b.ID)
+	d.seen[s] = true
+	d.expand(w, p, b.ID)
 }
 
 // found: path is a cycle, or was one. All nodes that find it pick the same
 // victim: of the waiters that may get EDEADLK, the one that has waited least.
-func (e *Engine) found(path []edge) {
+func (d *detector) found(path []edge) {
 	victim := -1
 	for i, h := range path {
 		if h.key.Class == locks.Flock {
@@ -154,11 +174,11 @@ func (e *Engine) found(path []edge) {
 	}
 	// The victim's node is the first of the cycle from now on.
 	path = append(slices.Clone(path[victim:]), path[:victim]...)
-	if n := e.view.Members[path[0].node]; n != e.view.Self {
-		e.o.Transport.Send(e.view.Epoch, n, cycleFrame(frameCycle, 0, path))
+	if n := d.view.Members[path[0].node]; n != d.view.Self {
+		d.o.Transport.Send(d.view.Epoch, n, cycleFrame(frameCycle, 0, path))
 		return
 	}
-	e.confirm(path)
+	d.confirm(path)
 }
 
 // cycle is one that is looked at once more.
@@ -170,19 +190,19 @@ type cycle struct {
 
 // confirm asks all nodes of a cycle whether their part of it is still there.
 // The victim is of this node and the first.
-func (e *Engine) confirm(path []edge) {
-	t := e.waiter(path[0])
+func (d *detector) confirm(path []edge) {
+	t := d.waiter(path[0])
 	if t == nil {
 		return
 	}
-	for _, c := range e.cycles {
+	for _, c := range d.cycles {
 		if c.victim == t {
 			return // one is enough
 		}
 	}
-	self := e.view.Index(e.view.Self)
-	if e.spared(t) || !e.stands(path) {
-		e.again(t)
+	self := d.view.Index(d.view.Self)
+	if d.spared(t) || !d.stands(path) {
+		d.again(t)
 		return
 	}
 	c := &cycle{victim: t, path: path, missing: map[int]bool{}}
@@ -191,57 +211,57 @@ func (e *Engine) confirm(path []edge) {
 			c.missing[h.node] = true
 		}
 	}
-	id := e.id()
-	e.cycles[id] = c
-	for n := range e.view.Members {
+	id := d.id()
+	d.cycles[id] = c
+	for n := range d.view.Members {
 		if c.missing[n] {
-			e.o.Transport.Send(e.view.Epoch, e.view.Members[n], cycleFrame(frameConfirm, id, path))
+			d.o.Transport.Send(d.view.Epoch, d.view.Members[n], cycleFrame(frameConfirm, id, path))
 		}
 	}
-	e.confirmed(id)
+	d.confirmed(id)
 }
 
 // confirmed ends the cycle when nobody is missing any more.
-func (e *Engine) confirmed(id uint64) {
-	c := e.cycles[id]
+func (d *detector) confirmed(id uint64) {
+	c := d.cycles[id]
 	if c == nil || len(c.missing) > 0 {
 		return
 	}
-	delete(e.cycles, id)
-	if e.spared(c.victim) || !e.stands(c.path) {
-		e.again(c.victim)
+	delete(d.cycles, id)
+	if d.spared(c.victim) || !d.stands(c.path) {
+		d.again(c.victim)
 		return
 	}
-	e.withdraw(c.victim, fmt.Errorf("%w with %d others", locks.ErrDeadlock, len(c.path)-1),
-		fmt.Sprintf("it would have been a deadlock: %s", e.describeCycle(c.path)))
+	d.tickets.withdraw(c.victim, fmt.Errorf("%w with %d others", locks.ErrDeadlock, len(c.path)-1),
+		fmt.Sprintf("it would have been a deadlock: %s", d.describe(c.path)))
 }
 
 // spared reports whether t is to be no victim just now.
-func (e *Engine) spared(t *ticket) bool { return time.Now().Before(t.spared) }
+func (d *detector) spared(t *ticket) bool { return time.Now().Before(t.spared) }
 
 // again makes t look for a cycle soon, if it still waits.
-func (e *Engine) again(t *ticket) {
-	if _, waits := e.waiters[t]; waits {
+func (d *detector) again(t *ticket) {
+	if d.waiters.has(t) {
 		t.probe, t.probeStep = time.Now().Add(heldFor), 0
-		e.wake()
+		d.alarm.wake()
 	}
 }
 
 // stands reports whether this node's part of a cycle is still there, and will
 // not be broken elsewhere: the victim is the first of path.
-func (e *Engine) stands(path []edge) bool {
-	self := e.view.Index(e.view.Self)
+func (d *detector) stands(path []edge) bool {
+	self := d.view.Index(d.view.Self)
 	var parts []*ticket
 	for i, h := range path {
 		if h.node != self {
 			continue
 		}
-		w := e.waiter(h)
+		w := d.waiter(h)
 		if w == nil {
 			return false
 		}
 		if i > 0 {
-			for _, c := range e.cycles {
+			for _, c := range d.cycles {
 				if c.victim == w {
 					return false // with its end this cycle ends, too
 				}
@@ -250,7 +270,7 @@ func (e *Engine) stands(path []edge) bool {
 		}
 		// What it holds blocks the edge before.
 		before := path[(i+len(path)-1)%len(path)]
-		en := e.entries[before.key]
+		en := d.entries.all[before.key]
 		if en == nil {
 			return false
 		}
@@ -266,51 +286,51 @@ func (e *Engine) stands(path []edge) bool {
 }
 
 // waiter is the ticket of this node that h is about, if it still waits.
-func (e *Engine) waiter(h edge) *ticket {
-	en := e.entries[h.key]
+func (d *detector) waiter(h edge) *ticket {
+	en := d.entries.all[h.key]
 	if en == nil {
 		return nil
 	}
 	t := en.tickets[h.wait]
-	if _, waits := e.waiters[t]; !waits {
+	if !d.waiters.has(t) {
 		return nil
 	}
 	return t
 }
 
 // receiveProbe takes a probe that has come to what is held here.
-func (e *Engine) receiveProbe(p probe) { e.follow(p, nil) }
+func (d *detector) receiveProbe(p probe) { d.follow(p, nil) }
 
 // receiveCycle takes a cycle of which this node has the victim (frameCycle),
 // or a part that is to be confirmed.
-func (e *Engine) receiveCycle(kind byte, from locks.NodeID, id uint64, path []edge) {
+func (d *detector) receiveCycle(kind byte, from locks.NodeID, id uint64, path []edge) {
 	switch kind {
 	case frameCycle:
-		if path[0].node == e.view.Index(e.view.Self) {
-			e.confirm(path)
+		if path[0].node == d.view.Index(d.view.Self) {
+			d.confirm(path)
 		}
 	case frameConfirm:
-		e.o.Transport.Send(e.view.Epoch, from, confirmedFrame(id, e.stands(path)))
+		d.o.Transport.Send(d.view.Epoch, from, confirmedFrame(id, d.stands(path)))
 	}
 }
 
 // receiveConfirmed takes the answer of a node to frameConfirm.
-func (e *Engine) receiveConfirmed(from locks.NodeID, id uint64, ok bool) {
-	c := e.cycles[id]
+func (d *detector) receiveConfirmed(from locks.NodeID, id uint64, ok bool) {
+	c := d.cycles[id]
 	if c == nil {
 		return
 	}
 	if !ok {
-		delete(e.cycles, id)
-		e.again(c.victim)
+		delete(d.cycles, id)
+		d.again(c.victim)
 		return
 	}
-	delete(c.missing, e.view.Index(from))
-	e.confirmed(id)
+	delete(c.missing, d.view.Index(from))
+	d.confirmed(id)
 }
 
-// describeCycle names the locks of a cycle for the journal.
-func (e *Engine) describeCycle(path []edge) string {
+// describe names the locks of a cycle for the journal.
+func (d *detector) describe(path []edge) string {
 	s := ""
 	for i, h := range path {
 		if i > 0 {
@@ -319,7 +339,7 @@ func (e *Engine) describeCycle(path []edge) string {
 		if i == 8 {
 			return s + "…"
 		}
-		s += fmt.Sprintf("%v %v %v on %s", h.mode, h.key, h.rng, e.view.Members[h.node])
+		s += fmt.Sprintf("%v %v %v on %s", h.mode, h.key, h.rng, d.view.Members[h.node])
 	}
 	return s
 }

@@ -15,18 +15,19 @@ func BenchmarkAnswerWish(b *testing.B) {
 	e := costly(b, 3)
 	e.o.Uniform = func() string { return "rw" }
 	for i := range maxClean {
-		e.clean.put(locks.Key{File: fmt.Sprintf("directory/file%d", i), Class: locks.Open})
+		e.entries.clean.put(locks.Key{File: fmt.Sprintf("directory/file%d", i), Class: locks.Open})
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.delegTimes.opened = -1 << 60
+	e.lent.opened = -1 << 60
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	began := locktest.ThreadTime()
 	for b.Loop() {
-		e.deleg = delegations{}
-		e.answerWish("n1")
-		if e.deleg.to != "n1" {
+		e.borrowed.reset()
+		e.lent.reset()
+		e.lent.answer("n1")
+		if e.lent.to != "n1" {
 			b.Fatal("it refuses")
 		}
 	}

@@ -281,10 +281,10 @@ func (f *manyFiles) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, n := range nodes {
-		if n.deleg.all {
+		if n.borrowed.all {
 			f.loaned++
 		}
-		for k, en := range n.entries {
+		for k, en := range n.entries.all {
 			if en.back != nil && en.back.ticket != 0 {
 				f.asking++
 			}
@@ -299,8 +299,8 @@ func (f *manyFiles) look() {
 				if o == n || asks[o.id] {
 					continue
 				}
-				gave := o.deleg.to == n.id
-				if there := o.entries[k]; there != nil {
+				gave := o.lent.to == n.id
+				if there := o.entries.all[k]; there != nil {
 					gave = false
 					for _, id := range there.machine.Suspects(locks.Read, locks.Whole) {
 						gave = gave || id == n.id
@@ -312,7 +312,7 @@ func (f *manyFiles) look() {
 			}
 		}
 		for _, o := range nodes {
-			if o != n && n.deleg.to == o.id && o.deleg.to == n.id {
+			if o != n && n.lent.to == o.id && o.lent.to == n.id {
 				f.fail("%s and %s delegate to each other", n.id, o.id)
 			}
 		}
@@ -384,9 +384,9 @@ func (f *manyFiles) idle(n *node) {
 	defer n.Engine.mu.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	d := &n.deleg
-	if len(n.entries) > 0 || d.all || d.to != "" || d.told != nil || len(d.asked)+len(d.from) > 0 || d.giving || d.since != nil {
-		f.fail("%s still has %d files, and %+v", n.id, len(n.entries), *d)
+	b, l := n.borrowed, n.lent
+	if len(n.entries.all) > 0 || b.all || l.to != "" || b.told != nil || len(b.asked)+len(b.from) > 0 || b.giving || b.since != nil {
+		f.fail("%s still has %d files, and borrowed %+v, lent %+v", n.id, len(n.entries.all), *b, *l)
 	}
 }
 
@@ -426,7 +426,7 @@ func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) [
 			}
 		}
 		for _, n := range f.nodes {
-			n.Engine.clean.limit = 1 + rnd.IntN(20)
+			n.Engine.entries.clean.limit = 1 + rnd.IntN(20)
 			if kind.parts {
 				n.Engine.mu.rest = f.rest(rand.New(rand.NewPCG(seed, 200)))
 			}

@@ -58,7 +58,7 @@ func (c *net) frames(f func()) int {
 func (c *net) files(n *node) int {
 	n.Engine.mu.Lock()
 	defer n.Engine.mu.Unlock()
-	return len(n.entries)
+	return len(n.entries.all)
 }
 
 // A node that makes many files soon asks nobody any more, neither when it makes
@@ -231,7 +231,7 @@ func TestTokensRiseWithADelegation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFiles(t)
 		a, b := c.nodes["n0"], c.nodes["n1"]
-		b.Engine.clean.limit = 0 // what it has read is not excepted
+		b.Engine.entries.clean.limit = 0 // what it has read is not excepted
 		open := func(n *node, m locks.Mode) (g locks.Grant) {
 			for range 100 {
 				r := ofFile("x", m, 0)

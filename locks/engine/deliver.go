@@ -51,57 +51,57 @@ func (en *entry) arrived(t *ticket) bool {
 }
 
 // undo gives up t, which is on its way.
-func (e *Engine) undo(en *entry, t *ticket, reason string) {
+func (hs *holdings) undo(en *entry, t *ticket, reason string) {
 	en.arrived(t)
-	e.lose(t)
+	hs.quota.lose(t)
 	t.req.pieces--
-	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
-	e.replace(en, []locks.TicketID{t.ID}, nil)
-	e.settle(en)
+	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
+	hs.replace(en, []locks.TicketID{t.ID}, nil)
+	hs.entries.settle(en)
 }
 
 // undoAll gives up the tickets on their way to one that which selects. Its
 // programs are told err; nil: that they have had it. What was lost meanwhile, when
-// who calls let go of e.mu, stays lost.
-func (e *Engine) undoAll(en *entry, to uint64, err error, reason string, which func(*ticket) bool) {
+// who calls let go of mu, stays lost.
+func (hs *holdings) undoAll(en *entry, to uint64, err error, reason string, which func(*ticket) bool) {
 	for _, t := range slices.Clone(en.underway[to]) {
-		if t.underway && !e.gone(en, t) && which(t) {
+		if t.underway && !hs.gone(en, t) && which(t) {
 			t.err = err
-			e.undo(en, t, reason)
+			hs.undo(en, t, reason)
 		}
 	}
 }
 
 // tell lets the program of t have it: it takes its place.
-func (e *Engine) tell(en *entry, t *ticket) {
+func (hs *holdings) tell(en *entry, t *ticket) {
 	switch {
-	case e.gone(en, t) || !en.arrived(t):
+	case hs.gone(en, t) || !en.arrived(t):
 	case en.handles == nil:
-		e.place(t)
+		hs.place(t)
 	default:
 		old := en.handles[t.Handle]
 		en.handles[t.Handle] = t
 		if old != nil {
-			e.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))
+			hs.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))
 		}
 	}
 }
 
 // gone reports whether t, which was granted, is no longer part of the engine's
 // state, or stands for good.
-func (e *Engine) gone(en *entry, t *ticket) bool {
-	return e.entries[en.key] != en || e.left.Load() || e.Tenure() != t.tenure
+func (hs *holdings) gone(en *entry, t *ticket) bool {
+	return hs.entries.all[en.key] != en || hs.left.Load() || hs.Tenure() != t.tenure
 }
 
 // renew makes good what is cached of the file of en, for r.
-// REQUIRES: e.mu held; it is held again when renew returns.
-func (e *Engine) renew(en *entry, r *locks.Request) error {
+// REQUIRES: mu held; it is held again when renew returns.
+func (cl *calls) renew(en *entry, r *locks.Request) error {
 	for en.fresh != en.stale && !r.Blind {
 		seen := en.stale
-		e.mu.Unlock()
+		cl.mu.Unlock()
 		r.WillWait()
-		err := e.o.Files.Refresh(en.key)
-		e.mu.Lock()
+		err := cl.o.Files.Refresh(en.key)
+		cl.mu.Lock()
 		if err == nil {
 			en.fresh = max(en.fresh, seen)
 		} else if en.fresh < seen { // else another request has done it
@@ -112,44 +112,44 @@ func (e *Engine) renew(en *entry, r *locks.Request) error {
 }
 
 // deliver makes the data behind a grant good and hands it to the caller, who
-// asked by r. It releases e.mu.
+// asked by r. It releases mu.
 //
 // A process that was stopped meanwhile may go on when the lock has long been
 // another node's, and not know it yet. So the clock is asked last.
-func (e *Engine) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
-	defer e.mu.Unlock()
+func (cl *calls) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.Request) (locks.Grant, error) {
+	defer cl.mu.Unlock()
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
 	reason := ""
 	// What would be read may be old: better no lock than a wrong one.
-	err := e.renew(en, r)
+	err := cl.renew(en, r)
 	if err != nil {
 		reason = "released: what is cached of the file could not be renewed: " + err.Error()
 	} else if !r.Blind {
-		if err = e.takeDamage(en.key, r.Path); err != nil {
+		if err = cl.damages.take(en.key, r.Path); err != nil {
 			reason = "released: " + err.Error()
 		}
 	}
 	if err == nil {
 		reason = "interrupted before its program was told"
-		e.mu.Unlock()
-		if !e.o.Live(0) {
+		cl.mu.Unlock()
+		if !cl.o.Live(0) {
 			r.WillWait()
-			err = e.Admit(cancel, g.Tenure)
+			err = cl.Admit(cancel, g.Tenure)
 		}
-		e.mu.Lock()
+		cl.mu.Lock()
 	}
 	if err != nil {
-		if t.underway && !e.gone(en, t) {
-			e.undo(en, t, reason)
+		if t.underway && !cl.holdings.gone(en, t) {
+			cl.holdings.undo(en, t, reason)
 		}
 		return locks.Grant{}, err
 	}
 	if t.err != nil {
 		return locks.Grant{}, t.err
 	}
-	e.tell(en, t)
-	e.giveUpAside(en)
-	if e.Tenure() != g.Tenure {
+	cl.holdings.tell(en, t)
+	cl.holdings.giveUpAside(en)
+	if cl.Tenure() != g.Tenure {
 		return locks.Grant{}, locks.ErrLost
 	}
 	return g, nil

@@ -52,9 +52,46 @@
 // that join an open lock of their own node, and tickets that overtake because
 // the order alone, not a lock, has kept them waiting for a while (sweep.go).
 //
+// # Parts
+//
+// [Engine] is put together from parts (assemble), each with its own state. Each
+// asks those above it in this list; assemble says where two ask each other. All
+// have in common what is in base: the mutex, the view, and where the node is in
+// the life of an epoch. What they know of one key is in its entry.
+//
+//   - alarm: wakes Run.
+//   - journal: tells the Recorder.
+//   - quota: how many locks a program has, and may have.
+//   - waiters: which tickets wait, and whose.
+//   - entries: makes and drops the entries of keys, and knows what is idle, clean,
+//     or pinned to an algorithm.
+//   - damages: tells everybody of data that did not get to the storage.
+//   - outboxes: write out, then send.
+//   - wishes: what others want of what is held here.
+//   - stepper: makes turns of machines.
+//   - barriers: what is held from before the algorithm of a key changed.
+//   - askBacks: asks for a permission again in the moment in which it is given away.
+//   - reports: the table of locks, and why something waits.
+//   - queries: F_GETLK, over all members.
+//   - tickets: how a request comes to wait, is decided, overtakes, is withdrawn.
+//   - holdings: the pieces that owners have: what a grant replaces, what an unlock
+//     leaves, what is on its way to its program.
+//   - breaker: takes locks away, as an admin wants it.
+//   - lent, borrowed: what this node has delegated, and what others have delegated
+//     to it.
+//   - detector: looks for deadlocks, by probes.
+//   - sweeper: what is due: permissions that nobody uses, probes, overtaking.
+//   - closings: what waits for a lock that may be on its way out.
+//   - inbox: the frames of members, also of epochs to come.
+//   - epochs: freeze, state, install, restore; what is lost with a tenure.
+//   - calls: serve lock and unlock.
+//
+// Under them are pure types, which tests step by themselves: an owner's pieces
+// (heldList), tallies, the gate of a key, waiters, places, recent keys.
+//
 // # Order of locks
 //
-// There is one mutex, Engine.mu. It is never held while Files is called, and
+// There is one mutex, base.mu. It is never held while Files is called, and
 // Transport.Send, Recorder.Record and Cleaner.Clean, which are called under it,
 // never block.
 // That one mutex serves all keys is a choice: a turn takes about a

@@ -1,15 +1,10 @@
 package engine
 
 import (
-	"cmp"
-	"container/list"
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"dmxfs/locks"
@@ -51,91 +46,37 @@ type Options struct {
 	Jitter func() float64
 }
 
-// phase is where the node is in the life of an epoch. What asks for active waits
-// for the end of restoring, but for the machines that have begun: they grant, and
-// speak to those of other members, who keep what comes until they are active.
-type phase uint8
-
-const (
-	outside   phase = iota // no member: nothing can be granted
-	frozen                 // a new epoch is coming or being restored
-	restoring              // its machines begin, one after the other
-	active
-)
-
 // errClosed is why calls end when the node leaves.
 var errClosed = fmt.Errorf("%w: %s", locks.ErrUnavailable, leaving)
 
 // Engine owns the machines of one node. Its methods are safe for concurrent
 // use, but for those named in the package comment under Epochs.
 type Engine struct {
-	o     Options
-	start time.Time
-
-	tenure atomic.Uint64
-	left   atomic.Bool // see Leave; set under mu
-
-	mu      mutex
-	breathe func() // of mu, for machines
-	phase   phase
-	began   locks.Moment // when the epoch became active
-	closed  bool
-	view    *locks.View // of the epoch that is active, or being restored
-	entries map[locks.Key]*entry
-	made    uint64 // entries, ever
-	// clean holds the keys without an entry of which this node knows that
-	// nobody else wrote since its last grant.
-	clean *recent
-	// forgot is when an entry was dropped last that others may have written.
-	forgot locks.Moment
-	// floor is at least the token of every machine that was dropped.
-	floor locks.Token
-	// idle lists entries without a ticket, the longest idle first.
-	idle *list.List
-	// waiters are the tickets that wait.
-	waiters map[*ticket]struct{}
-	parked  parked
-	places  places
-	damage  damage
-	usage   map[user]*usage
-	queries map[uint64]*query
-	// The probes for deadlocks: rounds begun here, places that probes of all
-	// nodes have come to, cycles that are being confirmed here.
-	lastRound uint64
-	seen      map[seenProbe]bool
-	cycles    map[uint64]*cycle
-	// changed is closed, and replaced, when the phase or the tenure changes.
-	changed chan struct{}
-	sync    *syncing
-	// newRules: Rule has changed since the last epoch was restored. pinned
-	// are the algorithms of keys of which members told that they hold
-	// something. See change.go.
-	newRules bool
-	pinned   map[locks.Key]string
-	// stated: in this pause between two epochs the machines have been asked
-	// for their states, and those that are made are.
-	stated bool
-	early  early
-	// draining: the early frames of this epoch are being received.
-	draining bool
-	// See delegation.go.
-	deleg      delegations
-	delegTimes delegationTimes
-	turns      []*locks.Turn
-	// askingBack are the entries with a guess that is not answered, and some
-	// more. See askback.go.
-	askingBack []*entry
-	// workers drain outboxes; flushing counts those that write out just now,
-	// flushed is told when one has.
-	workers  sync.WaitGroup
-	ended    bool // Run waits for the workers
-	flushing int
-	flushed  *sync.Cond
-	kick     chan struct{} // wakes Run
-	sweepAt  time.Time     // when Run sweeps next, by itself
-	lastID   uint64        // tickets, requests and queries
-	yielder  Yielder       // nil: nobody wants to know
-	handed   uint64        // turns in which somebody was let in, or told something
+	*base
+	alarm     *alarm
+	journal   *journal
+	quota     *quota
+	waiters   *waiters
+	entries   *entries
+	damages   *damages
+	outboxes  *outboxes
+	wishes    *wishes
+	stepper   *stepper
+	barriers  *barriers
+	askBacks  *askBacks
+	reports   *reports
+	queries   *queries
+	tickets   *tickets
+	holdings  *holdings
+	breaker   *breaker
+	lent      *lent
+	borrowed  *borrowed
+	deadlocks *detector
+	sweeper   *sweeper
+	closings  *closings
+	inbox     *inbox
+	epochs    *epochs
+	calls     *calls
 }
 
 // New makes an engine. It is outside until the first Install.
@@ -151,67 +92,60 @@ func New(o Options) *Engine {
 	}
 	o.Delegations.setDefaults()
 	o.AskBack.setDefaults()
-	e := &Engine{
-		o:       o,
-		start:   time.Now(),
-		entries: map[locks.Key]*entry{},
-		pinned:  map[locks.Key]string{},
-		clean:   newRecent(maxClean),
-		damage:  newDamage(),
-		idle:    list.New(),
-		waiters: map[*ticket]struct{}{},
-		parked:  newParked(),
-		usage:   map[user]*usage{},
-		queries: map[uint64]*query{},
-		seen:    map[seenProbe]bool{},
-		cycles:  map[uint64]*cycle{},
-		changed: make(chan struct{}),
-		early:   early{},
-		kick:    make(chan struct{}, 1),
-	}
-	e.mu.start = e.start
-	e.breathe = func() { e.mu.breathe() }
-	e.flushed = sync.NewCond(&e.mu)
-	e.yielder, _ = o.Files.(Yielder)
-	e.tenure.Store(1)
+	b := &base{o: o, start: time.Now(), changed: make(chan struct{})}
+	b.mu.start = b.start
+	b.breathe = func() { b.mu.breathe() }
+	b.tenure.Store(1)
+	e := &Engine{base: b}
+	e.assemble()
 	return e
 }
 
-// Moment is the present one.
-func (e *Engine) Moment() locks.Moment { return locks.Moment(time.Since(e.start)) + 1 }
+// assemble makes the parts of e from its base. None asks a part that is made
+// after it, but for those that close a circle, at the end.
+func (e *Engine) assemble() {
+	b := e.base
+	yielder, _ := b.o.Files.(Yielder)
+	e.alarm = &alarm{kick: make(chan struct{}, 1)}
+	e.journal = &journal{base: b}
+	e.quota = &quota{base: b, users: map[user]*usage{}}
+	e.waiters = newWaiters()
+	e.entries = newEntries(b, e.alarm)
+	e.damages = newDamages(b, e.entries)
+	e.outboxes = &outboxes{base: b, damages: e.damages, flushed: sync.NewCond(&b.mu)}
+	e.wishes = &wishes{base: b, entries: e.entries, yielder: yielder}
+	e.stepper = &stepper{base: b, outboxes: e.outboxes, wishes: e.wishes}
+	e.barriers = &barriers{base: b, entries: e.entries, outboxes: e.outboxes, stepper: e.stepper}
+	e.askBacks = &askBacks{base: b, alarm: e.alarm, entries: e.entries, stepper: e.stepper}
+	e.reports = &reports{base: b, waiters: e.waiters, entries: e.entries, barriers: e.barriers}
+	e.queries = &queries{base: b, entries: e.entries, outboxes: e.outboxes, barriers: e.barriers, open: map[uint64]*query{}}
+	e.tickets = &tickets{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
+		wishes: e.wishes, stepper: e.stepper, barriers: e.barriers, askBacks: e.askBacks, reports: e.reports, queries: e.queries}
+	e.holdings = &holdings{base: b, journal: e.journal, quota: e.quota, entries: e.entries, stepper: e.stepper,
+		barriers: e.barriers, askBacks: e.askBacks}
+	e.breaker = &breaker{base: b, entries: e.entries, holdings: e.holdings}
+	e.lent = &lent{base: b, entries: e.entries, stepper: e.stepper}
+	e.borrowed = &borrowed{base: b, alarm: e.alarm, entries: e.entries, outboxes: e.outboxes, lent: e.lent}
+	e.deadlocks = &detector{base: b, alarm: e.alarm, waiters: e.waiters, entries: e.entries, barriers: e.barriers, tickets: e.tickets,
+		seen: map[seenProbe]bool{}, cycles: map[uint64]*cycle{}}
+	e.sweeper = &sweeper{base: b, journal: e.journal, waiters: e.waiters, entries: e.entries, stepper: e.stepper, askBacks: e.askBacks,
+		reports: e.reports, tickets: e.tickets, borrowed: e.borrowed, deadlocks: e.deadlocks}
+	e.closings = &closings{base: b, entries: e.entries}
+	e.inbox = &inbox{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, stepper: e.stepper, barriers: e.barriers,
+		askBacks: e.askBacks, queries: e.queries, tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks,
+		sweeper: e.sweeper, closings: e.closings, early: early{}}
+	e.epochs = &epochs{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
+		damages: e.damages, outboxes: e.outboxes, stepper: e.stepper, barriers: e.barriers, askBacks: e.askBacks, queries: e.queries,
+		tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks, closings: e.closings, inbox: e.inbox}
+	e.calls = &calls{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
+		damages: e.damages, stepper: e.stepper, askBacks: e.askBacks, reports: e.reports, tickets: e.tickets, holdings: e.holdings,
+		lent: e.lent, borrowed: e.borrowed, sweeper: e.sweeper, closings: e.closings}
 
-// Tenure is the present one.
-func (e *Engine) Tenure() locks.Tenure { return locks.Tenure(e.tenure.Load()) }
-
-// Admit is asked directly before I/O under a lock that was granted in tenure
-// t. It returns nil when the I/O may begin now, waits while this node is
-// suspended, and returns [locks.ErrLost] when the tenure is over.
-func (e *Engine) Admit(cancel <-chan struct{}, t locks.Tenure) error {
-	for {
-		if e.Tenure() != t {
-			return locks.ErrLost
-		}
-		if e.o.Live(e.o.Guard) {
-			return nil
-		}
-		e.mu.Lock()
-		changed, closed := e.changed, e.closed
-		e.mu.Unlock()
-		if closed {
-			return errClosed
-		}
-		// Live again, or expelled: the driver calls Resume or Expelled. The
-		// condition is looked at once more, since it may have come true
-		// before changed was read.
-		if e.Tenure() != t || e.o.Live(e.o.Guard) {
-			continue
-		}
-		select {
-		case <-changed:
-		case <-cancel:
-			return locks.ErrInterrupted
-		}
-	}
+	e.stepper.tickets = e.tickets    // what a turn decides is done at once
+	e.entries.lent = e.lent          // how a machine begins depends on what is lent
+	e.outboxes.borrowed = e.borrowed // and what is borrowed, on what members are told
+	e.lent.borrowed = e.borrowed     // no two nodes delegate to each other
+	e.closings.inbox = e.inbox       // what was held up is received
 }
 
 // Resume is called when the node is live again after it was not: what waited
@@ -228,55 +162,12 @@ func (e *Engine) Resume() {
 // resumeAll lets every machine with a waiting ticket grant what it can.
 func (e *Engine) resumeAll() {
 	seen := map[*entry]bool{}
-	for _, t := range e.waitingTickets() {
+	for _, t := range e.waiters.sorted() {
 		if en := t.entry; !seen[en] {
 			seen[en] = true
-			e.step(en, func(turn *locks.Turn) { en.machine.Resume(turn) })
+			e.stepper.step(en, func(turn *locks.Turn) { en.machine.Resume(turn) })
 		}
 	}
-}
-
-// waitingTickets lists the tickets that wait, the oldest first.
-func (e *Engine) waitingTickets() []*ticket {
-	ts := slices.Collect(maps.Keys(e.waiters))
-	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	return ts
-}
-
-// broadcast wakes everybody who waits for a change of phase or tenure.
-// REQUIRES: e.mu held.
-func (e *Engine) broadcast() {
-	close(e.changed)
-	e.changed = make(chan struct{})
-}
-
-// step makes one turn of en's machine and does what it asks for. It reports
-// whether something that this node could do went to a peer.
-// REQUIRES: e.mu held.
-func (e *Engine) step(en *entry, f func(*locks.Turn)) (gave bool) {
-	var t *locks.Turn
-	if n := len(e.turns); n > 0 {
-		t, e.turns = e.turns[n-1], e.turns[:n-1]
-	} else {
-		t = new(locks.Turn)
-	}
-	t.Reset(e.phase >= restoring && len(en.barrier) == 0 && e.o.Live(0))
-	f(t)
-	if t.Stale {
-		en.stale++
-	}
-	if len(t.Send)+len(t.Done) > 0 {
-		e.handed++
-	}
-	e.post(en, t)
-	for _, d := range t.Done {
-		e.decided(en, d)
-	}
-	e.openGate(en)
-	e.tellWanted(en)
-	gave = t.Handover && len(t.Send) > 0
-	e.turns = append(e.turns, t)
-	return gave
 }
 
 // Run does what time asks for: it gives back permissions that nobody used for
@@ -290,15 +181,12 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			e.close()
-			e.mu.Lock()
-			e.ended = true
-			e.mu.Unlock()
-			e.workers.Wait()
+			e.outboxes.awaitWorkers()
 			return context.Cause(ctx)
-		case <-e.kick:
+		case <-e.alarm.kick:
 			if left := time.Until(quiet); left > 0 {
 				e.mu.Lock()
-				e.sweepAt = quiet
+				e.alarm.set(quiet)
 				e.mu.Unlock()
 				timer.Reset(left)
 				continue
@@ -308,17 +196,17 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.mu.Lock()
 		began := time.Now()
 		// What becomes due while the sweep lets others go on, it may have passed.
-		e.sweepAt = time.Time{}
-		next := e.sweep(began)
+		e.alarm.set(time.Time{})
+		next := e.sweeper.sweep(began)
 		// A sweep looks at all that wait. When those are many, sweeps are few.
 		quiet = time.Now()
 		quiet = quiet.Add(min(sweepShare*quiet.Sub(began), maxQuiet))
-		e.sweepAt = began.Add(next)
-		if e.sweepAt.Before(quiet) {
-			e.sweepAt = quiet
+		e.alarm.set(began.Add(next))
+		if e.alarm.sweepAt.Before(quiet) {
+			e.alarm.set(quiet)
 		}
 		e.mu.Unlock()
-		timer.Reset(max(time.Until(e.sweepAt), 1))
+		timer.Reset(max(time.Until(e.alarm.sweepAt), 1))
 	}
 }
 
@@ -343,7 +231,7 @@ func (e *Engine) Leave() {
 	}
 	// From now on no ticket comes, and none goes: what the records say stands.
 	found := newRows(byKey)
-	for _, en := range e.entries {
+	for _, en := range e.entries.all {
 		for _, t := range en.tickets {
 			found.add(t)
 			e.mu.breathe()
@@ -355,7 +243,7 @@ func (e *Engine) Leave() {
 	e.mu.Lock()
 	for _, t := range ts {
 		t.req.pieces--
-		e.record(Released, t.entry, t.req, event{rng: t.Range, token: t.token, final: t.req.pieces == 0, reason: leaving})
+		e.journal.record(Released, t.entry, t.req, event{rng: t.Range, token: t.token, final: t.req.pieces == 0, reason: leaving})
 		e.mu.breathe()
 	}
 }
@@ -375,35 +263,12 @@ func (e *Engine) close() {
 		return
 	}
 	e.closed = true
-	for _, t := range e.waitingTickets() {
-		if _, waits := e.waiters[t]; waits { // else one before it made way for it
-			e.withdraw(t, errClosed, leaving)
+	for _, t := range e.waiters.sorted() {
+		if e.waiters.has(t) { // else one before it made way for it
+			e.tickets.withdraw(t, errClosed, leaving)
 		}
 	}
-	for _, q := range e.queries {
-		q.fail(errClosed)
-	}
-	e.forgetAskingBack()
+	e.queries.fail(errClosed)
+	e.askBacks.forget()
 	e.broadcast()
-}
-
-func (e *Engine) id() uint64 {
-	e.lastID++
-	return e.lastID
-}
-
-// wakeFor makes Run look for work at t at the latest. Most waits are over long
-// before anything is due for them, and most sweeps would come in time anyway.
-func (e *Engine) wakeFor(t time.Time) {
-	if e.sweepAt.IsZero() || t.Before(e.sweepAt) {
-		e.wake()
-	}
-}
-
-// wake makes Run look for work.
-func (e *Engine) wake() {
-	select {
-	case e.kick <- struct{}{}:
-	default:
-	}
 }

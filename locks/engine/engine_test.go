@@ -82,8 +82,8 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 		for _, n := range c.nodes {
 			n.mu.Lock()
 			n.Engine.mu.Lock()
-			if len(n.entries) > 0 || n.idle.Len() > 0 || len(n.waiters) > 0 || len(n.places.m) > 0 {
-				t.Errorf("%s keeps %d entries, %d idle", n.id, len(n.entries), n.idle.Len())
+			if len(n.entries.all) > 0 || n.entries.idle.Len() > 0 || len(n.waiters.all) > 0 || len(n.tickets.places.m) > 0 {
+				t.Errorf("%s keeps %d entries, %d idle", n.id, len(n.entries.all), n.entries.idle.Len())
 			}
 			n.Engine.mu.Unlock()
 			n.mu.Unlock()
@@ -899,9 +899,9 @@ func TestAnAnsweredQueryIsNotAskedAgain(t *testing.T) {
 		a := c.nodes["n0"]
 		a.Engine.mu.Lock()
 		q := &query{id: a.Engine.id(), key: locks.Key{File: "f", Class: locks.Posix}, mode: locks.Write, rng: locks.Whole, done: make(chan struct{})}
-		a.queries[q.id] = q
-		a.ask(q)
-		a.answered(q, "n1", []locks.Conflict{{Mode: locks.Write, Range: locks.Whole}})
+		a.queries.open[q.id] = q
+		a.queries.ask(q)
+		a.queries.answered(q, "n1", []locks.Conflict{{Mode: locks.Write, Range: locks.Whole}})
 		// its caller has not got e.mu yet
 		a.Engine.mu.Unlock()
 		defer func() {

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"container/list"
+	"maps"
+	"slices"
 	"time"
 
 	"dmxfs/locks"
@@ -9,7 +12,7 @@ import (
 )
 
 // entry is what the engine has of one key: its machine, and the programs
-// behind the tickets. All of it is guarded by Engine.mu.
+// behind the tickets. All of it is guarded by base.mu.
 type entry struct {
 	key     locks.Key
 	made    uint64 // which of the entries that the engine ever made it is
@@ -24,7 +27,7 @@ type entry struct {
 	// takers counts what threads hold that they have taken, by owner, and in
 	// class Open by open file; processes the same for processes, by owner. Both
 	// are nil at first. serial counts threads and owners that were new here;
-	// behind is of those that wait. See behind.go.
+	// behind is of those that wait. See waiters.go.
 	takers    map[locks.Thread]*tally
 	processes map[process]*tally
 	serial    uint64
@@ -61,13 +64,8 @@ type entry struct {
 	// closing: locks may be on their way out. nil if none is. See closing.go.
 	closing *closing
 
-	// gate holds the opens that do not join yet; joined counts those that have
-	// joined while another node waits. passed is how often tickets went before
-	// their turn lately, at last at passedAt. See gate.go.
-	gate     []*ticket
-	joined   int
-	passed   int
-	passedAt time.Time
+	// gate bounds who goes before its turn, see gate.go.
+	gate gate
 
 	// back is what is known to guess that the key will be used again; nil if
 	// nothing.
@@ -78,7 +76,7 @@ type entry struct {
 
 	waits    map[locks.HandleID]int // tickets that wait, by what they came through
 	messages int                    // sent and received, ever
-	idle     *list.Element          // its place in Engine.idle while it has no ticket
+	idle     *list.Element          // its place in entries.idle while it has no ticket
 	since    time.Time              // of the last use
 }
 
@@ -95,7 +93,7 @@ type ticket struct {
 	req   *request
 	// held: the machine knows it as held.
 	held     bool
-	parked   bool // it is in Engine.parked
+	parked   bool // it is parked in waiters
 	underway bool // it is in entry.underway
 	token    locks.Token
 	// tenure of the grant.
@@ -132,135 +130,9 @@ type request struct {
 	broken   string // why an admin takes it away, see Condemn
 }
 
-// entry finds or makes the entry of k. path may be empty when it isn't known.
-func (e *Engine) entry(k locks.Key, path, algorithm string) *entry {
-	en := e.entries[k]
-	if en == nil {
-		if algorithm == "" {
-			algorithm = e.pinned[k]
-		}
-		if algorithm == "" {
-			algorithm = e.o.Rule(path)
-		}
-		alg := e.o.Algorithms[algorithm]
-		if alg == nil {
-			return nil
-		}
-		e.made++
-		en = &entry{
-			key:     k,
-			made:    e.made,
-			alg:     alg,
-			tickets: map[locks.TicketID]*ticket{},
-			waits:   map[locks.HandleID]int{},
-		}
-		if k.Class == locks.Open {
-			en.handles, en.opened = map[locks.HandleID]*ticket{}, map[locks.OwnerID]int{}
-		} else {
-			en.owners = map[locks.OwnerID]*owner{}
-			en.through = map[locks.HandleID]*tally{}
-		}
-		if !e.clean.take(k) {
-			en.stale = 1
-		}
-		en.machine = alg.New(locks.Config{Key: k, View: e.view, Token: e.floor, Seed: e.id(), Breathe: e.breathe})
-		if e.stated {
-			en.machine.State() // as the contract of State wants it
-		}
-		e.delegate(en)
-		e.entries[k] = en
-		e.deleg.except(k)
-		e.settle(en)
-	}
-	if path != "" {
-		en.path = path
-	}
-	return en
-}
-
-// bear is called when r has made en known here. If it is sure that nobody else
-// can have written the file, since r's program has just made it, nothing that
-// is cached of it here is old.
-//
-// By rw, whoever wants to write it must have asked this node, which would have
-// made an entry before r did. It would be there still, or have been dropped
-// since, by itself or with its epoch. (By the exclusive algorithms some nodes
-// are not asked.)
-func (e *Engine) bear(en *entry, r *locks.Request) {
-	if r.Born != 0 && en.alg.Shared && e.phase == active && e.began < r.Born && e.forgot < r.Born {
-		en.stale = en.fresh
-	}
-}
-
-// settle puts en on the list of idle entries, or takes it off.
-func (e *Engine) settle(en *entry) {
-	switch busy := len(en.tickets) > 0; {
-	case busy && en.idle != nil:
-		e.idle.Remove(en.idle)
-		en.idle = nil
-	case !busy && en.idle == nil:
-		en.since = time.Now()
-		en.idle = e.idle.PushBack(en)
-		if e.idle.Len() == 1 {
-			e.wakeFor(en.since.Add(e.o.Expire))
-		}
-	}
-}
-
-// drop forgets an idle entry, if its machine can be made anew without harm.
-func (e *Engine) drop(en *entry) bool {
-	if en.busy() || en.dirty {
-		return false
-	}
-	if !en.machine.Idle() {
-		if !e.defaults(en) {
-			return false
-		}
-		en.stale++ // the delegate may write it without a word
-	} else if e.delegates(en) {
-		// Made anew it would begin with the delegate's permission, which this one
-		// was given back; so the delegate was told of the file, and asks.
-		e.deleg.excepted[en.key] = struct{}{}
-	}
-	e.remove(en)
-	return true
-}
-
 // busy reports whether more than the machine of en is still needed.
 func (en *entry) busy() bool {
 	return len(en.tickets) > 0 || len(en.outbox) > 0 || len(en.barrier) > 0 || en.closing != nil
-}
-
-// remove forgets an entry whose machine can be made anew.
-func (e *Engine) remove(en *entry) {
-	e.deleg.except(en.key)
-	e.floor = max(e.floor, en.machine.Token())
-	if en.stale == en.fresh {
-		e.clean.put(en.key)
-	} else {
-		e.forgot = e.Moment()
-	}
-	if en.idle != nil {
-		e.idle.Remove(en.idle)
-	}
-	delete(e.entries, en.key)
-}
-
-// giveUp drops en before its time, if nobody here uses it: the number of a file
-// that was removed may be that of a new one under another rule by now. What is
-// refused instead leaves a machine elsewhere that waits for an answer.
-func (e *Engine) giveUp(en *entry) bool {
-	if len(en.tickets) > 0 || e.phase != active {
-		return false
-	}
-	e.endAskingBack(en)
-	for more := true; more; {
-		e.step(en, func(turn *locks.Turn) {
-			en.machine.Expire(turn)
-			more = turn.More
-		})
-	}
-	return e.drop(en)
 }
 
 // writes reports whether a program may write under a lock of mode m: also
@@ -283,4 +155,74 @@ func (en *entry) owner(id locks.OwnerID) *owner {
 		en.serial++
 	}
 	return o
+}
+
+func (en *entry) holds() bool { return en.held > 0 }
+
+// holdsBy reports whether something of the key is held through h.
+func (en *entry) holdsBy(h locks.HandleID) bool {
+	switch en.key.Class {
+	case locks.Flock:
+		o := en.owners[locks.OwnerID(h)]
+		return o != nil && o.len() > 0
+	case locks.Posix:
+		return en.through[h] != nil
+	default:
+		t := en.handles[h]
+		return t != nil && t.held
+	}
+}
+
+// ownersThrough are the owners that took something through h, with others.
+func (en *entry) ownersThrough(h locks.HandleID) (ids []locks.OwnerID) {
+	if en.key.Class == locks.Flock {
+		return []locks.OwnerID{locks.OwnerID(h)} // the owner of a flock is the open file
+	}
+	for _, id := range en.through[h].sorted() {
+		ids = append(ids, locks.OwnerID(id))
+	}
+	return ids
+}
+
+// awaited reports whether a program of this node waits for a lock of en.
+func (en *entry) awaited() bool { return len(en.waits) > 0 }
+
+// delegable is the machine of en, if delegations are about it.
+func (en *entry) delegable() (locks.Delegable, bool) {
+	m, ok := en.machine.(locks.Delegable)
+	return m, ok && en.key.Class == locks.Open
+}
+
+// owns reports whether the owner of t, which is held, still has it.
+func (en *entry) owns(t *ticket) bool {
+	if en.handles != nil {
+		return en.handles[t.Handle] == t
+	}
+	o := en.owners[t.req.Owner]
+	if o == nil {
+		return false
+	}
+	lo, hi := o.window(t.Range)
+	for x := range o.slice(lo, hi) {
+		if x == t {
+			return true
+		}
+	}
+	return false
+}
+
+// replaces reports whether the owner of r has a piece that r covers.
+func (en *entry) replaces(r *locks.Request) bool {
+	o := en.owners[r.Owner]
+	if o == nil {
+		return false
+	}
+	i := o.search(func(t *ticket) bool { return t.Range.Start >= r.Range.Start })
+	return i < o.len() && r.Range.Contains(o.at(i).Range)
+}
+
+func (en *entry) sortedTickets() []*ticket {
+	ts := slices.Collect(maps.Values(en.tickets))
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
+	return ts
 }

@@ -2,11 +2,34 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"dmxfs/locks"
 )
+
+// epochs takes the node from one view to the next.
+type epochs struct {
+	*base
+	alarm     *alarm
+	journal   *journal
+	quota     *quota
+	waiters   *waiters
+	entries   *entries
+	damages   *damages
+	outboxes  *outboxes
+	stepper   *stepper
+	barriers  *barriers
+	askBacks  *askBacks
+	queries   *queries
+	tickets   *tickets
+	lent      *lent
+	borrowed  *borrowed
+	deadlocks *detector
+	closings  *closings
+	inbox     *inbox
+
+	sync *syncing // nil: no epoch is coming
+}
 
 // syncing is what is known of a new epoch before it is restored.
 type syncing struct {
@@ -21,51 +44,48 @@ type earlyFrame struct {
 	frame []byte
 }
 
-// Freeze ends the epoch: from its return on nothing is granted and nothing
-// sent until the next one is restored. It is called once more without harm.
-func (e *Engine) Freeze() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.phase == outside && e.view == nil {
-		e.sync = nil
+// freeze is [Engine.Freeze].
+func (ep *epochs) freeze() {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.phase == outside && ep.view == nil {
+		ep.sync = nil
 		return
 	}
-	e.phase, e.sync, e.stated = frozen, nil, false
-	e.forgetAskingBack()
-	for _, en := range e.entries {
+	ep.phase, ep.sync, ep.stated = frozen, nil, false
+	ep.askBacks.forget()
+	for _, en := range ep.entries.all {
 		for _, p := range en.outbox {
 			en.dirty = en.dirty || p.flush
 		}
 		en.outbox = nil
-		e.forgetClosing(en)
-		e.mu.breathe() // nothing is granted or sent any more
+		ep.closings.forget(en)
+		ep.mu.breathe() // nothing is granted or sent any more
 	}
-	e.restartQueries()
+	ep.deadlocks.forget()
+	ep.queries.restart()
 }
 
-// State is what the other members need to know of this node at the next
-// epoch. It returns when all that was written here under locks can be read
-// elsewhere: the permissions that guard it end with the epoch.
-// Freeze must have been called; what else happens meanwhile, also that a later
-// epoch begins, makes the result worthless, but does no harm.
-func (e *Engine) State() []byte {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.phase >= restoring {
+// state is [Engine.State].
+func (ep *epochs) state() []byte {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.phase >= restoring {
 		return nil // the epoch that this was for is over
 	}
-	e.stated = true // machines that are made from now on say nothing at once
-	e.flushing++    // a call for a later epoch waits for this one
+	ep.stated = true         // machines that are made from now on say nothing at once
+	ep.outboxes.beginFlush() // a call for a later epoch waits for this one
 	var said statement
 	var todo []*entry
-	for _, en := range e.snapshot() {
-		if e.phase >= restoring {
+	for _, en := range ep.entries.snapshot() {
+		if ep.phase >= restoring {
 			break
 		}
-		if e.entries[en.key] != en {
+		if ep.entries.all[en.key] != en {
 			continue // it had nothing to say
 		}
-		said.add(e, en)
+		state, tells, beside := en.machine.State(), ep.tells(en), ep.beside(en)
+		said.add(en, state, tells && !beside, tells && beside)
 		// What is given up from now on is said to be held, and what is held can
 		// still be written; both are handed over later. What is not held any more
 		// others may see soon.
@@ -73,100 +93,91 @@ func (e *Engine) State() []byte {
 			en.dirty, en.gave = en.holdsWrite(), false
 			todo = append(todo, en)
 		}
-		e.mu.breathe()
+		ep.mu.breathe()
 	}
 	for len(todo) > 0 {
-		e.writeOut(todo)
+		ep.writeOut(todo)
 		// Nevertheless, what is given up meanwhile goes out as well, as this node
 		// may be about to leave.
 		todo = slices.DeleteFunc(todo, func(en *entry) bool {
-			e.mu.breathe()
-			if e.phase >= restoring || e.entries[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
+			ep.mu.breathe()
+			if ep.phase >= restoring || ep.entries.all[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
 				return true
 			}
 			en.dirty, en.gave = en.holdsWrite(), false
 			return false
 		})
 	}
-	e.flushing--
-	e.flushed.Broadcast()
-	for e.flushing > 0 && e.phase < restoring {
-		e.flushed.Wait() // for what was begun before
-	}
-	if e.phase >= restoring {
+	ep.outboxes.endFlush()
+	ep.outboxes.awaitFlushes()
+	if ep.phase >= restoring {
 		return nil // another epoch has begun meanwhile
 	}
 	return said.bytes()
 }
 
 // writeOut writes out the files of todo.
-// REQUIRES: e.mu held. It lets go of it in between.
-func (e *Engine) writeOut(todo []*entry) {
+// REQUIRES: mu held. It lets go of it in between.
+func (ep *epochs) writeOut(todo []*entry) {
 	ks := make([]locks.Key, len(todo))
 	for i, en := range todo {
 		ks[i] = en.key
-		e.mu.breathe()
+		ep.mu.breathe()
 	}
-	e.mu.Unlock()
-	e.flushAll(ks)
-	e.mu.Lock()
+	ep.mu.Unlock()
+	ep.outboxes.flushAll(ks)
+	ep.mu.Lock()
 }
 
-// Install begins to collect what the members of v say by Sync.
-func (e *Engine) Install(v *locks.View) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// install is [Engine.Install].
+func (ep *epochs) install(v *locks.View) {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
 	// A machine that is made from now on, also of what others tell of, says nothing
 	// before it is restored, which comes to one after the other.
-	e.stated = true
-	e.phase = frozen
-	e.deleg = delegations{}
-	e.view = v
-	e.sync = &syncing{told: map[locks.NodeID][]keyState{}}
-	for ep := range e.early {
-		if ep < v.Epoch {
-			delete(e.early, ep)
-		}
-	}
+	ep.stated = true
+	ep.phase = frozen
+	ep.borrowed.reset()
+	ep.lent.reset()
+	ep.view = v
+	ep.sync = &syncing{told: map[locks.NodeID][]keyState{}}
+	ep.inbox.forget(v.Epoch)
 }
 
-// Sync is the State of one member for the epoch that is being installed; the
-// node's own comes in the same way. When all are there the epoch is restored.
-// It is safe to call it twice for one member. An error means that the state
-// cannot be read: then this node must not go on.
-func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error {
-	told, err := decodeState(state, e.o.Algorithms)
+// collect is [Engine.Sync].
+func (ep *epochs) collect(from locks.NodeID, epoch locks.Epoch, state []byte) error {
+	told, err := decodeState(state, ep.o.Algorithms)
 	if err != nil {
 		return fmt.Errorf("state of %s at epoch %d: %w", from, epoch, err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.sync == nil || e.view.Epoch != epoch || e.view.Index(from) < 0 {
+	ep.mu.Lock()
+	defer ep.mu.Unlock()
+	if ep.sync == nil || ep.view.Epoch != epoch || ep.view.Index(from) < 0 {
 		return nil // of an epoch that is over, or restored
 	}
-	if _, again := e.sync.told[from]; again {
+	if _, again := ep.sync.told[from]; again {
 		return nil
 	}
-	e.sync.told[from] = told
-	if len(e.sync.told) < len(e.view.Members) {
+	ep.sync.told[from] = told
+	if len(ep.sync.told) < len(ep.view.Members) {
 		return nil
 	}
-	return e.restore()
+	return ep.restore()
 }
 
 // restore begins the epoch of e.view with what all its members told.
-// REQUIRES: e.mu held. It lets go of it in between.
-func (e *Engine) restore() error {
-	verdicts := e.judge(e.sync.told)
-	if err := e.adopt(verdicts); err != nil {
+// REQUIRES: mu held. It lets go of it in between.
+func (ep *epochs) restore() error {
+	verdicts := ep.judge(ep.sync.told)
+	if err := ep.adopt(verdicts); err != nil {
 		return err
 	}
-	e.phase, e.sync, e.stated, e.newRules = restoring, nil, false, false
-	e.clean.clear()
-	e.beginDamage()
+	ep.phase, ep.sync, ep.stated, ep.newRules = restoring, nil, false, false
+	ep.entries.clean.clear()
+	ep.damages.begin()
 	// What is made from now on begins in the new epoch.
-	for _, en := range e.snapshot() {
-		if e.entries[en.key] != en {
+	for _, en := range ep.entries.snapshot() {
+		if ep.entries.all[en.key] != en {
 			continue
 		}
 		en.stale++
@@ -175,62 +186,21 @@ func (e *Engine) restore() error {
 			states = v.states
 		}
 		var err error
-		e.step(en, func(turn *locks.Turn) { err = en.machine.Restore(e.view, states, turn) })
+		ep.stepper.step(en, func(turn *locks.Turn) { err = en.machine.Restore(ep.view, states, turn) })
 		if err != nil {
-			e.phase = frozen
+			ep.phase = frozen
 			return fmt.Errorf("restore %v: %w", en.key, err)
 		}
-		e.lift(en)   // it may have been given up since it was told of
-		e.settle(en) // what kept it from being dropped may be gone
-		e.mu.breathe()
+		ep.barriers.lift(en)  // it may have been given up since it was told of
+		ep.entries.settle(en) // what kept it from being dropped may be gone
+		ep.mu.breathe()
 	}
-	e.phase, e.began = active, e.Moment()
-	// What others send meanwhile comes behind what they have sent before.
-	e.draining = true
-	for epoch := e.view.Epoch; len(e.early[epoch]) > 0; e.mu.breathe() {
-		f := e.early[epoch][0]
-		e.early[epoch] = e.early[epoch][1:]
-		e.receive(f.from, f.frame)
-	}
-	e.draining = false
-	delete(e.early, e.view.Epoch)
-	for _, id := range slices.Sorted(maps.Keys(e.queries)) {
-		e.ask(e.queries[id])
-	}
-	e.broadcast()
-	e.wake()
+	ep.phase, ep.began = active, ep.Moment()
+	ep.inbox.drain()
+	ep.queries.askAgain()
+	ep.broadcast()
+	ep.alarm.wake()
 	return nil
-}
-
-// snapshot lists the entries that there are when it is called, and no others, as
-// sorted does. Of many it lets go of e.mu meanwhile: some may be gone by then.
-// REQUIRES: e.mu held.
-func (e *Engine) snapshot() []*entry {
-	if len(e.entries) <= maxAtOnce {
-		return e.sorted()
-	}
-	ens, last := make([]*entry, 0, len(e.entries)), e.made
-	for _, en := range e.entries {
-		if en.made <= last {
-			ens = append(ens, en)
-		}
-		e.mu.breathe()
-	}
-	e.mu.Unlock()
-	slices.SortFunc(ens, func(a, b *entry) int { return a.key.Compare(b.key) })
-	e.mu.Lock()
-	return ens
-}
-
-// sorted lists the entries in the order of their keys, so that a run can be
-// repeated.
-func (e *Engine) sorted() []*entry {
-	ens := make([]*entry, 0, len(e.entries))
-	for _, en := range e.entries {
-		ens = append(ens, en)
-	}
-	slices.SortFunc(ens, func(a, b *entry) int { return a.key.Compare(b.key) })
-	return ens
 }
 
 // LostLock tells of a lock or a wait that ended with a tenure.
@@ -243,66 +213,62 @@ type LostLock struct {
 	Program locks.Program
 }
 
-// Expelled ends the tenure: the others went on without this node. Everything
-// held is lost, every wait fails with ErrLost. The engine is outside until the
-// next Install. It returns what was lost.
-func (e *Engine) Expelled(reason string) []LostLock {
-	e.mu.Lock()
-	e.tenure.Add(1)
-	e.phase, e.view, e.sync = outside, nil, nil
-	e.deleg = delegations{}
-	for _, t := range e.waitingTickets() {
-		e.endWait(t)
+// expelled is [Engine.Expelled].
+func (ep *epochs) expelled(reason string) []LostLock {
+	ep.mu.Lock()
+	ep.tenure.Add(1)
+	ep.phase, ep.view, ep.sync = outside, nil, nil
+	ep.borrowed.reset()
+	ep.lent.reset()
+	for _, t := range ep.waiters.sorted() {
+		ep.waiters.end(t)
 		t.err = fmt.Errorf("%w: %s", locks.ErrLost, reason)
 		if t.done != nil {
 			close(t.done)
 		}
 	}
-	entries, left := e.entries, e.left.Load()
-	e.entries = map[locks.Key]*entry{}
-	clear(e.usage)
-	clear(e.pinned)
-	e.idle.Init()
-	e.askingBack = nil
-	e.clean.clear()
-	e.places.clear()
-	e.early = early{}
-	e.restartQueries()
+	entries, left := ep.entries.takeAll(), ep.left.Load()
+	ep.quota.reset()
+	ep.askBacks.clear()
+	ep.tickets.places.clear()
+	ep.inbox.clear()
+	ep.deadlocks.forget()
+	ep.queries.restart()
 	for _, en := range entries {
 		en.outbox = nil
-		e.forgetClosing(en)
-		e.mu.breathe()
+		ep.closings.forget(en)
+		ep.mu.breathe()
 	}
 	var lost []LostLock
 	if !left { // else it is in the journal as released
-		lost = e.lost(entries, reason)
+		lost = ep.lost(entries, reason)
 	}
-	e.broadcast()
-	e.mu.Unlock()
-	e.o.Files.Expelled()
+	ep.broadcast()
+	ep.mu.Unlock()
+	ep.o.Files.Expelled()
 	return lost
 }
 
 // lost journals what was lost of entries that are no more, and returns it.
-// REQUIRES: e.mu held. It lets go of it in between.
-func (e *Engine) lost(entries map[locks.Key]*entry, reason string) []LostLock {
+// REQUIRES: mu held. It lets go of it in between.
+func (ep *epochs) lost(entries map[locks.Key]*entry, reason string) []LostLock {
 	found := newRows((*lostRow).compare)
 	reqs := newRows(byKey)
 	for _, en := range entries {
 		for _, t := range en.tickets {
 			found.add(lostRow{t.ID, LostLock{en.key, en.path, t.Mode, t.Range, t.held, t.req.Program}})
 			reqs.add(t)
-			e.mu.breathe()
+			ep.mu.breathe()
 		}
-		e.mu.breathe()
+		ep.mu.breathe()
 	}
-	e.mu.Unlock()
+	ep.mu.Unlock()
 	ts, lost := reqs.sorted(), lostOf(found)
-	e.mu.Lock()
+	ep.mu.Lock()
 	for _, t := range ts {
 		t.req.pieces--
-		e.record(Lost, t.entry, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
-		e.mu.breathe()
+		ep.journal.record(Lost, t.entry, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+		ep.mu.breathe()
 	}
 	return lost
 }

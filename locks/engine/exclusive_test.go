@@ -50,7 +50,7 @@ func TestExclusiveKeysAreForgotten(t *testing.T) {
 		synctest.Wait()
 		for _, n := range c.nodes {
 			n.Engine.mu.Lock()
-			for k, en := range n.entries {
+			for k, en := range n.entries.all {
 				t.Errorf("%s keeps %v: %v", n.id, k, en.machine)
 			}
 			n.Engine.mu.Unlock()
@@ -191,7 +191,7 @@ func TestNumberOfAFileUnderAnotherRule(t *testing.T) {
 			c.nodes[id].Unlock(key, locks.OwnerID(i+1), locks.Whole)
 		}
 		c.nodes["n1"].Engine.mu.Lock()
-		_, known := c.nodes["n1"].entries[key]
+		_, known := c.nodes["n1"].entries.all[key]
 		c.nodes["n1"].Engine.mu.Unlock()
 		if !known {
 			t.Fatal("nobody knows of the old file any more: the test shows nothing")

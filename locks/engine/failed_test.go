@@ -186,7 +186,7 @@ func (f *failing) most(n int) {
 func (f *failing) stale(k locks.Key) {
 	f.a.Engine.mu.Lock()
 	defer f.a.Engine.mu.Unlock()
-	if en := f.a.entries[k]; en != nil {
+	if en := f.a.entries.all[k]; en != nil {
 		en.stale++
 	}
 }
@@ -197,7 +197,7 @@ func (f *failing) meanwhile(r *locks.Request) (gone bool) {
 	q := f.request()
 	f.a.Engine.mu.Lock()
 	way := false // else it waits for others
-	for _, t := range f.a.entries[r.Key].underway[uint64(r.Owner)] {
+	for _, t := range f.a.entries.all[r.Key].underway[uint64(r.Owner)] {
 		way = way || t.Handle == r.Handle && t.Range == r.Range
 	}
 	f.a.Engine.mu.Unlock()
@@ -294,7 +294,7 @@ func TestAFailedUpgradeOfAnOpenFile(t *testing.T) {
 		mustGrant(t, b.start(r))
 		b.UnlockHandle(r.Key, r.Handle, "closed")
 		a.Engine.mu.Lock()
-		a.entries[r.Key].stale++
+		a.entries.all[r.Key].stale++
 		a.Engine.mu.Unlock()
 		a.refresh = func(locks.Key) error { return errors.New("EIO") }
 		p := a.start(w)

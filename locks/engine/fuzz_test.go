@@ -112,12 +112,12 @@ func FuzzFrame(f *testing.F) {
 		delegator, asker := loneEngine(t), loneEngine(t)
 		delegator.Receive("n1", 1, []byte{frameWant})
 		asker.mu.Lock()
-		asker.askForDelegations()
+		asker.borrowed.ask()
 		asker.mu.Unlock()
 		for _, e := range []*Engine{delegator, asker} {
 			e.Receive("n1", 1, b)
 			e.mu.Lock()
-			for k, en := range e.entries {
+			for k, en := range e.entries.all {
 				if err := en.machine.Check(); err != nil {
 					t.Errorf("%v after %x: %v", k, b, err)
 				}

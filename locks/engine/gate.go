@@ -19,7 +19,7 @@ import (
 // joins in any case, since it will close nothing while it waits.
 //
 // And a ticket that only the queue keeps waiting overtakes after a while, see
-// Engine.overtake; the gate opens in the same way for a single one, for it may
+// tickets.overtake; the gate opens in the same way for a single one, for it may
 // be a child of the process that has the file open. With holders that last
 // longer than this while, there would always be one again. So the while doubles
 // each time, and holders that come later wait for the end of those before them.
@@ -33,64 +33,62 @@ const (
 	patienceLasts   = time.Minute
 )
 
-// gated reports whether t has to wait at the gate.
-func (e *Engine) gated(t *ticket) bool {
-	en := t.entry
-	if !en.holds() || en.handles == nil || t.req.Try || en.machine.Wanted() == 0 {
-		return false
-	}
-	if en.opened[t.req.Owner] == 0 {
-		return false // it waits in the queue
-	}
-	if p := processOf(&t.req.Program); p != (process{}) && en.processes[p].has(uint64(t.req.Owner)) {
-		return false
-	}
-	if len(en.gate) == 0 {
-		en.joined++
-	}
-	return en.joined > joinBatch
+// gate is what of a key bounds who goes before its turn. The zero value is open.
+type gate struct {
+	waiting []*ticket // the opens that do not join yet
+	joined  int       // those that have joined while another node waits
+	// passed is how often tickets went before their turn lately, at last at passedAt.
+	passed   int
+	passedAt time.Time
 }
 
-// openGate lets in all who wait at the gate when there is no reason for it any
-// more: nobody is waited for here.
-func (e *Engine) openGate(en *entry) {
-	if en.joined == 0 || en.machine.Wanted() != 0 {
-		return
+// join counts one more open that would join, if none waits yet, and reports
+// whether it has to wait.
+func (g *gate) join() (waits bool) {
+	if len(g.waiting) == 0 {
+		g.joined++
 	}
-	ts := en.gate
-	en.gate, en.joined, en.passed = nil, 0, 0
-	for _, t := range ts {
-		e.acquire(t)
-	}
+	return g.joined > joinBatch
 }
 
-// openGateFor lets in t only.
-func (e *Engine) openGateFor(t *ticket) {
-	t.entry.gate = slices.DeleteFunc(t.entry.gate, func(g *ticket) bool { return g == t })
-	e.acquire(t)
+func (g *gate) wait(t *ticket) { g.waiting = append(g.waiting, t) }
+
+// wrote: a program of this node has got what it waited for, to write.
+func (g *gate) wrote() { g.passed = 0 }
+
+// open forgets all, and returns those that waited.
+func (g *gate) open() []*ticket {
+	ts := g.waiting
+	g.waiting, g.joined, g.passed = nil, 0, 0
+	return ts
+}
+
+// leave takes t from those that wait.
+func (g *gate) leave(t *ticket) {
+	g.waiting = slices.DeleteFunc(g.waiting, func(w *ticket) bool { return w == t })
 }
 
 // patience is how long a ticket waits for its turn without another reason.
-func (en *entry) patience(now time.Time) time.Duration {
-	if now.Sub(en.passedAt) > patienceLasts {
-		en.passed = 0
+func (g *gate) patience(now time.Time) time.Duration {
+	if now.Sub(g.passedAt) > patienceLasts {
+		g.passed = 0
 	}
-	return min(firstOvertake<<min(en.passed, patienceDoubles), maxOvertake)
+	return min(firstOvertake<<min(g.passed, patienceDoubles), maxOvertake)
 }
 
 // pass notes that a ticket goes before its turn. Those that do so at about the
 // same time count once.
-func (en *entry) pass(now time.Time) {
-	if en.passed == 0 || now.Sub(en.passedAt) >= en.patience(now) {
-		en.passed++
-		en.passedAt = now
+func (g *gate) pass(now time.Time) {
+	if g.passed == 0 || now.Sub(g.passedAt) >= g.patience(now) {
+		g.passed++
+		g.passedAt = now
 	}
 }
 
 // nested reports whether the process of t has another lock of the key, which it
 // will not give up while it waits: then there is no sense in patience.
-func (en *entry) nested(t *ticket) bool {
-	p := processOf(&t.req.Program)
+func (t *ticket) nested() bool {
+	en, p := t.entry, processOf(&t.req.Program)
 	return !t.req.Try && en.handles == nil && p != (process{}) && en.processes[p].other(uint64(t.req.Owner))
 }
 

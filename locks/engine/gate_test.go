@@ -110,9 +110,9 @@ func TestOpensThatJoinDoNotStarveAnotherNode(t *testing.T) {
 				close(stop)
 				time.Sleep(time.Hour)
 				a.Engine.mu.Lock()
-				for _, en := range a.entries {
-					if len(en.tickets) > 0 || len(en.gate) > 0 {
-						t.Errorf("%d tickets are left, %d at the gate", len(en.tickets), len(en.gate))
+				for _, en := range a.entries.all {
+					if len(en.tickets) > 0 || len(en.gate.waiting) > 0 {
+						t.Errorf("%d tickets are left, %d at the gate", len(en.tickets), len(en.gate.waiting))
 					}
 				}
 				a.Engine.mu.Unlock()

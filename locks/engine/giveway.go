@@ -7,20 +7,25 @@ import (
 	"dmxfs/locks/posix"
 )
 
-// Wanted is the mode in which the first of those wants a lock of k, another
-// member or another owner on this one, from whom a lock of this node keeps it.
-// It is 0 if there is nobody.
-func (e *Engine) Wanted(k locks.Key) locks.Mode {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if en := e.entries[k]; en != nil {
-		return e.wanted(en)
+// wishes are what others want of what is held here.
+type wishes struct {
+	*base
+	entries *entries
+	yielder Yielder // nil: nobody wants to know
+}
+
+// of is [Engine.Wanted].
+func (w *wishes) of(k locks.Key) locks.Mode {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if en := w.entries.all[k]; en != nil {
+		return w.wanted(en)
 	}
 	return 0
 }
 
-func (e *Engine) wanted(en *entry) locks.Mode {
-	if e.beside(en) {
+func (w *wishes) wanted(en *entry) locks.Mode {
+	if w.beside(en) {
 		return locks.Write // what others want while a barrier is up is not known here
 	}
 	if m := en.machine.Wanted(); m != 0 {
@@ -34,25 +39,22 @@ func (e *Engine) wanted(en *entry) locks.Mode {
 	return 0
 }
 
-// tellWanted tells the files, after a turn, if an open lock is wanted.
-func (e *Engine) tellWanted(en *entry) {
-	if en.handles == nil || !en.holds() || e.yielder == nil {
+// tell tells the files, after a turn, if an open lock is wanted.
+func (w *wishes) tell(en *entry) {
+	if en.handles == nil || !en.holds() || w.yielder == nil {
 		return
 	}
-	if e.wanted(en) != 0 {
-		e.yielder.Yield(en.key)
+	if w.wanted(en) != 0 {
+		w.yielder.Yield(en.key)
 	}
 }
 
-// Share makes the open lock of h one for reading, if it is one for writing:
-// other nodes may read what was written under it, and no other one writes. It
-// reports whether h has a lock for reading now. A request to write through h
-// replaces that when it is granted.
-func (e *Engine) Share(k locks.Key, h locks.HandleID, why string) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	en := e.entries[k]
-	if en == nil || en.handles == nil || e.left.Load() || !en.alg.Shared || e.beside(en) {
+// share is [Engine.Share].
+func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	en := hs.entries.all[k]
+	if en == nil || en.handles == nil || hs.left.Load() || !en.alg.Shared || hs.beside(en) {
 		return false
 	}
 	old := en.handles[h]
@@ -62,20 +64,20 @@ func (e *Engine) Share(k locks.Key, h locks.HandleID, why string) bool {
 	case old.Mode == locks.Read:
 		return true
 	}
-	req := &request{id: e.id(), Request: old.req.Request, asked: time.Now(), messages: en.messages, pieces: 1}
+	req := &request{id: hs.id(), Request: old.req.Request, asked: time.Now(), messages: en.messages, pieces: 1}
 	req.Mode, req.granted = locks.Read, req.asked
 	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: locks.Read, Range: old.Range}, Handle: h},
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(hs.id()), Mode: locks.Read, Range: old.Range}, Handle: h},
 		entry: en, req: req, held: true, token: old.token, tenure: old.tenure,
 	}
-	e.keep(t)
+	hs.quota.keep(t)
 	en.took(t)
-	e.lose(old)
+	hs.quota.lose(old)
 	old.req.pieces--
 	en.handles[h] = t
-	e.record(Requested, en, req, event{rng: t.Range})
-	e.record(Granted, en, req, event{rng: t.Range, token: t.token})
-	e.record(Released, en, old.req, event{rng: old.Range, reason: why, token: old.token, final: true})
-	e.replace(en, []locks.TicketID{old.ID}, []locks.Part{t.Part})
+	hs.journal.record(Requested, en, req, event{rng: t.Range})
+	hs.journal.record(Granted, en, req, event{rng: t.Range, token: t.token})
+	hs.journal.record(Released, en, old.req, event{rng: old.Range, reason: why, token: old.token, final: true})
+	hs.replace(en, []locks.TicketID{old.ID}, []locks.Part{t.Part})
 	return true
 }

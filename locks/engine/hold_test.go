@@ -179,10 +179,10 @@ func TestManyOwnersAndFilesHoldTheEngineForLong(t *testing.T) {
 		}
 	}
 	for i := range maxClean - 2 { // less what is known already
-		a.clean.put(locks.Key{File: fmt.Sprintf("directory/file%d", i), Class: locks.Open})
+		a.entries.clean.put(locks.Key{File: fmt.Sprintf("directory/file%d", i), Class: locks.Open})
 	}
 	a.o.Uniform = func() string { return "rw" }
-	a.delegTimes.opened = -1 << 60
+	a.lent.opened = -1 << 60
 	steps := map[string]func(){
 		"ask here":           func() { ask(a) },
 		"ask from elsewhere": func() { ask(b) },
@@ -196,13 +196,15 @@ func TestManyOwnersAndFilesHoldTheEngineForLong(t *testing.T) {
 			}
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.deleg = delegations{}
+			b.borrowed.reset()
+			b.lent.reset()
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			if got := len(a.deleg.excepted); got != maxClean-2 {
+			if got := len(a.lent.excepted); got != maxClean-2 {
 				t.Fatalf("%d are excepted", got)
 			}
-			a.deleg = delegations{}
+			a.borrowed.reset()
+			a.lent.reset()
 		},
 	}
 	for what, step := range steps {
@@ -288,7 +290,7 @@ func holdRun(t *testing.T, alg string, n int) (over []string) {
 	step("expire", func() {
 		for _, e := range p.nodes {
 			e.mu.Lock()
-			e.sweep(time.Now().Add(time.Hour))
+			e.sweeper.sweep(time.Now().Add(time.Hour))
 			e.mu.Unlock()
 		}
 	})

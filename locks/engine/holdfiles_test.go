@@ -69,7 +69,7 @@ func holdFiles(t *testing.T, n int) (over []string) {
 	for _, e := range p.nodes {
 		e.mu.Lock()
 		e.o.Uniform = func() string { return "rw" }
-		e.delegTimes = delegationTimes{opened: -1 << 60}
+		e.borrowed.times, e.lent.opened = delegationTimes{}, -1<<60
 		e.mu.Unlock()
 	}
 	step("delegate", func() {
@@ -77,8 +77,8 @@ func holdFiles(t *testing.T, n int) (over []string) {
 		until("delegated", all)
 	})
 	step("open", func() { openAll(0, 16, n) })
-	if a.deleg.uses < n-100 {
-		t.Fatalf("%d opens without a message, of %d", a.deleg.uses, n)
+	if a.borrowed.uses < n-100 {
+		t.Fatalf("%d opens without a message, of %d", a.borrowed.uses, n)
 	}
 	step("a third part of them closed", func() {
 		for i := 0; i < n; i += 3 {

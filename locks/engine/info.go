@@ -9,35 +9,6 @@ import (
 	"dmxfs/locks"
 )
 
-// event is what differs between the steps of a request.
-type event struct {
-	rng      locks.Range
-	wait     time.Duration
-	messages int
-	reason   string
-	token    locks.Token
-	final    bool
-}
-
-func (e *Engine) record(s Step, en *entry, req *request, ev event) {
-	if s == Released && req.broken != "" {
-		s, ev.reason = Lost, req.broken
-	}
-	var epoch locks.Epoch
-	if e.view != nil {
-		epoch = e.view.Epoch
-	}
-	var held time.Duration
-	if ev.final && (s == Released || s == Lost) && !req.granted.IsZero() {
-		held = time.Since(req.granted)
-	}
-	e.o.Recorder.Record(Event{
-		Step: s, Epoch: epoch, Request: req.id, Key: en.key, Path: req.Path, Mode: req.Mode, Range: ev.rng,
-		Algorithm: en.alg.Name, Program: req.Program, Token: ev.token, Wait: ev.wait, Held: held, Messages: ev.messages,
-		Reason: ev.reason, Final: ev.final,
-	})
-}
-
 func describe(p locks.Program) string {
 	switch {
 	case p.PID == 0:
@@ -48,16 +19,24 @@ func describe(p locks.Program) string {
 	return fmt.Sprintf("process %d (%s)", p.PID, p.Command)
 }
 
+// reports tell what is held here, and why what waits does.
+type reports struct {
+	*base
+	waiters  *waiters
+	entries  *entries
+	barriers *barriers
+}
+
 // maxNamed is how many holders are named of those that somebody waits for.
 const maxNamed = 8
 
 // waitsFor says in words why t waits.
-func (e *Engine) waitsFor(t *ticket) string {
+func (rp *reports) waitsFor(t *ticket) string {
 	var why []string
 	if !t.asks {
 		return "waits to join the open lock of this node, which another node waits for"
 	}
-	local, remote := e.blockers(t, maxNamed+1)
+	local, remote := rp.barriers.blockers(t, maxNamed+1)
 	for i, id := range local {
 		if i == maxNamed {
 			why = append(why, "others here")
@@ -71,9 +50,9 @@ func (e *Engine) waitsFor(t *ticket) string {
 	switch {
 	case len(why) > 0:
 		return "waits for " + strings.Join(why, ", ")
-	case e.phase != active:
+	case rp.phase != active:
 		return "waits for a new epoch"
-	case !e.o.Live(0):
+	case !rp.o.Live(0):
 		return "waits until this node is sure again of the others"
 	}
 	return "waits for its turn"
@@ -109,9 +88,8 @@ type LockInfo struct {
 	Remote []locks.NodeID
 }
 
-// Locks lists what this node holds, waits for and keeps. Of many it is not all of
-// one moment.
-func (e *Engine) Locks() []LockInfo {
+// locks is [Engine.Locks].
+func (rp *reports) locks() []LockInfo {
 	type row struct {
 		id   locks.TicketID // 0: what is kept, behind all others
 		info LockInfo
@@ -119,26 +97,26 @@ func (e *Engine) Locks() []LockInfo {
 	found := newRows(func(a, b *row) int {
 		return cmp.Or(a.info.Key.Compare(b.info.Key), cmp.Compare(a.id-1, b.id-1), cmp.Compare(a.info.Range.Start, b.info.Range.Start))
 	})
-	e.mu.Lock()
-	for _, en := range e.entries {
+	rp.mu.Lock()
+	for _, en := range rp.entries.all {
 		for id, t := range en.tickets {
-			found.add(row{id, e.lockInfo(t)})
-			if e.mu.breathe() && e.entries[en.key] != en {
+			found.add(row{id, rp.lockInfo(t)})
+			if rp.mu.breathe() && rp.entries.all[en.key] != en {
 				break
 			}
 		}
-		for from := uint64(0); from < locks.MaxOffset && e.entries[en.key] == en; e.mu.breathe() {
+		for from := uint64(0); from < locks.MaxOffset && rp.entries.all[en.key] == en; rp.mu.breathe() {
 			kept, next := en.machine.Kept(from, maxAtOnce)
 			for _, r := range kept {
-				i := e.baseInfo(en)
+				i := rp.baseInfo(en)
 				i.Mode, i.Range, i.State, i.Since, i.Token = locks.Write, r, Cached, en.since, en.machine.Token()
 				found.add(row{0, i})
 			}
 			from = next
 		}
-		e.mu.breathe()
+		rp.mu.breathe()
 	}
-	e.mu.Unlock()
+	rp.mu.Unlock()
 	out := make([]LockInfo, 0, found.n)
 	for _, r := range found.sorted() {
 		out = append(out, r.info)
@@ -147,24 +125,24 @@ func (e *Engine) Locks() []LockInfo {
 }
 
 // baseInfo is what all rows of en have in common.
-func (e *Engine) baseInfo(en *entry) LockInfo {
+func (rp *reports) baseInfo(en *entry) LockInfo {
 	i := LockInfo{Key: en.key, Path: en.path, Algorithm: en.alg.Name}
-	if e.view != nil {
-		i.Epoch = e.view.Epoch
+	if rp.view != nil {
+		i.Epoch = rp.view.Epoch
 	}
 	return i
 }
 
-func (e *Engine) lockInfo(t *ticket) LockInfo {
+func (rp *reports) lockInfo(t *ticket) LockInfo {
 	en := t.entry
-	i := e.baseInfo(en)
+	i := rp.baseInfo(en)
 	i.Path, i.Mode, i.Range, i.State = t.req.Path, t.Mode, t.Range, Held
 	i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
 	if t.held {
 		return i
 	}
 	i.State, i.Since = Waits, t.req.asked
-	local, remote := e.blockers(t, maxConflicts)
+	local, remote := rp.barriers.blockers(t, maxConflicts)
 	for _, id := range local {
 		if b := en.tickets[id]; b != nil {
 			i.Local = append(i.Local, b.req.Program)
@@ -174,13 +152,13 @@ func (e *Engine) lockInfo(t *ticket) LockInfo {
 	return i
 }
 
-// LongWaits lists the requests that have waited for longer than d.
-func (e *Engine) LongWaits(d time.Duration) []LockInfo {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// longWaits is [Engine.LongWaits].
+func (rp *reports) longWaits(d time.Duration) []LockInfo {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
 	var out []LockInfo
 	now := time.Now()
-	for t := range e.waiters {
+	for t := range rp.waiters.all {
 		if now.Sub(t.req.asked) > d {
 			out = append(out, LockInfo{
 				Key: t.entry.key, Path: t.req.Path, Mode: t.Mode, Range: t.Range, State: Waits,
@@ -191,14 +169,24 @@ func (e *Engine) LongWaits(d time.Duration) []LockInfo {
 	return out
 }
 
-// Count is how many locks are held and how many requests wait. Of many it is not
-// all of one moment.
-func (e *Engine) Count() (held, waiting int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, en := range e.entries {
+// count is [Engine.Count].
+func (rp *reports) count() (held, waiting int) {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	for _, en := range rp.entries.all {
 		held += len(en.tickets)
-		e.mu.breathe()
+		rp.mu.breathe()
 	}
-	return max(held-len(e.waiters), 0), len(e.waiters)
+	return max(held-len(rp.waiters.all), 0), len(rp.waiters.all)
+}
+
+// holders says in words what stands in the way of req.
+func (rp *reports) holders(en *entry, req *request) string {
+	if len(en.owners) > maxSearched {
+		return "one of many"
+	}
+	for t := range en.inTheWay(req.Mode, req.Range, &req.Owner) {
+		return describe(t.req.Program)
+	}
+	return "another node"
 }

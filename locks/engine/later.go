@@ -22,7 +22,7 @@ type aside struct {
 
 // setAside takes what o holds within r from it, to be given up later, if it is
 // much.
-func (e *Engine) setAside(en *entry, o *owner, r locks.Range, reason string) {
+func (hs *holdings) setAside(en *entry, o *owner, r locks.Range, reason string) {
 	lo, hi := o.window(r)
 	for lo < hi && !r.Contains(o.at(lo).Range) {
 		lo++
@@ -39,28 +39,10 @@ func (e *Engine) setAside(en *entry, o *owner, r locks.Range, reason string) {
 	}
 }
 
-// owns reports whether the owner of t, which is held, still has it.
-func (en *entry) owns(t *ticket) bool {
-	if en.handles != nil {
-		return en.handles[t.Handle] == t
-	}
-	o := en.owners[t.req.Owner]
-	if o == nil {
-		return false
-	}
-	lo, hi := o.window(t.Range)
-	for x := range o.slice(lo, hi) {
-		if x == t {
-			return true
-		}
-	}
-	return false
-}
-
 // giveUpAside gives up what was set aside of en, whoever did it.
-// REQUIRES: e.mu held. It lets go of it in between.
-func (e *Engine) giveUpAside(en *entry) {
-	for len(en.aside) > 0 && e.entries[en.key] == en && !e.left.Load() {
+// REQUIRES: mu held. It lets go of it in between.
+func (hs *holdings) giveUpAside(en *entry) {
+	for len(en.aside) > 0 && hs.entries.all[en.key] == en && !hs.left.Load() {
 		last := &en.aside[len(en.aside)-1]
 		// From behind: who waits for all of the file looks at what is held of it
 		// from the beginning.
@@ -77,25 +59,17 @@ func (e *Engine) giveUpAside(en *entry) {
 		ids := make([]locks.TicketID, len(part))
 		for i, t := range part {
 			ids[i] = t.ID
-			e.lose(t)
+			hs.quota.lose(t)
 			t.req.pieces--
-			e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+			hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
 		}
-		e.replace(en, ids, nil)
-		e.settle(en)
+		hs.replace(en, ids, nil)
+		hs.entries.settle(en)
 		if len(en.aside) > 0 {
-			e.mu.Unlock()
-			e.pace(true)
-			e.mu.yield()
-			e.mu.Lock()
+			hs.mu.Unlock()
+			hs.journal.pace(true)
+			hs.mu.yield()
+			hs.mu.Lock()
 		}
-	}
-}
-
-// pace waits for the journal, if that has much to write; the sooner, if the caller
-// has much to add.
-func (e *Engine) pace(much bool) {
-	if p, ok := e.o.Recorder.(Pacer); ok {
-		p.Pace(much)
 	}
 }

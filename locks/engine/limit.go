@@ -38,50 +38,48 @@ type usage struct {
 	told    bool // the log knows that it is too much
 }
 
+// quota counts the tickets of users, and bounds them.
+type quota struct {
+	*base
+	users map[user]*usage
+}
+
 // keep adds t to its entry.
-func (e *Engine) keep(t *ticket) {
+func (q *quota) keep(t *ticket) {
 	t.entry.tickets[t.ID] = t
 	by := userOf(&t.req.Request)
-	u := e.usage[by]
+	u := q.users[by]
 	if u == nil {
 		u = &usage{}
-		e.usage[by] = u
+		q.users[by] = u
 	}
 	u.tickets++
 }
 
+func (q *quota) reset() { clear(q.users) }
+
 // lose takes t from its entry.
-func (e *Engine) lose(t *ticket) {
+func (q *quota) lose(t *ticket) {
 	delete(t.entry.tickets, t.ID)
 	t.entry.gaveUp(t)
 	by := userOf(&t.req.Request)
-	u := e.usage[by]
+	u := q.users[by]
 	if u.tickets--; u.tickets == 0 {
-		delete(e.usage, by)
+		delete(q.users, by)
 	}
 }
 
 // tooMany refuses a request of a process that has as many locks as it may.
 // One that takes the place of what its owner has makes them fewer.
-func (e *Engine) tooMany(en *entry, r *locks.Request) error {
-	p, u := &r.Program, e.usage[userOf(r)]
-	if u == nil || u.tickets < e.o.MaxLocks || en.replaces(r) {
+func (q *quota) tooMany(en *entry, r *locks.Request) error {
+	p, u := &r.Program, q.users[userOf(r)]
+	if u == nil || u.tickets < q.o.MaxLocks || en.replaces(r) {
 		return nil
 	}
 	if !u.told {
 		u.told = true
-		e.o.Log.Warn("a process has as many locks as it may: further ones fail with ENOLCK", "pid", p.PID, "command", p.Command,
+		q.o.Log.Warn("a process has as many locks as it may: further ones fail with ENOLCK", "pid", p.PID, "command", p.Command,
 			"locks", u.tickets)
 	}
 	return fmt.Errorf("%w: %s has %d locks, as many as a process may have", locks.ErrUnavailable, describe(*p), u.tickets)
-}
-
-// replaces reports whether the owner of r has a piece that r covers.
-func (en *entry) replaces(r *locks.Request) bool {
-	o := en.owners[r.Owner]
-	if o == nil {
-		return false
-	}
-	i := o.search(func(t *ticket) bool { return t.Range.Start >= r.Range.Start })
-	return i < o.len() && r.Range.Contains(o.at(i).Range)
 }

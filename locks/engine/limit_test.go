@@ -61,8 +61,8 @@ func TestLimitOfLocks(t *testing.T) {
 			t.Errorf("a try: %v", err)
 		}
 		a.Engine.mu.Lock()
-		if len(a.usage) != 0 {
-			t.Errorf("%d processes are still counted", len(a.usage))
+		if len(a.quota.users) != 0 {
+			t.Errorf("%d processes are still counted", len(a.quota.users))
 		}
 		a.Engine.mu.Unlock()
 	})
@@ -91,7 +91,7 @@ func TestLimitOfLocksOfTheUnseen(t *testing.T) {
 	}
 	e.UnlockOwner(at(1, 0).Key, 1)
 	e.UnlockOwner(at(1, 0).Key, 2)
-	if len(e.usage) != 0 {
-		t.Errorf("%d are still counted", len(e.usage))
+	if len(e.quota.users) != 0 {
+		t.Errorf("%d are still counted", len(e.quota.users))
 	}
 }

@@ -31,7 +31,7 @@ func TestTheTenureEndsWhileAnOpenFileIsClosed(t *testing.T) {
 				gate := make(chan struct{})
 				a.refresh = func(locks.Key) error { <-gate; return nil }
 				e.mu.Lock()
-				e.entries[r.Key].stale++
+				e.entries.all[r.Key].stale++
 				e.mu.Unlock()
 				p := a.start(r)
 				if time.Sleep(20 * time.Millisecond); p.is() {

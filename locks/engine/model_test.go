@@ -212,8 +212,8 @@ func likeLinux(t *testing.T, seed uint64) {
 	time.Sleep(5 * time.Second)
 	for _, n := range c.nodes {
 		n.Engine.mu.Lock()
-		if len(n.entries) > 0 {
-			t.Errorf("%s keeps %d entries\n%s", n.id, len(n.entries), strings.Join(trace, "\n"))
+		if len(n.entries.all) > 0 {
+			t.Errorf("%s keeps %d entries\n%s", n.id, len(n.entries.all), strings.Join(trace, "\n"))
 		}
 		n.Engine.mu.Unlock()
 		open := map[uint64]int{}

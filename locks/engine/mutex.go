@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// mutex is Engine.mu. Whoever asks for a lock waits for it, whatever file it is
+// mutex is base.mu. Whoever asks for a lock waits for it, whatever file it is
 // about, so what takes long is done in parts, and how long it was held for is
 // known.
 type mutex struct {
@@ -91,4 +91,4 @@ func (m *mutex) yield() {
 
 // Longest is the longest time for which the engine was ever held up by one
 // thing, with that in which the process was stopped or had no processor.
-func (e *Engine) Longest() time.Duration { return time.Duration(e.mu.longest.Load()) }
+func (b *base) Longest() time.Duration { return time.Duration(b.mu.longest.Load()) }

@@ -8,6 +8,30 @@ import (
 	"dmxfs/locks/posix"
 )
 
+// holdings are what owners have of files: a grant takes its place among it, and
+// what is given up leaves it. What machines know of it follows.
+type holdings struct {
+	*base
+	journal  *journal
+	quota    *quota
+	entries  *entries
+	stepper  *stepper
+	barriers *barriers
+	askBacks *askBacks
+}
+
+// replace is Machine.Replace for what the machine knows of.
+func (hs *holdings) replace(en *entry, old []locks.TicketID, parts []locks.Part) {
+	en.gave = true
+	if hs.beside(en) {
+		hs.barriers.lift(en)
+		return
+	}
+	if hs.stepper.step(en, func(turn *locks.Turn) { en.machine.Replace(old, parts, turn) }) {
+		hs.askBacks.gaveAway(en)
+	}
+}
+
 // has reports whether o has every byte of r in mode m or a stronger one, among
 // what it holds at [lo, hi).
 func (o *owner) has(lo, hi int, m locks.Mode, r locks.Range) bool {
@@ -21,10 +45,10 @@ func (o *owner) pieces(lo, hi int) []posix.Piece {
 // place puts a ticket among what its owner holds: it replaces what it covers
 // and joins what it touches. Either the machine has granted it, or all of it is
 // covered by what the owner holds in the same or a stronger mode.
-func (e *Engine) place(t *ticket) {
+func (hs *holdings) place(t *ticket) {
 	en, o := t.entry, t.entry.owner(t.req.Owner)
 	if t.held { // else the machine has only what t is cut from
-		e.setAside(en, o, t.Range, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
+		hs.setAside(en, o, t.Range, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
 	}
 	lo, hi := o.window(t.Range)
 	if lo == hi {
@@ -33,7 +57,7 @@ func (e *Engine) place(t *ticket) {
 		return
 	}
 	pieces := posix.Place(o.pieces(lo, hi), t.Piece)
-	e.rewrite(en, o, lo, hi, t, pieces, fmt.Sprintf("replaced or joined by request %d of the same owner", t.req.id))
+	hs.rewrite(en, o, lo, hi, t, pieces, fmt.Sprintf("replaced or joined by request %d of the same owner", t.req.id))
 }
 
 // change is what happens to a ticket in rewrite.
@@ -45,7 +69,7 @@ type change struct {
 // rewrite makes pieces of what o holds at [lo, hi), and of extra if that is
 // not nil, see place. Each piece is cut from one of these, or is one of them
 // grown over others. What is lost by it is journaled with reason.
-func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces []posix.Piece, reason string) {
+func (hs *holdings) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces []posix.Piece, reason string) {
 	var changes []change
 	from := make(map[locks.TicketID]*ticket, hi-lo+1)
 	same := make(map[posix.Piece]bool, len(pieces))
@@ -68,7 +92,7 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 	kept := make(map[*ticket]bool, len(pieces))
 	var parts []locks.Part
 	for i, p := range pieces {
-		t := e.source(en, from, changes, &p)
+		t := hs.source(en, from, changes, &p)
 		kept[t] = true
 		if t.Piece != p || !t.held {
 			t.Piece = p
@@ -83,11 +107,11 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 			old = append(old, c.was.ID)
 		}
 		if !kept[c.t] {
-			e.lose(c.t)
+			hs.quota.lose(c.t)
 			c.t.req.pieces--
 		}
 	}
-	e.recordReleased(en, changes, extra, keep, reason)
+	hs.recordReleased(en, changes, extra, keep, reason)
 	if o.len() == 0 {
 		delete(en.owners, o.id)
 	}
@@ -95,12 +119,12 @@ func (e *Engine) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, pieces 
 		en.took(t)
 	}
 	if len(old) > 0 {
-		e.replace(en, old, parts)
+		hs.replace(en, old, parts)
 	}
 }
 
 // recordReleased journals what a rewrite took from each request.
-func (e *Engine) recordReleased(en *entry, changes []change, extra *ticket, keep []*ticket, reason string) {
+func (hs *holdings) recordReleased(en *entry, changes []change, extra *ticket, keep []*ticket, reason string) {
 	type row struct {
 		req *request
 		ev  event
@@ -126,22 +150,22 @@ func (e *Engine) recordReleased(en *entry, changes []change, extra *ticket, keep
 	}
 	for i, r := range rows {
 		r.ev.final = r.req.pieces == 0 && last[r.req] == i
-		e.record(Released, en, r.req, r.ev)
+		hs.journal.record(Released, en, r.req, r.ev)
 	}
 }
 
 // source is the ticket that becomes p: the one with its ID. The upper remnant
 // of one that is cut in two has none yet; it is made here.
-func (e *Engine) source(en *entry, from map[locks.TicketID]*ticket, changes []change, p *posix.Piece) *ticket {
+func (hs *holdings) source(en *entry, from map[locks.TicketID]*ticket, changes []change, p *posix.Piece) *ticket {
 	if t := from[p.ID]; t != nil {
 		return t
 	}
 	for _, c := range changes {
 		if c.was.Mode == p.Mode && c.was.Handle == p.Handle && c.was.Range.Contains(p.Range) {
-			p.ID = locks.TicketID(e.id())
+			p.ID = locks.TicketID(hs.id())
 			t := &ticket{Piece: *p, entry: en, req: c.t.req, token: c.t.token, tenure: c.t.tenure}
 			c.t.req.pieces++
-			e.keep(t)
+			hs.quota.keep(t)
 			return t // held is false: it is new to the machine
 		}
 	}
@@ -149,28 +173,28 @@ func (e *Engine) source(en *entry, from map[locks.TicketID]*ticket, changes []ch
 }
 
 // releaseAll is release of the one ticket t that o holds, as nearly always.
-func (e *Engine) releaseAll(en *entry, o *owner, t *ticket, reason string) {
-	e.lose(t)
+func (hs *holdings) releaseAll(en *entry, o *owner, t *ticket, reason string) {
+	hs.quota.lose(t)
 	t.req.pieces--
-	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
 	o.replace(0, 1)
 	delete(en.owners, o.id)
-	e.replace(en, []locks.TicketID{t.ID}, nil)
-	e.settle(en)
+	hs.replace(en, []locks.TicketID{t.ID}, nil)
+	hs.entries.settle(en)
 }
 
 // release gives up what o holds of r, through handle if that is not zero.
-func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.HandleID, reason string) {
+func (hs *holdings) release(en *entry, o *owner, r locks.Range, handle locks.HandleID, reason string) {
 	lo, hi := o.window(r)
 	if lo == hi {
 		return
 	}
 	if t := o.at(0); o.len() == 1 && r.Contains(t.Range) && (handle == 0 || handle == t.Handle) {
-		e.releaseAll(en, o, t, reason)
+		hs.releaseAll(en, o, t, reason)
 		return
 	}
 	if handle == 0 {
-		e.setAside(en, o, r, reason)
+		hs.setAside(en, o, r, reason)
 	}
 	lo, hi = o.window(r)
 	held := o.pieces(lo, hi)
@@ -180,15 +204,15 @@ func (e *Engine) release(en *entry, o *owner, r locks.Range, handle locks.Handle
 	} else {
 		pieces = slices.DeleteFunc(slices.Clone(held), func(p posix.Piece) bool { return p.Handle == handle })
 	}
-	e.rewrite(en, o, lo, hi, nil, pieces, reason)
-	e.settle(en)
+	hs.rewrite(en, o, lo, hi, nil, pieces, reason)
+	hs.entries.settle(en)
 }
 
 // releaseThrough is release of what o has through handle, wherever, part by part:
 // nothing new comes through a handle that is closed.
-// REQUIRES: e.mu held. It may let go of it in between.
-func (e *Engine) releaseThrough(en *entry, o *owner, handle locks.HandleID, reason string) {
-	for at := uint64(0); e.entries[en.key] == en && en.owners[o.id] == o && !e.left.Load(); e.mu.breathe() {
+// REQUIRES: mu held. It may let go of it in between.
+func (hs *holdings) releaseThrough(en *entry, o *owner, handle locks.HandleID, reason string) {
+	for at := uint64(0); hs.entries.all[en.key] == en && en.owners[o.id] == o && !hs.left.Load(); hs.mu.breathe() {
 		lo := o.search(func(t *ticket) bool { return t.Range.End > at })
 		if lo == o.len() {
 			return
@@ -199,7 +223,19 @@ func (e *Engine) releaseThrough(en *entry, o *owner, handle locks.HandleID, reas
 		if hi := lo + max(maxAtOnce/4, 1); hi < o.len() {
 			part.End = o.at(hi).Range.Start
 		}
-		e.release(en, o, part, handle, reason)
+		hs.release(en, o, part, handle, reason)
 		at = part.End
 	}
+}
+
+// releaseOpen gives up the lock of an open file.
+func (hs *holdings) releaseOpen(en *entry, t *ticket, reason string) {
+	if en.handles[t.Handle] == t {
+		delete(en.handles, t.Handle)
+	}
+	hs.quota.lose(t)
+	t.req.pieces--
+	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
+	hs.replace(en, []locks.TicketID{t.ID}, nil)
+	hs.entries.settle(en)
 }

@@ -37,7 +37,7 @@ func TestManyFilesAreWrittenOutTogether(t *testing.T) {
 	if len(b.all) != 1 || len(b.all[0]) != 100 || b.one != 0 {
 		t.Errorf("%d at once, %d alone", len(b.all), b.one)
 	}
-	if n := len(e.damage.own); n != 1 {
+	if n := len(e.damages.own); n != 1 {
 		t.Errorf("%d files are known to be damaged, not the one", n)
 	}
 }
@@ -48,12 +48,12 @@ func TestAnOutboxBetweenTwoEpochs(t *testing.T) {
 	e := costly(t, 2)
 	r := byProcess(1, locks.Posix, "f", locks.Write, locks.Whole)
 	e.mu.Lock()
-	en := e.entry(r.Key, "f", "rw")
+	en := e.entries.entry(r.Key, "f", "rw")
 	e.phase = frozen
 	en.outbox = []parcel{{}, {flush: true}}
 	en.flushing = true
 	e.mu.Unlock()
-	go e.drain(en)
+	go e.outboxes.drain(en)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -25,6 +25,15 @@ type query struct {
 	then func()
 }
 
+// queries ask other nodes, and answer them.
+type queries struct {
+	*base
+	entries  *entries
+	outboxes *outboxes
+	barriers *barriers
+	open     map[uint64]*query
+}
+
 func (q *query) fail(err error) {
 	if q.then == nil && q.err == nil && !q.isDone() {
 		q.err = err
@@ -41,53 +50,60 @@ func (q *query) isDone() bool {
 	}
 }
 
-// restartQueries: the epoch is over, and with it the answers; they are asked
+// restart: the epoch is over, and with it the answers; they are asked
 // for again in the next one.
-func (e *Engine) restartQueries() {
-	clear(e.seen)
-	clear(e.cycles)
-	for id, q := range e.queries {
+func (qs *queries) restart() {
+	for id, q := range qs.open {
 		q.missing, q.found = nil, nil
 		if q.then != nil {
-			delete(e.queries, id)
+			delete(qs.open, id)
 		}
 	}
 }
 
-// Test is F_GETLK: it returns a lock that would make r wait, the one with the
-// lowest offset of those that were held at some moment of the call, or nil.
-// It asks the other members when they could have one.
-//
-// With r.Mode 0 it is F_OFD_GETLK with F_UNLCK: the lock of r.Owner itself that
-// has the lowest offset on r.Range.
-func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if err := e.member(cancel, nil, r); err != nil {
+// askAgain asks in a new epoch what has no answer yet.
+func (qs *queries) askAgain() {
+	for _, id := range slices.Sorted(maps.Keys(qs.open)) {
+		qs.ask(qs.open[id])
+	}
+}
+
+// fail ends those that a program waits for.
+func (qs *queries) fail(err error) {
+	for _, q := range qs.open {
+		q.fail(err)
+	}
+}
+
+// test is [Engine.Test].
+func (qs *queries) test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	if err := qs.member(cancel, nil, r); err != nil {
 		return nil, err
 	}
 	if r.Mode == 0 {
-		return e.ownLock(r), nil
+		return qs.ownLock(r), nil
 	}
-	if found := e.conflicts(r.Key, r.Mode, r.Range, &r.Owner, 1); len(found) > 0 {
+	if found := qs.conflicts(r.Key, r.Mode, r.Range, &r.Owner, 1); len(found) > 0 {
 		return &found[0], nil
 	}
-	if e.closed { // meanwhile
+	if qs.closed { // meanwhile
 		return nil, errClosed
 	}
-	q := &query{id: e.id(), key: r.Key, mode: r.Mode, rng: r.Range, done: make(chan struct{})}
-	if e.phase == active {
-		e.ask(q)
+	q := &query{id: qs.id(), key: r.Key, mode: r.Mode, rng: r.Range, done: make(chan struct{})}
+	if qs.phase == active {
+		qs.ask(q)
 	}
 	if !q.isDone() {
-		e.queries[q.id] = q
-		e.mu.Unlock()
+		qs.open[q.id] = q
+		qs.mu.Unlock()
 		select {
 		case <-q.done:
 		case <-cancel:
 		}
-		e.mu.Lock()
-		delete(e.queries, q.id)
+		qs.mu.Lock()
+		delete(qs.open, q.id)
 		if !q.isDone() {
 			return nil, locks.ErrInterrupted
 		}
@@ -103,8 +119,8 @@ func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict
 
 // ownLock is what the owner of r holds of its range, the lowest; nil if that
 // is nothing.
-func (e *Engine) ownLock(r *locks.Request) *locks.Conflict {
-	en := e.entries[r.Key]
+func (qs *queries) ownLock(r *locks.Request) *locks.Conflict {
+	en := qs.entries.all[r.Key]
 	if en == nil || en.owners[r.Owner] == nil {
 		return nil
 	}
@@ -119,35 +135,48 @@ func (e *Engine) ownLock(r *locks.Request) *locks.Conflict {
 }
 
 // ask sends q to the members that may know.
-func (e *Engine) ask(q *query) {
+func (qs *queries) ask(q *query) {
 	var who []locks.NodeID
-	if en := e.entries[q.key]; en != nil {
-		who = e.suspects(en, q.mode, q.rng)
+	if en := qs.entries.all[q.key]; en != nil {
+		who = qs.barriers.suspects(en, q.mode, q.rng)
 	} else {
 		// Nobody here has ever asked: anybody may have a silent lock.
-		for _, m := range e.view.Members {
-			if m != e.view.Self {
+		for _, m := range qs.view.Members {
+			if m != qs.view.Self {
 				who = append(who, m)
 			}
 		}
 	}
-	e.askThese(q, who)
+	qs.askThese(q, who)
 }
 
-func (e *Engine) askThese(q *query, who []locks.NodeID) {
+// askThen asks who of the members holds what is in the way of t, and has then done
+// if nobody does.
+func (qs *queries) askThen(t *ticket, who []locks.NodeID, then func()) {
+	q := &query{id: qs.id(), key: t.entry.key, mode: t.req.Mode, rng: t.req.Range}
+	q.then = func() {
+		if len(q.found) == 0 {
+			then()
+		}
+	}
+	qs.open[q.id] = q
+	qs.askThese(q, who)
+}
+
+func (qs *queries) askThese(q *query, who []locks.NodeID) {
 	q.missing, q.found = map[locks.NodeID]bool{}, nil
 	for _, m := range who {
 		q.missing[m] = true
-		e.o.Transport.Send(e.view.Epoch, m, queryFrame(q))
+		qs.o.Transport.Send(qs.view.Epoch, m, queryFrame(q))
 	}
 	if len(who) == 0 {
-		e.complete(q)
+		qs.complete(q)
 	}
 }
 
 // complete: nobody is missing any more.
-func (e *Engine) complete(q *query) {
-	delete(e.queries, q.id)
+func (qs *queries) complete(q *query) {
+	delete(qs.open, q.id)
 	if q.then != nil {
 		q.then()
 		return
@@ -155,7 +184,7 @@ func (e *Engine) complete(q *query) {
 	close(q.done)
 }
 
-func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
+func (qs *queries) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 	if !q.missing[from] {
 		return
 	}
@@ -165,102 +194,24 @@ func (e *Engine) answered(q *query, from locks.NodeID, found []locks.Conflict) {
 		q.found = append(q.found, c)
 	}
 	if len(q.missing) == 0 {
-		e.complete(q)
+		qs.complete(q)
 	}
-}
-
-// inTheWay yields the held tickets of this node that stand in the way of mode on
-// r, those of except left out, in no order.
-func (en *entry) inTheWay(mode locks.Mode, r locks.Range, except *locks.OwnerID) iter.Seq[*ticket] {
-	return func(yield func(*ticket) bool) {
-		if en.free(mode) {
-			return
-		}
-		for t := range en.withHandle() {
-			if (except == nil || t.req.Owner != *except) && en.stands(t, mode, r) && !yield(t) {
-				return
-			}
-		}
-		for id, o := range en.owners {
-			if except != nil && id == *except {
-				continue
-			}
-			for t := range en.inWay(o, mode, r) {
-				if !yield(t) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// withHandle yields what is held through open files, in class Open, and what is
-// on its way.
-func (en *entry) withHandle() iter.Seq[*ticket] {
-	return func(yield func(*ticket) bool) {
-		for _, t := range en.handles {
-			if !yield(t) {
-				return
-			}
-		}
-		for _, ts := range en.underway {
-			for _, t := range slices.Clone(ts) { // some may arrive meanwhile
-				if !yield(t) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// free reports whether nothing that is held stands in the way of mode, whatever
-// the range, as at a glance.
-func (en *entry) free(mode locks.Mode) bool {
-	return !en.apart() && mode == locks.Read && en.written == 0
-}
-
-// apart reports whether what is held of en excludes everything else, whatever
-// its range and mode.
-func (en *entry) apart() bool { return !en.alg.Shared || len(en.barrier) > 0 }
-
-// inWay yields what o holds that stands in the way of mode on r, by offset.
-func (en *entry) inWay(o *owner, mode locks.Mode, r locks.Range) iter.Seq[*ticket] {
-	if en.apart() {
-		return o.slice(0, o.len())
-	}
-	only := locks.Mode(0)
-	if mode == locks.Read {
-		only = locks.Write
-	}
-	lo, hi := o.window(r)
-	return func(yield func(*ticket) bool) {
-		for t := range o.some(lo, hi, only) {
-			if en.stands(t, mode, r) && !yield(t) {
-				return
-			}
-		}
-	}
-}
-
-// stands reports whether t, which is held, stands in the way of mode on r.
-func (en *entry) stands(t *ticket, mode locks.Mode, r locks.Range) bool {
-	return en.apart() || t.Range.Overlaps(r) && (t.Mode == locks.Write || mode == locks.Write)
 }
 
 // conflicts is inTheWay as other nodes and programs are told of it, the lowest
 // first, as many of them as are asked for. A lock of an exclusive algorithm is
 // told of as what it amounts to.
-// REQUIRES: e.mu held. Of very many it lets go of it in between; what it returns
+// REQUIRES: mu held. Of very many it lets go of it in between; what it returns
 // was held at some moment of the call.
-func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID, most int) []locks.Conflict {
-	en := e.entries[k]
+func (qs *queries) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *locks.OwnerID, most int) []locks.Conflict {
+	en := qs.entries.all[k]
 	if en == nil || en.free(mode) {
 		return nil
 	}
 	l, looked := lowest{most: most}, 0
 	rest := func() {
 		if looked++; looked%maxAtOnce == 0 {
-			e.mu.breathe()
+			qs.mu.breathe()
 		}
 	}
 	for t := range en.withHandle() {
@@ -284,15 +235,6 @@ func (e *Engine) conflicts(k locks.Key, mode locks.Mode, r locks.Range, except *
 		}
 	}
 	return l.found
-}
-
-// conflict is t as it is told of. rng is the range of the lock that it is a
-// piece of.
-func (en *entry) conflict(t *ticket, rng locks.Range) locks.Conflict {
-	if !en.alg.Shared {
-		return locks.Conflict{Mode: locks.Write, Range: locks.Whole, PID: t.req.Program.PID}
-	}
-	return locks.Conflict{Mode: t.Mode, Range: rng, PID: t.req.Program.PID}
 }
 
 // lowest keeps the conflicts that begin first, each once, in order.
@@ -340,17 +282,6 @@ func pieces(ts iter.Seq[*ticket]) iter.Seq[posix.Piece] {
 	}
 }
 
-// holders says in words what stands in the way of req.
-func (e *Engine) holders(en *entry, req *request) string {
-	if len(en.owners) > maxSearched {
-		return "one of many"
-	}
-	for t := range en.inTheWay(req.Mode, req.Range, &req.Owner) {
-		return describe(t.req.Program)
-	}
-	return "another node"
-}
-
 // maxSearched is how many owners are looked at to tell one who is denied a lock
 // by whom.
 const maxSearched = 4096
@@ -358,40 +289,34 @@ const maxSearched = 4096
 // answer tells a member what of this node stands in the way of what it asks for.
 // Of many this node lets others go on meanwhile, so it is not done in the order
 // of what the member says: that does not matter for the answer.
-func (e *Engine) answer(from locks.NodeID, f frame) {
+func (qs *queries) answer(from locks.NodeID, f frame) {
 	reply := func() {
-		epoch := e.view.Epoch
-		found := e.conflicts(f.key, f.mode, f.rng, nil, maxConflicts)
-		if e.phase == active && e.view.Epoch == epoch {
-			e.o.Transport.Send(epoch, from, holdersFrame(f.id, found))
+		epoch := qs.view.Epoch
+		found := qs.conflicts(f.key, f.mode, f.rng, nil, maxConflicts)
+		if qs.phase == active && qs.view.Epoch == epoch {
+			qs.o.Transport.Send(epoch, from, holdersFrame(f.id, found))
 		}
 	}
-	en, epoch := e.entries[f.key], e.view.Epoch
+	en, epoch := qs.entries.all[f.key], qs.view.Epoch
 	if en == nil || few(en) {
 		reply()
 		return
 	}
-	e.background(func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.phase == active && e.view.Epoch == epoch {
+	qs.outboxes.background(func() {
+		qs.mu.Lock()
+		defer qs.mu.Unlock()
+		if qs.phase == active && qs.view.Epoch == epoch {
 			reply()
 		}
 	})
 }
 
 // few reports whether conflicts looks at what is held of en without letting go of
-// Engine.mu.
+// base.mu.
 func few(en *entry) bool {
 	n := len(en.owners) + len(en.handles)
 	for _, ts := range en.underway {
 		n += len(ts)
 	}
 	return n < maxAtOnce
-}
-
-func (en *entry) sortedTickets() []*ticket {
-	ts := slices.Collect(maps.Values(en.tickets))
-	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	return ts
 }

@@ -12,83 +12,132 @@ import (
 // from what a healthy cluster reaches while an epoch is being restored.
 const maxEarly = 1 << 20
 
-// Receive takes a frame that a member sent in an epoch. Frames of one member
-// come in the order in which it sent them. The engine keeps frame.
-func (e *Engine) Receive(from locks.NodeID, epoch locks.Epoch, frame []byte) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// inbox takes the frames of the members to those parts that they are for.
+type inbox struct {
+	*base
+	waiters   *waiters
+	entries   *entries
+	damages   *damages
+	stepper   *stepper
+	barriers  *barriers
+	askBacks  *askBacks
+	queries   *queries
+	tickets   *tickets
+	lent      *lent
+	borrowed  *borrowed
+	deadlocks *detector
+	sweeper   *sweeper
+	closings  *closings
+
+	early    early
+	draining bool // the early frames of this epoch are being received
+}
+
+// take is [Engine.Receive].
+func (in *inbox) take(from locks.NodeID, epoch locks.Epoch, frame []byte) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
 	switch {
-	case e.view != nil && epoch < e.view.Epoch:
+	case in.view != nil && epoch < in.view.Epoch:
 		// Of an epoch that is over: what still matters is said again.
-	case e.phase == active && epoch == e.view.Epoch && !e.draining:
-		e.receive(from, frame)
-	case len(e.early[epoch]) >= maxEarly:
-		e.o.Log.Error("too many messages for an epoch that has not begun here: dropped", "peer", from, "epoch", epoch)
+	case in.phase == active && epoch == in.view.Epoch && !in.draining:
+		in.handle(from, frame)
+	case len(in.early[epoch]) >= maxEarly:
+		in.o.Log.Error("too many messages for an epoch that has not begun here: dropped", "peer", from, "epoch", epoch)
 	default:
-		e.early[epoch] = append(e.early[epoch], earlyFrame{from, frame})
+		in.early[epoch] = append(in.early[epoch], earlyFrame{from, frame})
 	}
 }
 
-// receive handles a frame of the active epoch. What a peer gets wrong is
+// drain receives what has come for this epoch before it began.
+// REQUIRES: mu held. It lets go of it in between.
+func (in *inbox) drain() {
+	// What others send meanwhile comes behind what they have sent before.
+	in.draining = true
+	for epoch := in.view.Epoch; len(in.early[epoch]) > 0; in.mu.breathe() {
+		f := in.early[epoch][0]
+		in.early[epoch] = in.early[epoch][1:]
+		in.handle(f.from, f.frame)
+	}
+	in.draining = false
+	delete(in.early, in.view.Epoch)
+}
+
+func (in *inbox) clear() { clear(in.early) }
+
+// forget forgets what has come for epochs before this one.
+func (in *inbox) forget(before locks.Epoch) {
+	for epoch := range in.early {
+		if epoch < before {
+			delete(in.early, epoch)
+		}
+	}
+}
+
+// handle handles a frame of the active epoch. What a peer gets wrong is
 // logged and left out.
-func (e *Engine) receive(from locks.NodeID, b []byte) {
-	f, err := decodeFrame(b, e.o.Algorithms, len(e.view.Members))
+func (in *inbox) handle(from locks.NodeID, b []byte) {
+	f, err := decodeFrame(b, in.o.Algorithms, len(in.view.Members))
 	if err != nil {
-		e.o.Log.Error("malformed lock message: dropped", "peer", from, "err", err)
+		in.o.Log.Error("malformed lock message: dropped", "peer", from, "err", err)
 		return
 	}
 	switch f.kind {
 	case frameMachine:
-		if e.heldUp(f.key, from, b) {
+		if in.closings.heldUp(f.key, from, b) {
 			return
 		}
-		en := e.entry(f.key, "", f.algorithm)
-		if en.alg.Name != f.algorithm && e.giveUp(en) {
-			en = e.entry(f.key, "", f.algorithm)
+		en := in.entries.entry(f.key, "", f.algorithm)
+		if en.alg.Name != f.algorithm && in.sweeper.giveUp(en) {
+			en = in.entries.entry(f.key, "", f.algorithm)
 		}
 		if en.alg.Name != f.algorithm {
 			// A hard link that was made elsewhere, under another rule.
-			e.o.Log.Error("a member serves a file by another algorithm: its message is refused",
+			in.o.Log.Error("a member serves a file by another algorithm: its message is refused",
 				"peer", from, "key", f.key.String(), "path", en.path, "theirs", f.algorithm, "ours", en.alg.Name)
-			e.o.Transport.Send(e.view.Epoch, from, otherFrame(f.key, en.alg.Name))
+			in.o.Transport.Send(in.view.Epoch, from, otherFrame(f.key, en.alg.Name))
 			return
 		}
 		en.messages++
-		if e.step(en, func(turn *locks.Turn) { err = en.machine.Receive(from, f.msg, turn) }) {
-			e.gaveAway(en)
+		if in.stepper.step(en, func(turn *locks.Turn) { err = en.machine.Receive(from, f.msg, turn) }) {
+			in.askBacks.gaveAway(en)
 		}
 		if err != nil {
-			e.o.Log.Error("lock message against the protocol: dropped", "peer", from, "key", f.key.String(),
+			in.o.Log.Error("lock message against the protocol: dropped", "peer", from, "key", f.key.String(),
 				"message", f.msg.String(), "err", err)
+			err = nil
 		}
-		if len(en.tickets) == 0 && !e.drop(en) {
-			e.settle(en)
+		if len(en.tickets) == 0 && !in.entries.drop(en) {
+			in.entries.settle(en)
 		}
 	case frameQuery:
-		if e.heldUp(f.key, from, b) {
+		if in.closings.heldUp(f.key, from, b) {
 			return
 		}
-		e.answer(from, f)
+		in.queries.answer(from, f)
 	case frameHolders:
-		if q := e.queries[f.id]; q != nil {
-			e.answered(q, from, f.conflicts)
+		if q := in.queries.open[f.id]; q != nil {
+			in.queries.answered(q, from, f.conflicts)
 		}
 	case frameProbe:
-		e.receiveProbe(probe{f.id, f.path})
+		in.deadlocks.receiveProbe(probe{f.id, f.path})
 	case frameCycle, frameConfirm:
-		e.receiveCycle(f.kind, from, f.id, f.path)
+		in.deadlocks.receiveCycle(f.kind, from, f.id, f.path)
 	case frameLifted:
-		e.receiveLifted(from, f.key)
+		in.barriers.receive(from, f.key)
 	case frameDamaged:
-		e.receiveDamage(from, f.key, int(f.origin), f.id)
+		in.damages.receive(from, f.key, int(f.origin), f.id)
 	case frameOther:
-		e.receiveOther(from, f.key, f.algorithm)
+		in.receiveOther(from, f.key, f.algorithm)
 	case frameConfirmed:
-		e.receiveConfirmed(from, f.id, f.ok)
-	case frameWant, frameRefuse, frameDelegate, frameRecall, frameReturn:
-		if err := e.receiveDelegation(from, &f); err != nil {
-			e.o.Log.Error("message about a delegation against the protocol: dropped", "peer", from, "err", err)
-		}
+		in.deadlocks.receiveConfirmed(from, f.id, f.ok)
+	case frameWant, frameReturn:
+		err = in.lent.receive(from, &f)
+	case frameRefuse, frameDelegate, frameRecall:
+		err = in.borrowed.receive(from, &f)
+	}
+	if err != nil {
+		in.o.Log.Error("message about a delegation against the protocol: dropped", "peer", from, "err", err)
 	}
 }
 
@@ -96,16 +145,16 @@ var errOther = errors.New("another algorithm")
 
 // receiveOther: a member serves k by another algorithm, so that what waits here
 // would wait for ever. Two names of one file have different rules.
-func (e *Engine) receiveOther(from locks.NodeID, k locks.Key, theirs string) {
-	en := e.entries[k]
+func (in *inbox) receiveOther(from locks.NodeID, k locks.Key, theirs string) {
+	en := in.entries.all[k]
 	if en == nil || en.alg.Name == theirs {
 		return
 	}
 	err := fmt.Errorf("%w: %w: %s uses the file by a name whose rule says %s, here it says %s: names of one file must have one rule",
 		locks.ErrUnavailable, errOther, from, theirs, en.alg.Name)
-	for _, t := range e.waitingTickets() {
-		if _, waits := e.waiters[t]; waits && t.entry == en {
-			e.withdraw(t, err, err.Error())
+	for _, t := range in.waiters.sorted() {
+		if in.waiters.has(t) && t.entry == en {
+			in.tickets.withdraw(t, err, err.Error())
 		}
 	}
 }

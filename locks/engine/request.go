@@ -3,20 +3,36 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"dmxfs/locks"
 	"dmxfs/locks/posix"
 )
 
-// Lock asks for r and returns when it is granted, denied, or when cancel is
-// closed. Errors are those of package locks. After an error nothing is held
-// that was not held before, with the exceptions that flock(2) and fcntl(2)
-// make: a flock in another mode is given up before the new one is asked for.
-func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+// calls serve programs: what they ask for, and what they give up.
+type calls struct {
+	*base
+	alarm    *alarm
+	journal  *journal
+	quota    *quota
+	waiters  *waiters
+	entries  *entries
+	damages  *damages
+	stepper  *stepper
+	askBacks *askBacks
+	reports  *reports
+	tickets  *tickets
+	holdings *holdings
+	lent     *lent
+	borrowed *borrowed
+	sweeper  *sweeper
+	closings *closings
+}
+
+// lock is [Engine.Lock].
+func (cl *calls) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
 	for began := time.Now(); ; {
-		g, err := e.lock(cancel, r)
+		g, err := cl.attempt(cancel, r)
 		if !errors.Is(err, errOther) || time.Since(began) >= otherTime {
 			return g, err
 		}
@@ -35,65 +51,65 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 // only when it has not been used for a second.
 const otherTime = 4 * time.Second
 
-// lock is one attempt of Lock.
-func (e *Engine) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
-	if err := e.o.Recorder.Healthy(); err != nil {
+// attempt is one attempt of Lock.
+func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	if err := cl.o.Recorder.Healthy(); err != nil {
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
-	e.pace(false)
+	cl.journal.pace(false)
 	var limit chan struct{}
 	if r.Patience > 0 {
 		limit = make(chan struct{})
 		defer time.AfterFunc(time.Duration(r.Patience)*time.Millisecond, func() { close(limit) }).Stop()
 	}
-	c := call{e, r, cancel, limit}
-	e.mu.Lock()
+	c := call{cl, r, cancel, limit}
+	cl.mu.Lock()
 	en, err := c.begin()
 	if err != nil {
-		e.mu.Unlock()
+		cl.mu.Unlock()
 		return locks.Grant{}, err
 	}
-	req := &request{id: e.id(), Request: *r, asked: time.Now(), messages: en.messages}
+	req := &request{id: cl.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call
-	e.record(Requested, en, req, event{rng: r.Range})
-	if g, ok := e.already(en, req); ok {
-		e.giveUpAside(en)
-		e.mu.Unlock()
+	cl.journal.record(Requested, en, req, event{rng: r.Range})
+	if g, ok := cl.already(en, req); ok {
+		cl.holdings.giveUpAside(en)
+		cl.mu.Unlock()
 		return g, nil
 	}
-	if err := e.tooMany(en, &req.Request); err != nil {
-		e.record(Denied, en, req, event{rng: r.Range, reason: err.Error(), final: true})
-		e.settle(en)
-		e.mu.Unlock()
+	if err := cl.quota.tooMany(en, &req.Request); err != nil {
+		cl.journal.record(Denied, en, req, event{rng: r.Range, reason: err.Error(), final: true})
+		cl.entries.settle(en)
+		cl.mu.Unlock()
 		return locks.Grant{}, err
 	}
-	if t, err := e.alongside(en, req); t != nil {
-		return e.deliver(cancel, en, t, r)
+	if t, err := cl.alongside(en, req); t != nil {
+		return cl.deliver(cancel, en, t, r)
 	} else if err != nil {
-		e.mu.Unlock()
+		cl.mu.Unlock()
 		return locks.Grant{}, err
 	}
-	e.asks(en, req)
-	t := e.newTicket(en, req)
-	t.stamp, t.since = e.places.take(r, req.asked)
-	if e.gated(t) {
-		en.gate = append(en.gate, t)
+	cl.askBacks.asks(en, req)
+	t := cl.tickets.add(en, req)
+	t.stamp, t.since = cl.tickets.places.take(r, req.asked)
+	if cl.tickets.gated(t) {
+		en.gate.wait(t)
 	} else {
-		e.acquire(t)
+		cl.stepper.acquire(t)
 	}
-	if _, waits := e.waiters[t]; waits {
+	if cl.waiters.has(t) {
 		c.await(t)
 	}
 	if t.err != nil {
-		e.mu.Unlock()
+		cl.mu.Unlock()
 		return locks.Grant{}, t.err
 	}
-	return e.deliver(cancel, en, t, r)
+	return cl.deliver(cancel, en, t, r)
 }
 
 // call is one attempt of a program to have a lock.
 type call struct {
-	e      *Engine
+	*calls
 	r      *locks.Request
 	cancel <-chan struct{}
 	limit  <-chan struct{} // closed when it has waited as long as it may; nil: never
@@ -101,50 +117,50 @@ type call struct {
 
 // begin waits until this node can grant anything at all, and finds what it has of
 // the file.
-// REQUIRES: e.mu held; it is held again when begin returns.
+// REQUIRES: c.mu held; it is held again when begin returns.
 func (c *call) begin() (*entry, error) {
-	e, r := c.e, c.r
-	err := e.member(c.cancel, c.limit, r)
+	r := c.r
+	err := c.member(c.cancel, c.limit, r)
 	if err == nil && r.Try {
-		if err = e.awaitClosed(c.cancel, r); err == nil {
-			err = e.member(c.cancel, c.limit, r) // as before
+		if err = c.closings.await(c.cancel, r); err == nil {
+			err = c.member(c.cancel, c.limit, r) // as before
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	if en := e.entries[r.Key]; en != nil && !e.newRules && e.pinned[r.Key] == "" && en.alg.Name != e.o.Rule(r.Path) {
-		e.giveUp(en)
+	if en := c.entries.all[r.Key]; en != nil && !c.newRules && c.entries.pinned[r.Key] == "" && en.alg.Name != c.o.Rule(r.Path) {
+		c.sweeper.giveUp(en)
 	}
-	known := e.entries[r.Key] != nil
-	en := e.entry(r.Key, r.Path, "")
+	known := c.entries.all[r.Key] != nil
+	en := c.entries.entry(r.Key, r.Path, "")
 	if en == nil {
 		return nil, fmt.Errorf("%w: the rule of %q names an unknown algorithm", locks.ErrUnavailable, r.Path)
 	}
 	if !known {
 		clean := en.stale == en.fresh
-		e.bear(en, r)
-		e.opens(en, r.Mode, clean)
+		c.entries.bear(en, r)
+		c.lent.opens(en, clean)
+		c.borrowed.opens(en, r.Mode)
 	}
 	return en, nil
 }
 
 // await waits until t is decided, and withdraws it if the call ends before.
-// REQUIRES: e.mu held; it is held again when await returns.
+// REQUIRES: c.mu held; it is held again when await returns.
 func (c *call) await(t *ticket) {
-	e := c.e
-	e.park(t)
-	e.mu.Unlock()
+	c.tickets.park(t)
+	c.mu.Unlock()
 	c.r.WillWait()
 	timeout := t.await(c.cancel, c.limit)
-	e.mu.Lock()
-	if _, waits := e.waiters[t]; waits && timeout {
-		why := e.waitsFor(t)
-		e.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
+	c.mu.Lock()
+	if waits := c.waiters.has(t); waits && timeout {
+		why := c.reports.waitsFor(t)
+		c.tickets.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
 	} else if waits {
-		e.places.put(c.r, t.place(), t.since, time.Now())
-		e.wake()
-		e.withdraw(t, locks.ErrInterrupted, "interrupted")
+		c.tickets.places.put(c.r, t.place(), t.since, time.Now())
+		c.alarm.wake()
+		c.tickets.withdraw(t, locks.ErrInterrupted, "interrupted")
 	}
 }
 
@@ -174,63 +190,10 @@ func (t *ticket) await(cancel <-chan struct{}, limit <-chan struct{}) (timeout b
 // programs do not expect EINTR of it.
 const tryGrace = 200 * time.Millisecond
 
-// newTicket adds a waiting ticket for all of req.
-func (e *Engine) newTicket(en *entry, req *request) *ticket {
-	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
-		entry: en, req: req,
-	}
-	req.pieces = 1
-	e.keep(t)
-	e.waiters[t] = struct{}{}
-	en.waits[t.Handle]++
-	e.settle(en)
-	return t
-}
-
-// acquire hands t to the machine.
-func (e *Engine) acquire(t *ticket) {
-	t.asks = true
-	r := &t.req.Request
-	e.step(t.entry, func(turn *locks.Turn) {
-		t.entry.machine.Acquire(locks.Ticket{
-			ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: t.stamp,
-		}, turn)
-	})
-}
-
-// member waits until this node can grant anything at all. A try does not wait.
-// REQUIRES: e.mu held; it is held again when member returns.
-func (e *Engine) member(cancel <-chan struct{}, limit <-chan struct{}, r *locks.Request) error {
-	for {
-		switch {
-		case e.closed:
-			return errClosed
-		case e.phase != outside:
-			return nil
-		case r.Try:
-			return fmt.Errorf("%w: this node is not a member of the cluster at the moment", locks.ErrUnavailable)
-		}
-		changed := e.changed
-		e.mu.Unlock()
-		r.WillWait()
-		select {
-		case <-changed:
-		case <-cancel:
-			e.mu.Lock()
-			return locks.ErrInterrupted
-		case <-limit:
-			e.mu.Lock()
-			return fmt.Errorf("%w: this node is not a member of the cluster at the moment", locks.ErrTimeout)
-		}
-		e.mu.Lock()
-	}
-}
-
 // already serves what needs nobody's leave: a lock that the owner has, or a
 // weaker one on bytes that it has. In class Flock it gives up a lock of the
 // other mode, as flock(2) has it.
-func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
+func (cl *calls) already(en *entry, req *request) (locks.Grant, bool) {
 	if en.key.Class == locks.Open {
 		return locks.Grant{}, false
 	}
@@ -245,7 +208,7 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 	}
 	if en.key.Class == locks.Flock {
 		if held := o.at(lo); held.Mode != req.Mode {
-			e.release(en, o, locks.Whole, 0, "flock converts: given up before the new mode is asked for")
+			cl.holdings.release(en, o, locks.Whole, 0, "flock converts: given up before the new mode is asked for")
 			return locks.Grant{}, false
 		}
 	} else if !o.has(lo, hi, req.Mode, req.Range) {
@@ -258,179 +221,114 @@ func (e *Engine) already(en *entry, req *request) (locks.Grant, bool) {
 			same = same && t.Mode == req.Mode && t.Handle == req.Handle
 		}
 	}
-	g := locks.Grant{Token: token, Tenure: e.Tenure()}
+	g := locks.Grant{Token: token, Tenure: cl.Tenure()}
 	if same {
-		e.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
+		cl.journal.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
 		return g, true
 	}
 	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(e.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(cl.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
 		entry: en, req: req, token: token, tenure: g.Tenure,
 	}
 	req.pieces, req.granted = 1, time.Now()
-	e.keep(t)
-	e.record(Granted, en, req, event{rng: req.Range, token: token})
-	e.place(t)
+	cl.quota.keep(t)
+	cl.journal.record(Granted, en, req, event{rng: req.Range, token: token})
+	cl.holdings.place(t)
 	return g, true
 }
 
-// park prepares t for waiting.
-func (e *Engine) park(t *ticket) {
-	t.done = make(chan struct{})
-	e.parked.add(t)
-	t.due, t.probe = t.since.Add(tellAfter), t.since.Add(firstProbe)
-	e.tellWanted(t.entry)
-	if t.asks && t.entry.nested(t) {
-		e.overtake(t)
+// alongside answers, while there is a barrier, what no machine will: a try;
+// and a request of somebody who holds something from before the change, which
+// would wait for that to be given up. If nobody else holds any, it is granted.
+// If others do, fcntl is told that it would be a deadlock; an open waits until
+// the other open files of its process are closed, or give way.
+func (cl *calls) alongside(en *entry, req *request) (*ticket, error) {
+	if len(en.barrier) == 0 || cl.phase != active || !cl.o.Live(0) {
+		return nil, nil
 	}
-	if t.due.Before(t.probe) {
-		e.wakeFor(t.due)
-	} else {
-		e.wakeFor(t.probe)
-	}
-}
-
-// decided does what the outcome of a ticket asks for.
-func (e *Engine) decided(en *entry, d locks.Outcome) {
-	if b := en.back; b != nil && d.Ticket == b.ticket {
-		e.cameBack(en)
-		return
-	}
-	t := en.tickets[d.Ticket]
-	e.endWait(t)
-	now := time.Now()
-	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
-	if d.Granted {
-		t.token, t.tenure, t.req.granted = d.Token, e.Tenure(), now
-		en.took(t)
-		e.uses(en, t)
-		if en.writes(t.Mode) {
-			en.dirty = true
-			en.passed = 0
+	mine, others := false, len(en.barrier) > 1 || !cl.beside(en)
+	token := locks.Token(0)
+	for _, t := range en.tickets {
+		switch {
+		case !t.held:
+		case t.req.Owner == req.Owner || en.handles != nil && t.req.Program.SameProcess(&req.Program):
+			mine = true
+			token = max(token, t.token)
+		default:
+			others = true
 		}
-		wait.token = d.Token
-		e.record(Granted, en, t.req, wait)
-		en.departs(t)
-	} else {
-		wait.reason, wait.final = e.holders(en, t.req), true
-		t.err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
-		e.lose(t)
-		e.record(Denied, en, t.req, wait)
-		e.settle(en)
 	}
-	if t.done != nil {
-		close(t.done)
+	if mine && !others {
+		t := cl.tickets.add(en, req)
+		cl.tickets.decided(en, locks.Outcome{Ticket: t.ID, Granted: true, Token: token})
+		return t, nil
 	}
+	var err error
+	switch {
+	case req.Try:
+		err = errBarrier
+	case mine && en.handles == nil:
+		err = fmt.Errorf("%w: others hold it, too, from before the rules were changed", locks.ErrDeadlock)
+	default:
+		return nil, nil
+	}
+	cl.journal.record(Denied, en, req, event{rng: req.Range, reason: err.Error(), final: true})
+	cl.entries.settle(en)
+	return nil, err
 }
 
-func (e *Engine) endWait(t *ticket) {
-	delete(e.waiters, t)
-	e.parked.remove(t)
-	if n := t.entry.waits[t.Handle] - 1; n > 0 {
-		t.entry.waits[t.Handle] = n
-	} else {
-		delete(t.entry.waits, t.Handle)
-	}
-}
-
-// withdraw ends the waiting of t with err.
-func (e *Engine) withdraw(t *ticket, err error, reason string) {
-	en := t.entry
-	e.endWait(t)
-	e.lose(t)
-	t.err = err
-	if t.asks {
-		e.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
-	} else {
-		en.gate = slices.DeleteFunc(en.gate, func(g *ticket) bool { return g == t })
-	}
-	e.record(Withdrawn, en, t.req, event{rng: t.req.Range, wait: time.Since(t.req.asked),
-		messages: en.messages - t.req.messages, reason: reason, final: true})
-	e.settle(en)
-	if t.done != nil {
-		close(t.done)
-	}
-}
-
-// releaseOpen gives up the lock of an open file.
-func (e *Engine) releaseOpen(en *entry, t *ticket, reason string) {
-	if en.handles[t.Handle] == t {
-		delete(en.handles, t.Handle)
-	}
-	e.lose(t)
-	t.req.pieces--
-	e.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
-	e.replace(en, []locks.TicketID{t.ID}, nil)
-	e.settle(en)
-}
-
-// Unlock gives up what o holds of r, in whatever mode. It never waits and
-// never fails: what is not held needs no unlock. It reports whether somebody
-// goes on because of it, here or on another node.
-func (e *Engine) Unlock(k locks.Key, o locks.OwnerID, r locks.Range) (handed bool) {
-	return e.unlock(k, o, r, "unlocked")
-}
-
-// UnlockOwner gives up all that o holds: in class Posix, its process has
-// closed a descriptor of the file (fcntl(2)).
-func (e *Engine) UnlockOwner(k locks.Key, o locks.OwnerID) {
-	e.unlock(k, o, locks.Whole, "a descriptor of the file was closed by its process")
-}
-
-func (e *Engine) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason string) (handed bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	before := e.handed
-	if en := e.entries[k]; en != nil && !e.left.Load() {
-		e.undoAll(en, uint64(id), nil, reason, func(t *ticket) bool { return r.Contains(t.Range) })
+func (cl *calls) unlock(k locks.Key, id locks.OwnerID, r locks.Range, reason string) (handed bool) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	before := cl.stepper.handed
+	if en := cl.entries.all[k]; en != nil && !cl.left.Load() {
+		cl.holdings.undoAll(en, uint64(id), nil, reason, func(t *ticket) bool { return r.Contains(t.Range) })
 		if o := en.owners[id]; o != nil {
-			e.release(en, o, r, 0, reason)
+			cl.holdings.release(en, o, r, 0, reason)
 		}
-		e.giveUpAside(en)
+		cl.holdings.giveUpAside(en)
 	}
-	return e.handed != before
+	return cl.stepper.handed != before
 }
 
-// UnlockHandle gives up all that was taken through h, and ends what waits
-// through it with ErrInterrupted: the open file is closed, or does without
-// locks from now on, as why tells the journal.
-func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	en := e.entries[k]
-	if en == nil || e.left.Load() {
+// unlockHandle is [Engine.UnlockHandle].
+func (cl *calls) unlockHandle(k locks.Key, h locks.HandleID, why string) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	en := cl.entries.all[k]
+	if en == nil || cl.left.Load() {
 		return
 	}
 	if en.waits[h] > 0 {
-		for _, t := range e.waitingTickets() {
-			if _, waits := e.waiters[t]; waits && t.entry == en && t.Handle == h {
-				e.withdraw(t, locks.ErrInterrupted, "closed while waiting")
+		for _, t := range cl.waiters.sorted() {
+			if cl.waiters.has(t) && t.entry == en && t.Handle == h {
+				cl.tickets.withdraw(t, locks.ErrInterrupted, "closed while waiting")
 			}
 		}
 	}
 	through := func(t *ticket) bool { return t.Handle == h }
 	switch {
 	case en.handles != nil:
-		e.undoAll(en, uint64(h), nil, why, through)
+		cl.holdings.undoAll(en, uint64(h), nil, why, through)
 		if t := en.handles[h]; t != nil {
-			e.releaseOpen(en, t, why)
+			cl.holdings.releaseOpen(en, t, why)
 		}
 	case k.Class == locks.Flock:
 		// The owner of a flock is the open file.
-		e.undoAll(en, uint64(h), nil, why, through)
+		cl.holdings.undoAll(en, uint64(h), nil, why, through)
 		if o := en.owners[locks.OwnerID(h)]; o != nil {
-			e.release(en, o, locks.Whole, 0, why)
+			cl.holdings.release(en, o, locks.Whole, 0, why)
 		}
 	default:
 		for _, id := range en.through[h].sorted() {
-			e.undoAll(en, id, nil, why, through)
+			cl.holdings.undoAll(en, id, nil, why, through)
 			if o := en.owners[locks.OwnerID(id)]; o != nil {
-				e.releaseThrough(en, o, h, why)
+				cl.holdings.releaseThrough(en, o, h, why)
 			}
 		}
-		e.giveUpAside(en)
+		cl.holdings.giveUpAside(en)
 	}
-	if e.entries[k] == en {
-		e.closedHandle(en, h)
+	if cl.entries.all[k] == en {
+		cl.closings.handleClosed(en, h)
 	}
 }

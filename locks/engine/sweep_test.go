@@ -34,7 +34,7 @@ func TestWhatBecomesDueDuringASweep(t *testing.T) {
 
 		time.Sleep(time.Second)
 		n.Engine.mu.Lock()
-		if n.entries[other.Key] != nil {
+		if n.entries.all[other.Key] != nil {
 			t.Error("a file that nobody has used for a second is still known")
 		}
 		n.Engine.mu.Unlock()

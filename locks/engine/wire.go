@@ -238,17 +238,15 @@ type statement struct {
 	b []byte
 }
 
-// add adds what is to be said of en.
-// REQUIRES: e.mu held. It may let go of it in between.
-func (s *statement) add(e *Engine, en *entry) {
-	state := en.machine.State()
-	tells := e.tells(en)
-	if state == nil && !tells {
+// add adds what is to be said of en: the State of its machine, and whether it
+// holds something that others must know of, by the machine or beside it.
+func (s *statement) add(en *entry, state []byte, held, lifting bool) {
+	if state == nil && !held && !lifting {
 		return
 	}
 	s.n++
 	s.b = wire.String(wire.String(appendKey(s.b, en.key), en.path), en.alg.Name)
-	s.b = wire.Bool(wire.Bool(s.b, tells && !e.beside(en)), tells && e.beside(en))
+	s.b = wire.Bool(wire.Bool(s.b, held), lifting)
 	s.b = wire.String(s.b, state)
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"dmxfs/locks"
@@ -14,48 +15,78 @@ import (
 // threads that hold something of it, and the shorter list is looked up in the
 // longer one.
 
-// parked are the tickets that wait for long enough to be part of a deadlock, by
-// who waits.
-type parked struct {
+// waiters are the tickets that wait; threads and owners are those of them that
+// wait for long enough to be part of a deadlock, by who waits.
+type waiters struct {
+	all     map[*ticket]struct{}
 	threads map[locks.Thread][]*ticket
 	owners  map[locks.OwnerID][]*ticket // in class Posix
-	serial  uint64                      // of the last that was added
+	serial  uint64                      // of the last that was parked
 }
 
-func newParked() parked {
-	return parked{threads: map[locks.Thread][]*ticket{}, owners: map[locks.OwnerID][]*ticket{}}
+func newWaiters() *waiters {
+	return &waiters{all: map[*ticket]struct{}{}, threads: map[locks.Thread][]*ticket{}, owners: map[locks.OwnerID][]*ticket{}}
 }
 
-// add is called when t begins to wait. A try never waits for long.
-func (p *parked) add(t *ticket) {
+func (w *waiters) add(t *ticket) {
+	w.all[t] = struct{}{}
+	t.entry.waits[t.Handle]++
+}
+
+// has reports whether t still waits.
+func (w *waiters) has(t *ticket) bool {
+	_, waits := w.all[t]
+	return waits
+}
+
+// sorted lists the tickets that wait, the oldest first.
+func (w *waiters) sorted() []*ticket {
+	ts := slices.Collect(maps.Keys(w.all))
+	slices.SortFunc(ts, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
+	return ts
+}
+
+// end is called when t is decided, or withdrawn.
+func (w *waiters) end(t *ticket) {
+	delete(w.all, t)
+	w.unpark(t)
+	if n := t.entry.waits[t.Handle] - 1; n > 0 {
+		t.entry.waits[t.Handle] = n
+	} else {
+		delete(t.entry.waits, t.Handle)
+	}
+}
+
+// park is called when the program of t begins to wait. A try never waits for long.
+func (w *waiters) park(t *ticket) {
 	if t.req.Try {
 		return
 	}
 	t.parked = true
-	p.serial++
+	w.serial++
 	if t.entry.parked == nil {
 		t.entry.parked = map[*ticket]struct{}{}
 	}
 	t.entry.parked[t] = struct{}{}
 	if th := t.req.Program.Thread(); th != (locks.Thread{}) {
-		p.threads[th] = append(p.threads[th], t)
+		w.threads[th] = append(w.threads[th], t)
 	}
 	if t.entry.key.Class == locks.Posix {
-		p.owners[t.req.Owner] = append(p.owners[t.req.Owner], t)
+		w.owners[t.req.Owner] = append(w.owners[t.req.Owner], t)
 	}
 }
 
-func (p *parked) remove(t *ticket) {
+func (w *waiters) unpark(t *ticket) {
 	if !t.parked {
 		return
 	}
 	t.parked = false
 	delete(t.entry.parked, t)
 	if th := t.req.Program.Thread(); th != (locks.Thread{}) {
-		without(p.threads, th, t)
+		without(w.threads, th, t)
 	}
 	if t.entry.key.Class == locks.Posix {
-		without(p.owners, t.req.Owner, t)
+		without(w.owners, t.req.Owner, t)
 	}
 }
 
@@ -74,17 +105,17 @@ func without[K comparable](m map[K][]*ticket, k K, t *ticket) {
 // candidates are the tickets that waited a moment ago behind something that is
 // held of en, in the order of their IDs. It is the same list, without another
 // look, until another one begins to wait or to hold.
-func (e *Engine) candidates(en *entry) []*ticket {
-	if c := &en.behind; c.serial == en.serial && c.parked == e.parked.serial {
+func (w *waiters) candidates(en *entry) []*ticket {
+	if c := &en.behind; c.serial == en.serial && c.parked == w.serial {
 		return c.tickets
 	}
 	var ws []*ticket
-	ws = common(ws, e.parked.threads, en.takers)
+	ws = common(ws, w.threads, en.takers)
 	if en.key.Class == locks.Posix {
-		ws = common(ws, e.parked.owners, en.owners)
+		ws = common(ws, w.owners, en.owners)
 	}
 	slices.SortFunc(ws, func(a, b *ticket) int { return cmp.Compare(a.ID, b.ID) })
-	en.behind = behind{slices.Compact(ws), en.serial, e.parked.serial}
+	en.behind = behind{slices.Compact(ws), en.serial, w.serial}
 	return en.behind.tickets
 }
 

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"time"
+
+	"dmxfs/locks"
+)
+
+// Lock asks for r and returns when it is granted, denied, or when cancel is
+// closed. Errors are those of package locks. After an error nothing is held
+// that was not held before, with the exceptions that flock(2) and fcntl(2)
+// make: a flock in another mode is given up before the new one is asked for.
+func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	return e.calls.lock(cancel, r)
+}
+
+// Unlock gives up what o holds of r, in whatever mode. It never waits and
+// never fails: what is not held needs no unlock. It reports whether somebody
+// goes on because of it, here or on another node.
+func (e *Engine) Unlock(k locks.Key, o locks.OwnerID, r locks.Range) (handed bool) {
+	return e.calls.unlock(k, o, r, "unlocked")
+}
+
+// UnlockOwner gives up all that o holds: in class Posix, its process has
+// closed a descriptor of the file (fcntl(2)).
+func (e *Engine) UnlockOwner(k locks.Key, o locks.OwnerID) {
+	e.calls.unlock(k, o, locks.Whole, "a descriptor of the file was closed by its process")
+}
+
+// UnlockHandle gives up all that was taken through h, and ends what waits
+// through it with ErrInterrupted: the open file is closed, or does without
+// locks from now on, as why tells the journal.
+func (e *Engine) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
+	e.calls.unlockHandle(k, h, why)
+}
+
+// Closing tells that h was closed, perhaps for the last time: then UnlockHandle
+// follows within moments. It does not wait.
+func (e *Engine) Closing(k locks.Key, h locks.HandleID) { e.closings.closing(k, h) }
+
+// Test is F_GETLK: it returns a lock that would make r wait, the one with the
+// lowest offset of those that were held at some moment of the call, or nil.
+// It asks the other members when they could have one.
+//
+// With r.Mode 0 it is F_OFD_GETLK with F_UNLCK: the lock of r.Owner itself that
+// has the lowest offset on r.Range.
+func (e *Engine) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
+	return e.queries.test(cancel, r)
+}
+
+// Wanted is the mode in which the first of those wants a lock of k, another
+// member or another owner on this one, from whom a lock of this node keeps it.
+// It is 0 if there is nobody.
+func (e *Engine) Wanted(k locks.Key) locks.Mode { return e.wishes.of(k) }
+
+// Share makes the open lock of h one for reading, if it is one for writing:
+// other nodes may read what was written under it, and no other one writes. It
+// reports whether h has a lock for reading now. A request to write through h
+// replaces that when it is granted.
+func (e *Engine) Share(k locks.Key, h locks.HandleID, why string) bool {
+	return e.holdings.share(k, h, why)
+}
+
+// Receive takes a frame that a member sent in an epoch. Frames of one member
+// come in the order in which it sent them. The engine keeps frame.
+func (e *Engine) Receive(from locks.NodeID, epoch locks.Epoch, frame []byte) {
+	e.inbox.take(from, epoch, frame)
+}
+
+// NewRules is called when Rule answers otherwise than at the last epoch: after
+// Freeze, before State.
+func (e *Engine) NewRules() { e.epochs.rulesChanged() }
+
+// Freeze ends the epoch: from its return on nothing is granted and nothing
+// sent until the next one is restored. It is called once more without harm.
+func (e *Engine) Freeze() { e.epochs.freeze() }
+
+// State is what the other members need to know of this node at the next
+// epoch. It returns when all that was written here under locks can be read
+// elsewhere: the permissions that guard it end with the epoch.
+// Freeze must have been called; what else happens meanwhile, also that a later
+// epoch begins, makes the result worthless, but does no harm.
+func (e *Engine) State() []byte { return e.epochs.state() }
+
+// Install begins to collect what the members of v say by Sync.
+func (e *Engine) Install(v *locks.View) { e.epochs.install(v) }
+
+// Sync is the State of one member for the epoch that is being installed; the
+// node's own comes in the same way. When all are there the epoch is restored.
+// It is safe to call it twice for one member. An error means that the state
+// cannot be read: then this node must not go on.
+func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error {
+	return e.epochs.collect(from, epoch, state)
+}
+
+// Expelled ends the tenure: the others went on without this node. Everything
+// held is lost, every wait fails with ErrLost. The engine is outside until the
+// next Install. It returns what was lost.
+func (e *Engine) Expelled(reason string) []LostLock { return e.epochs.expelled(reason) }
+
+// Condemn says that an admin takes away what programs of this node hold of k
+// through the handles, which it returns. From now on the end of those locks is
+// a loss, for the journal: the caller keeps the programs from going on under
+// them, and then one may give its lock up before Break frees it. An empty
+// reason takes that back.
+func (e *Engine) Condemn(k locks.Key, handles []locks.HandleID, reason string) []LostLock {
+	return e.breaker.condemn(k, handles, reason)
+}
+
+// Break frees what is still held of what Condemn was told of. What waits
+// through the handles goes on waiting.
+func (e *Engine) Break(k locks.Key, handles []locks.HandleID) { e.breaker.breakLocks(k, handles) }
+
+// Locks lists what this node holds, waits for and keeps. Of many it is not all of
+// one moment.
+func (e *Engine) Locks() []LockInfo { return e.reports.locks() }
+
+// LongWaits lists the requests that have waited for longer than d.
+func (e *Engine) LongWaits(d time.Duration) []LockInfo { return e.reports.longWaits(d) }
+
+// Count is how many locks are held and how many requests wait. Of many it is not
+// all of one moment.
+func (e *Engine) Count() (held, waiting int) { return e.reports.count() }
+
+// Delegation tells whether all other members have delegated to this node, and
+// to whom it delegates, which is empty if it does not.
+func (e *Engine) Delegation() (all bool, to locks.NodeID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.borrowed.all, e.lent.to
+}

@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/posix"
+)
+
+// tickets are the requests that machines are asked to grant: they wait, are
+// decided, or withdrawn.
+type tickets struct {
+	*base
+	alarm    *alarm
+	journal  *journal
+	quota    *quota
+	waiters  *waiters
+	entries  *entries
+	wishes   *wishes
+	stepper  *stepper
+	barriers *barriers
+	askBacks *askBacks
+	reports  *reports
+	queries  *queries
+	places   places // of those that were interrupted
+}
+
+// gated reports whether t has to wait at the gate.
+func (tk *tickets) gated(t *ticket) bool {
+	en := t.entry
+	if !en.holds() || en.handles == nil || t.req.Try || en.machine.Wanted() == 0 {
+		return false
+	}
+	if en.opened[t.req.Owner] == 0 {
+		return false // it waits in the queue
+	}
+	if p := processOf(&t.req.Program); p != (process{}) && en.processes[p].has(uint64(t.req.Owner)) {
+		return false
+	}
+	return en.gate.join()
+}
+
+// add adds a waiting ticket for all of req.
+func (tk *tickets) add(en *entry, req *request) *ticket {
+	t := &ticket{
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(tk.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
+		entry: en, req: req,
+	}
+	req.pieces = 1
+	tk.quota.keep(t)
+	tk.waiters.add(t)
+	tk.entries.settle(en)
+	return t
+}
+
+// park prepares t for waiting.
+func (tk *tickets) park(t *ticket) {
+	t.done = make(chan struct{})
+	tk.waiters.park(t)
+	t.due, t.probe = t.since.Add(tellAfter), t.since.Add(firstProbe)
+	tk.wishes.tell(t.entry)
+	if t.asks && t.nested() {
+		tk.overtake(t)
+	}
+	if t.due.Before(t.probe) {
+		tk.alarm.wakeFor(t.due)
+	} else {
+		tk.alarm.wakeFor(t.probe)
+	}
+}
+
+// decided does what the outcome of a ticket asks for.
+func (tk *tickets) decided(en *entry, d locks.Outcome) {
+	if b := en.back; b != nil && d.Ticket == b.ticket {
+		tk.askBacks.cameBack(en)
+		return
+	}
+	t := en.tickets[d.Ticket]
+	tk.waiters.end(t)
+	now := time.Now()
+	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
+	if d.Granted {
+		t.token, t.tenure, t.req.granted = d.Token, tk.Tenure(), now
+		en.took(t)
+		tk.askBacks.uses(en, t)
+		if en.writes(t.Mode) {
+			en.dirty = true
+			en.gate.wrote()
+		}
+		wait.token = d.Token
+		tk.journal.record(Granted, en, t.req, wait)
+		en.departs(t)
+	} else {
+		wait.reason, wait.final = tk.reports.holders(en, t.req), true
+		t.err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
+		tk.quota.lose(t)
+		tk.journal.record(Denied, en, t.req, wait)
+		tk.entries.settle(en)
+	}
+	if t.done != nil {
+		close(t.done)
+	}
+}
+
+// withdraw ends the waiting of t with err.
+func (tk *tickets) withdraw(t *ticket, err error, reason string) {
+	en := t.entry
+	tk.waiters.end(t)
+	tk.quota.lose(t)
+	t.err = err
+	if t.asks {
+		tk.stepper.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
+	} else {
+		en.gate.leave(t)
+	}
+	tk.journal.record(Withdrawn, en, t.req, event{rng: t.req.Range, wait: time.Since(t.req.asked),
+		messages: en.messages - t.req.messages, reason: reason, final: true})
+	tk.entries.settle(en)
+	if t.done != nil {
+		close(t.done)
+	}
+}
+
+// overtake moves t to the front of the queue, if nothing but the queue is in
+// its way: then no order of waiting is worth a deadlock through other files.
+// What is held elsewhere is known to those who owe t an answer, so they are
+// asked first.
+func (tk *tickets) overtake(t *ticket) {
+	if tk.phase != active || !tk.o.Live(0) {
+		return // it could not enter now, also in front of all
+	}
+	local, remote := tk.barriers.blockers(t, 1)
+	if len(local) > 0 {
+		return
+	}
+	tk.queries.askThen(t, remote, func() {
+		if tk.waiters.has(t) {
+			t.entry.gate.pass(time.Now())
+			tk.stepper.step(t.entry, func(turn *locks.Turn) { t.entry.machine.Overtake(t.ID, turn) })
+		}
+	})
+}
