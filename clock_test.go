@@ -33,6 +33,7 @@ var wallClockUses = map[string]string{
 	"cmd/dmxfs/supportcmd.go":       "when an archive was made, and times of files, for people",
 	"story/export.go":               "the times of records, for people",
 	"story/tell.go":                 "the times of records, for people",
+	"internal/crash/crash.go":       "when a daemon began and crashed, for people",
 	"internal/metrics/collector.go": "the time of the oldest record, for people",
 	"internal/top/model.go":         "times for people",
 	"internal/top/run.go":           "times for people",

@@ -30,6 +30,7 @@
 //     and summed up.
 //   - internal/top: the terminal view of dmxfs top.
 //   - internal/web: the page of dmxfs web.
+//   - internal/crash: reports on daemons that crashed.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.

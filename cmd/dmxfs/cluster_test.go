@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"dmxfs/internal/crash"
 )
 
 // needMounts skips a test where no file system can be mounted. In CI nothing
@@ -70,6 +72,7 @@ type testMount struct {
 	boot       string // boot ID that the daemon sees; empty: that of the machine
 	watcher    int    // process that watches the daemon
 	told       string // what the last mount has said to standard error
+	crashes    int    // how many of its daemons the test has crash
 }
 
 // newCluster mounts a new shared directory n times.
@@ -267,6 +270,10 @@ func (m *testMount) remove() {
 		if bytes.Contains(log, []byte(bad)) {
 			t.Errorf("the log of %s has %q", m.dir, bad)
 		}
+	}
+	if reports, err := crash.Reports(m.state); err == nil && len(reports) > m.crashes {
+		b, _ := os.ReadFile(reports[len(reports)-1])
+		t.Errorf("the daemon of %s crashed:\n%s", m.dir, b)
 	}
 	if t.Failed() && len(log) > 0 {
 		t.Logf("the log of %s:\n%s", m.dir, log)

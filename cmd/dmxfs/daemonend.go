@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"runtime/pprof"
 	"time"
 
+	"dmxfs/internal/crash"
 	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
 )
@@ -80,6 +82,19 @@ func (d *daemon) saveStacks() {
 		return
 	}
 	d.log.Error("the lock engine is stuck: please report this, with the file that says what it hangs in", "file", path)
+}
+
+// keepLastWords has what the Go runtime says, should it end this process, in a
+// file, and tells of that which the daemon before this one has left.
+func keepLastWords(cfg Config, log *slog.Logger) {
+	v := thisVersion()
+	report, err := crash.Begin(cfg.State, "version: "+v.Version, "go: "+v.Go+" "+v.OS+"/"+v.Arch, "commit: "+v.Commit, "mount: "+cfg.Mountpoint, crash.Started())
+	if err != nil {
+		log.Warn("the report on a crash cannot be written: only the log will have it", "err", err)
+	}
+	if report != "" {
+		log.Error("the daemon before this one crashed: please report this, with the file that says where", "file", report)
+	}
 }
 
 // endLocks ends all granting. It does not wait for ever for an engine that is

@@ -47,6 +47,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}
+	keepLastWords(cfg, log)
 	if d.identity, err = p2p.LoadIdentity(d.state.path); err != nil {
 		return d, err
 	}

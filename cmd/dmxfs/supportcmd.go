@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"dmxfs/internal/crash"
 	"dmxfs/internal/support"
 	"dmxfs/journal"
 )
@@ -159,6 +161,8 @@ func supportItems(cl *client, r registration) []support.Item {
 			b, err := endOf(logPath(r.State), 4<<20)
 			return support.WithoutValue(b, "fencing a member that does not answer", "command"), err
 		}),
+		own("crashes.txt", "what the Go runtime said of daemons that crashed", func() ([]byte, error) { return supportCrashes(r.State) }),
+		own("stuck.txt", "what a daemon hung in that was ended for that", func() ([]byte, error) { return ifThere(filepath.Join(r.State, "stuck.txt")) }),
 		own("versions.json", "what this program is, and the kernel", supportVersions),
 		own("mounts.txt", "the mount, and that of the storage, from mountinfo", func() ([]byte, error) { return supportMounts(r) }),
 		own("state.txt", "names and sizes in the state directory", func() ([]byte, error) { return listing(r.State) }),
@@ -212,6 +216,26 @@ func endOf(path string, most int64) ([]byte, error) {
 	b, err := io.ReadAll(f)
 	if from > 0 {
 		_, b, _ = bytes.Cut(b, []byte("\n"))
+	}
+	return b, err
+}
+
+// supportCrashes are the reports on crashes, the oldest first.
+func supportCrashes(state string) (all []byte, err error) {
+	reports, err := crash.Reports(state)
+	for _, path := range reports {
+		b, rerr := os.ReadFile(path)
+		all = fmt.Appendf(all, "==> %s\n%s\n", filepath.Base(path), b)
+		err = errors.Join(err, rerr)
+	}
+	return all, err
+}
+
+// ifThere is a file that need not exist.
+func ifThere(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
 	return b, err
 }

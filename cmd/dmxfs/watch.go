@@ -166,7 +166,11 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	case err == nil:
 		return usable, nil
 	}
-	return usable, withCode(cmd.ProcessState.ExitCode(), &errGone{cmd.ProcessState.String()})
+	code := cmd.ProcessState.ExitCode()
+	if code == exitUsage {
+		code = exitFailure // the Go runtime ended it; what is wrong with options is told
+	}
+	return usable, withCode(code, &errGone{cmd.ProcessState.String()})
 }
 
 // startDaemon starts the process that serves the mount. From ready it can be
