@@ -43,12 +43,23 @@ type detector struct {
 	alarm    *alarm
 	waiters  *waiters
 	entries  *entries
-	barriers *barriers
-	tickets  *tickets
+	barriers blocking
+	tickets  withdrawing
 
 	lastRound uint64             // of probes that began here
 	seen      map[seenProbe]bool // places that probes of all nodes have come to
 	cycles    map[uint64]*cycle  // that are being confirmed here
+}
+
+// blocking tells what a ticket waits for: tickets of this node, of which most are
+// enough, and members that may have some.
+type blocking interface {
+	blockers(t *ticket, most int) (local []locks.TicketID, remote []locks.NodeID)
+}
+
+// withdrawing ends the waiting of a victim with err.
+type withdrawing interface {
+	withdraw(t *ticket, err error, reason string)
 }
 
 // edge is one edge of a probe's path: at node somebody waits who holds what the
