@@ -50,7 +50,7 @@
 // nodes; an interrupted one that comes again within a second keeps its stamp
 // (places.go). Two things go before their turn, both bounded in gate.go: opens
 // that join an open lock of their own node, and tickets that overtake because
-// the order alone, not a lock, has kept them waiting for a while (sweep.go).
+// the order alone, not a lock, has kept them waiting for a while (sweeper.go).
 //
 // # Parts
 //

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"dmxfs/locks"
 	"dmxfs/locks/posix"
@@ -238,4 +239,37 @@ func (hs *holdings) releaseOpen(en *entry, t *ticket, reason string) {
 	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
 	hs.replace(en, []locks.TicketID{t.ID}, nil)
 	hs.entries.settle(en)
+}
+
+// share is [Engine.Share].
+func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	en := hs.entries.all[k]
+	if en == nil || en.handles == nil || hs.left.Load() || !en.alg.Shared || hs.beside(en) {
+		return false
+	}
+	old := en.handles[h]
+	switch {
+	case old == nil || old.req.broken != "":
+		return false
+	case old.Mode == locks.Read:
+		return true
+	}
+	req := &request{id: hs.id(), Request: old.req.Request, asked: time.Now(), messages: en.messages, pieces: 1}
+	req.Mode, req.granted = locks.Read, req.asked
+	t := &ticket{
+		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(hs.id()), Mode: locks.Read, Range: old.Range}, Handle: h},
+		entry: en, req: req, held: true, token: old.token, tenure: old.tenure,
+	}
+	hs.quota.keep(t)
+	en.took(t)
+	hs.quota.lose(old)
+	old.req.pieces--
+	en.handles[h] = t
+	hs.journal.record(Requested, en, req, event{rng: t.Range})
+	hs.journal.record(Granted, en, req, event{rng: t.Range, token: t.token})
+	hs.journal.record(Released, en, old.req, event{rng: old.Range, reason: why, token: old.token, final: true})
+	hs.replace(en, []locks.TicketID{old.ID}, []locks.Part{t.Part})
+	return true
 }
