@@ -4,12 +4,14 @@
 //   - cmd/dmxfs-man: makes the man pages, for packages.
 //   - cmd/dmxfs-sim: the simulator, a program of its own.
 //   - fusefs: the mount. A pass-through file system that asks for locks.
+//   - fusefs/looktest: tests of what two hosts see while their kernels keep names.
 //   - locks: the words that all parts share, and the contract of an algorithm.
 //   - locks/engine: drives the algorithms: programs on one side, peers on the
 //     other.
 //   - locks/posix: the algebra of byte-range locks.
 //   - locks/rw: the default algorithm, readers and writers.
 //   - locks/rcv, locks/maekawa, locks/ring: the exclusive algorithms.
+//   - locks/lease: who may keep names and attributes for long.
 //   - locks/exclusive: what those three share.
 //   - locks/wire: how messages are written.
 //   - locks/locktest: the harness that all algorithms must pass.

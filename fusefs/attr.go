@@ -32,8 +32,9 @@ func (ac *attrCalls) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fu
 		}
 	} else {
 		ac.waits.goesBy(n, in.Pid)
+		return ac.attrs.keepAttr(&in.InHeader, n, out)
 	}
-	return ac.attrs.answerAttr(n, out, in.Flags()&fuse.FUSE_GETATTR_FH != 0)
+	return ac.attrs.answerAttr(n, out, true)
 }
 
 // settle is for a GETATTR that read(2) or lseek(2) sends through a handle

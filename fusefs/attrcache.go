@@ -32,6 +32,8 @@ type attrCache struct {
 	unprotected *unprotected
 	client      *client
 	entries     *entries
+	kept        *kept
+	leases      *leases
 }
 
 // mayBlock reports whether a request is parked that keeps pages of n locked, or
@@ -209,6 +211,46 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 	if c.arrivals.all.Load() != gen {
 		c.tellNew(n, &out.Attr)
 	}
+}
+
+// keepEntry is fillEntry where nothing was changed: the kernel may keep the entry
+// for long if the lease is still good; s is of leases.look, from before the
+// storage was asked.
+func (c *attrCache) keepEntry(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, s since) {
+	c.fillEntry(out, dir, name, n, st, s.arrivals)
+	if s.lease == 0 || n.holders.Load() > 0 || !c.kept.mayKeepNames(dir, s.lease) {
+		return
+	}
+	attr := c.kept.mayKeepAttr(n)
+	if !c.leases.keep(s, in, keptName{dir.id, name}, keptThing{node: n.id}) {
+		return
+	}
+	out.SetEntryTimeout(c.opts.CacheTime)
+	if attr {
+		c.kept.keepsAttr(n)
+		out.SetAttrTimeout(c.opts.CacheTime)
+	}
+}
+
+// keepNone tells the kernel, if it may keep that, that there is no file of a name.
+func (c *attrCache) keepNone(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, s since) bool {
+	if s.lease == 0 || !c.kept.mayKeepNames(dir, s.lease) || !c.leases.keep(s, in, keptName{dir.id, name}, keptThing{}) {
+		return false
+	}
+	*out = fuse.EntryOut{}
+	out.SetEntryTimeout(c.opts.CacheTime)
+	return true
+}
+
+// keepAttr is answerAttr where nothing was changed, see keepEntry.
+func (c *attrCache) keepAttr(in *fuse.InHeader, n *node, out *fuse.AttrOut) fuse.Status {
+	s := c.leases.look()
+	st := c.answerAttr(n, out, false)
+	if st.Ok() && s.lease != 0 && c.kept.mayKeepAttr(n) && c.leases.keep(s, in, keptName{}, keptThing{node: n.id}) {
+		c.kept.keepsAttr(n)
+		out.SetTimeout(c.opts.CacheTime)
+	}
+	return st
 }
 
 func (c *attrCache) fillAttr(a *fuse.Attr, st *unix.Stat_t) {

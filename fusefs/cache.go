@@ -20,6 +20,9 @@ type nodeCache struct {
 	// them: that counts from when it gets the answer.
 	attrTold atomic.Bool
 
+	exact    atomic.Uint64 // of a directory: whether names that differ in case are two, see mayKeepNames
+	keptLong atomic.Bool   // the kernel may keep the attributes for long, see kept
+
 	toldAt atomic.Int64 // when the kernel was told attributes last, on the server's clock
 
 	// filled counts the answers that may have put pages there; empty is what it
@@ -36,9 +39,10 @@ type nodeCache struct {
 	seen seenAt // by the client of the storage
 
 	cacheMu sync.Mutex
-	version version                  // at the end of an open lock, see noteVersion
-	told    version                  // what the kernel was told last
-	sizes   toldSizes                // what else it may be about to believe
+	version version   // at the end of an open lock, see noteVersion
+	told    version   // what the kernel was told last
+	sizes   toldSizes // what else it may be about to believe
+	listing listing
 	answers map[*sizeAnswer]struct{} // to SETATTR, see settled.go
 	parked  map[*parkedRequest]struct{}
 	// park and unpark are closed when one comes, or goes, that is in the way; nil if nobody wants to know.

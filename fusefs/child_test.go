@@ -57,6 +57,7 @@ type childConfig struct {
 	Options     []string
 	FileIDs     FileIDs
 	TTL         time.Duration
+	CacheTime   time.Duration
 	Rule        *Rule
 	NoMove      []string // paths that no file may get or lose
 	Files       uint64   // limit of open files; 0: as it is
@@ -166,7 +167,7 @@ func (c *childConfig) options(ctl *control) (Options, error) {
 		return Options{}, err
 	}
 	o := Options{
-		Root: root, MountPoint: c.Mount, Mount: mo, FileIDs: c.FileIDs, TTL: c.TTL, Hold: c.Hold, WriteThrough: c.WriteThrough,
+		Root: root, MountPoint: c.Mount, Mount: mo, FileIDs: c.FileIDs, TTL: c.TTL, CacheTime: c.CacheTime, Hold: c.Hold, WriteThrough: c.WriteThrough,
 		LateWrite: ctl.lateWrite,
 		Log:       slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,8 @@ type coherence struct {
 	pages       *pageCache
 	attrs       *attrCache
 	entries     *entries
+	kept        *kept
+	leases      *leases
 }
 
 // Flush puts on the storage what programs of this host have written to the
@@ -34,7 +37,12 @@ type coherence struct {
 //
 // Pages of a file that may be mapped for writing are dropped with it, since
 // the kernel can be made to write them out only so.
-func (s *Server) Flush(k locks.Key) error { return s.fs.coherence.flush(k) }
+func (s *Server) Flush(k locks.Key) error {
+	if k == leaseKey {
+		return nil // it is given up when nothing is kept or changed under it
+	}
+	return s.fs.coherence.flush(k)
+}
 
 // FlushAll is Flush of each of ks, as it is needed before a new view: every file
 // is looked at once, and several at a time. It returns the errors of those for
@@ -43,14 +51,19 @@ func (s *Server) FlushAll(ks []locks.Key) map[locks.Key]error { return s.fs.cohe
 
 // Clean reports whether Flush of k would have nothing to do. It returns at
 // once, and calls no method of Locker.
-func (s *Server) Clean(k locks.Key) bool { return s.fs.coherence.clean(k) }
+func (s *Server) Clean(k locks.Key) bool { return k == leaseKey || s.fs.coherence.clean(k) }
 
 // Refresh makes sure that the next access to the file of k, and for an
 // explicit class to every other file that is open without an open lock, sees
 // what other nodes have written. It is called before a lock is granted that
 // another node had meanwhile. It may be called from within [Locker.Lock], and
 // from anywhere else but a method of Locker that never waits.
-func (s *Server) Refresh(k locks.Key) error { return s.fs.coherence.refresh(k) }
+func (s *Server) Refresh(k locks.Key) error {
+	if k == leaseKey {
+		return nil
+	}
+	return s.fs.coherence.refresh(k)
+}
 
 // Expelled is called when this node has lost all its locks: handles that were
 // under locks answer EIO until they are closed.
@@ -265,6 +278,7 @@ func (c *coherence) refresh(k locks.Key) error {
 	}
 	c.unprotected.forgot(own)
 	c.unprotected.forgot(others)
+	c.kept.drop(context.Background())
 	c.entries.expireEntries()
 	return failed
 }
@@ -284,6 +298,7 @@ func (c *coherence) refreshPages(n *node) error {
 
 // expelled does not wait for I/O that is under way: the storage may hang.
 func (c *coherence) expelled() {
+	c.leases.lost()
 	nodes := make(map[*node]struct{})
 	for _, h := range c.handles.all() {
 		if h.underLock() {

@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"sync"
 
@@ -17,6 +18,8 @@ type dirCalls struct {
 	client      *client
 	descriptors *descriptors
 	finder      *finder
+	kept        *kept
+	leases      *leases
 	private     *private
 }
 
@@ -30,6 +33,8 @@ type dirHandle struct {
 	rest []byte // what was read and not yet told
 	next uint64 // the position of rest, or of fd if there is none
 	read bool
+
+	lease uint64 // under which the kernel may list from its pages; 0: it may not
 }
 
 const dirBufferSize = 64 << 10
@@ -44,6 +49,7 @@ func (dc *dirCalls) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.O
 	if !errno.Ok() {
 		return errno
 	}
+	since := dc.leases.look()
 	if err := dc.client.listAnew(n); err != nil {
 		dc.tree.unpin(n)
 		return status(err)
@@ -60,8 +66,48 @@ func (dc *dirCalls) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.O
 		return status(err)
 	}
 	out.Fh = dc.newID()
-	dc.dirs.put(out.Fh, &dirHandle{n: n, fd: fd})
+	d := &dirHandle{n: n, fd: fd}
+	if out.OpenFlags = dc.keepListing(&in.InHeader, d, since); out.OpenFlags != 0 {
+		d.lease = since.lease
+	}
+	dc.dirs.put(out.Fh, d)
 	return fuse.OK
+}
+
+// keepListing decides whether the kernel may list a directory, which was just
+// opened, from its pages, and fill them: the result are flags for the answer.
+func (dc *dirCalls) keepListing(in *fuse.InHeader, d *dirHandle, s since) (flags uint32) {
+	n := d.n
+	var st unix.Stat_t
+	if s.lease == 0 || n.key.dev != dc.devices.root || unix.Fstat(d.fd, &st) != nil ||
+		!dc.leases.keep(s, in, keptName{}, keptThing{node: n.id, listing: true}) {
+		return 0
+	}
+	now := listing{since: s, version: versionOf(&st)}
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	if was := n.listing; was.until > dc.now() {
+		if now.until = was.until; now == was {
+			return fuse.FOPEN_CACHE_DIR | fuse.FOPEN_KEEP_CACHE
+		}
+	}
+	now.until = dc.now() + dc.opts.CacheTime.Milliseconds()
+	n.listing = now
+	return fuse.FOPEN_CACHE_DIR
+}
+
+// listed is called when all of a directory was told. What the kernel has put into
+// its pages it may list again through the same handle: not if that has been
+// outlasted by the handle.
+func (dc *dirCalls) listed(in *fuse.InHeader, d *dirHandle) {
+	if d.lease == 0 || dc.leases.stillKeeps(d.lease) {
+		return
+	}
+	id, a := d.n.id, keptAnswer{request: in.Unique, at: dc.now()}
+	dc.background(func() {
+		dc.kept.awaitTakenOver(context.Background(), in.Pid, a)
+		dc.dev.forgetPages(id, 0, 0)
+	})
 }
 
 func (dc *dirCalls) ReleaseDir(in *fuse.ReleaseIn) {
@@ -84,7 +130,7 @@ func (dc *dirCalls) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.D
 }
 
 func (dc *dirCalls) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	gen := dc.arrivals.all.Load()
+	since := dc.leases.look()
 	return dc.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {
@@ -96,7 +142,7 @@ func (dc *dirCalls) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fu
 		// A file that cannot be looked up is told by its name alone, and the
 		// kernel asks again when somebody wants to know more.
 		if n, st, err := dc.finder.find(&in.InHeader, d.n, e.Name); err == nil {
-			dc.attrs.fillEntry(entry, d.n, e.Name, n, &st, gen)
+			dc.attrs.keepEntry(&in.InHeader, entry, d.n, e.Name, n, &st, since)
 			out.FixMode(st.Mode)
 		}
 		return true
@@ -141,6 +187,7 @@ func (dc *dirCalls) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry
 				return status(err)
 			}
 			if err != nil || n == 0 {
+				dc.listed(&in.InHeader, d)
 				return fuse.OK
 			}
 			rest = (*buf)[:n]

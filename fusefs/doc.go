@@ -47,7 +47,9 @@
 // a file that is opened without such an event and as it was left keeps it.
 // Names and attributes are kept for a short time ([Options.TTL]), which bounds
 // what is seen late without a lock; Refresh ends it at once, so that with a
-// lock nothing is seen late. That there is no file of a name is never kept.
+// lock nothing is seen late. That there is no file of a name is not kept. With
+// [Options.CacheTime] all this is kept for longer, and without a file, too, while
+// this node holds the lease of names; see leases.go, kept.go and package lease.
 // An open that finds that its name leads to another file now looks it up again.
 //
 // Refresh and [Server.Flush] also concern every file that is open without an
@@ -73,6 +75,9 @@
 //   - client: makes the client of the storage look anew.
 //   - unprotected: the files that are open without an open lock.
 //   - entries: which names the kernel may keep, and makes it look them up again.
+//   - kept: what of names and attributes the kernel may keep for long, and makes
+//     it forget that.
+//   - leases: whether it may, and whether this host may change any.
 //   - pageCache: which pages the kernel may have, and makes it drop them.
 //   - attrCache: which attributes the kernel may have, and makes it forget them.
 //   - waits: how a request waits for other hosts, and what ends that.
@@ -106,7 +111,9 @@
 //	soleVersion.mu
 //	└── handle.mu
 //	dirHandle.mu
-//	nodeCache.cacheMu, entries.mu, readers.mu
+//	leases.mu
+//	└── kept.mu
+//	nodeCache.cacheMu, entries.mu, readers.mu, kept.one
 //
 // No Locker is called with any of them held, but Admit and Wanted with
 // handle.mu, which then do not wait. [Server.Clean] is called under the mutex

@@ -35,6 +35,7 @@ type fence struct {
 	waits     *waits
 	records   *lockRecords
 	openLocks *openLocks
+	leases    *leases
 	underway  underway
 	closes    closes
 }
@@ -75,7 +76,7 @@ type change struct {
 //
 // REQUIRES: the caller is not admitted to a file.
 func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) error {
-	a, st := f.enterChange(cancel, c)
+	a, st := f.enterLeased(cancel, c)
 	if st == fuse.EINTR {
 		return errLetGo
 	}
@@ -83,6 +84,7 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 		return unix.Errno(st)
 	}
 	err := call()
+	f.leases.end()
 	if c.h != nil {
 		f.wrote(c.h)
 	}
@@ -102,6 +104,45 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 // alter is change for what the daemon may do on behalf of a program, see allowed.
 func (f *fence) alter(cancel <-chan struct{}, c *change, call func() error) error {
 	return f.change(cancel, c, func() error { return f.actor.allowed(c.in, call) })
+}
+
+// enterLeased is enterChange, and counts the change with the lease of names: when
+// it is over leases.end must be called. It waits for the hosts that keep names
+// while it is not admitted, because those may wait for locks of this one.
+func (f *fence) enterLeased(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
+	for {
+		a, st := f.enterChange(cancel, c)
+		if !st.Ok() {
+			return a, st
+		}
+		wait := f.leases.begin()
+		if wait == nil {
+			return a, fuse.OK
+		}
+		f.leave(&a)
+		if st := f.awaitLease(cancel, &a, c.in, wait); !st.Ok() {
+			return a, st
+		}
+	}
+}
+
+// awaitLease waits for a round of the lease; a was the admission of the change.
+func (f *fence) awaitLease(cancel <-chan struct{}, a *admission, in *fuse.InHeader, wait *leaseRound) fuse.Status {
+	f.conn.handOver(in.Unique)
+	letsGo, unpark := f.parkAdmission(a, in)
+	defer unpark()
+	over, stop := f.waits.waitOver(cancel, in, letsGo)
+	defer stop()
+	select {
+	case <-wait.done:
+		if wait.err != nil {
+			f.log.Warn("a change was refused: whether other hosts keep what it changes cannot be known", "pid", in.Pid, "err", wait.err)
+			return fuse.EIO
+		}
+		return fuse.OK
+	case <-over:
+		return fuse.EINTR
+	}
 }
 
 // enterChange waits until a change may be made.

@@ -59,6 +59,9 @@ func (fc *fileCalls) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	var err error
 	if in.Cmd == unix.FS_IOC_SETFLAGS || in.Cmd == fsIocFSSetXattr {
 		err = fc.fence.change(cancel, c, do)
+		// The kernel does not know that it has changed anything; see also mayKeepNames.
+		c.files[0].exact.Store(0)
+		fc.dev.forgetAttr(c.files[0].id)
 	} else {
 		err = do()
 	}

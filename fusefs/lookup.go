@@ -15,19 +15,22 @@ func (nc *nameCalls) Lookup(cancel <-chan struct{}, in *fuse.InHeader, name stri
 		return fuse.ENOENT
 	}
 	nc.retries.letPass(in)
-	gen := nc.arrivals.all.Load()
+	since := nc.leases.look()
 	n, st, err := nc.finder.find(in, dir, name)
 	if err != nil {
 		nc.retries.endsRetry(in)
 		if err == unix.ENOENT {
 			nc.tree.gone(dir, name)
+			// Otherwise never an entry that says that there is nothing: another
+			// host may make the file at any moment.
+			if nc.attrs.keepNone(in, out, dir, name, since) {
+				return fuse.OK
+			}
 		}
-		// Never an entry that says that there is nothing: another host may
-		// make the file at any moment.
 		return status(err)
 	}
 	nc.waits.looksUp(n, in.Pid)
-	nc.attrs.fillEntry(out, dir, name, n, &st, gen)
+	nc.attrs.keepEntry(in, out, dir, name, n, &st, since)
 	return fuse.OK
 }
 

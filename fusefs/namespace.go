@@ -11,6 +11,7 @@ type nameCalls struct {
 	attrs   *attrCache
 	client  *client
 	fence   *fence
+	leases  *leases
 	finder  *finder
 	moves   *moves
 	private *private

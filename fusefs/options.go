@@ -53,6 +53,15 @@ type Options struct {
 	// asking: the bound of what is seen late without a lock. 0 is
 	// DefaultTTL; negative: not at all.
 	TTL time.Duration
+	// CacheTime is how long the kernel may keep names and attributes while this
+	// node holds the lease of names (package locks/lease): the bound of what is
+	// seen late that was changed past dmxfs, or while this node is cut off. Not
+	// more than TTL: there are no leases. At most MaxCacheTime; all nodes must
+	// have one. A Locker serves [LeasePath] by an algorithm with shared locks.
+	CacheTime time.Duration
+	// LeaseHaste divides the times after which that lease is given up and tried
+	// again, for tests: see [lease.Machine].
+	LeaseHaste int
 	// Hold bounds for how long a call that waits for another host makes others
 	// wait that nothing can interrupt: whoever removes or renames its file, and
 	// so on. See stuck.go. 0 is DefaultHold; negative: without limit.
@@ -68,6 +77,10 @@ type Options struct {
 // DefaultTTL saves nearly all lookups in loops over the same files, and is
 // below what a person notices.
 const DefaultTTL = 10 * time.Millisecond
+
+// MaxCacheTime bounds Options.CacheTime: for that long a change of another host
+// may wait if a directory is held locked here.
+const MaxCacheTime = 10 * time.Second
 
 // withDefaults is o with everything filled in that may be left out.
 func (o Options) withDefaults() (Options, error) {
@@ -93,6 +106,9 @@ func (o Options) withDefaults() (Options, error) {
 		o.TTL = DefaultTTL
 	}
 	o.TTL = max(o.TTL, 0)
+	if o.CacheTime > MaxCacheTime {
+		return o, fmt.Errorf("fusefs: names and attributes may be kept for %v at most, not %v", MaxCacheTime, o.CacheTime)
+	}
 	if o.Hold == 0 {
 		o.Hold = DefaultHold
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -105,7 +106,31 @@ func unixErr(fd int, err error) error {
 
 func TestSameAsStorage(t *testing.T) {
 	needRoot(t)
-	m := mount(t)
+	t.Run("names are kept for a moment", func(t *testing.T) { sameAsStorage(t, mount(t)) })
+	t.Run("names are kept for long", func(t *testing.T) {
+		m := mount(t, func(c *childConfig) { c.CacheTime = MaxCacheTime })
+		awaitKeeping(t, m)
+		sameAsStorage(t, m)
+	})
+}
+
+// awaitKeeping looks around until the kernel keeps what it is told, and asks nobody.
+func awaitKeeping(t *testing.T, m *testMount) {
+	t.Helper()
+	writeFile(t, m.backing("looked for"), "")
+	for asked := int64(100); asked > 5; {
+		before := ask[Stats](m, "Stats", None{}).Looks
+		for range 100 {
+			if _, err := os.Stat(m.path("looked for")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(DefaultTTL / 10)
+		}
+		asked = ask[Stats](m, "Stats", None{}).Looks - before
+	}
+}
+
+func sameAsStorage(t *testing.T, m *testMount) {
 	native := tempDir(t)
 	old := unix.Umask(0o022)
 	defer unix.Umask(old)

@@ -144,6 +144,7 @@ func (f *fileSystem) connect(dev int) error {
 	if c.kernel&fuse.CAP_HAS_EXPIRE_ONLY != 0 { // Linux 6.2
 		f.entryTTL = f.opts.TTL
 	}
+	f.leases.open(f.private.folds)
 	return nil
 }
 
@@ -206,6 +207,9 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 		for _, r := range f.retries.old(now) {
 			f.retries.abandonRetry(r)
 		}
+	}
+	if f.leases.on {
+		f.background(func() { f.leases.run(ctx) })
 	}
 	f.background(func() { f.yielder.keepYielding(ctx, func() { forgetRetries(f.now()) }) })
 	if !f.storage.ClientCache {

@@ -12,10 +12,11 @@ type Stats struct {
 	Yields     int64 // idle open locks that gave way
 	Reads      int64 // requests for data that the kernel did not have cached
 	Settles    int64 // answers with a size that a lock had to wait for
+	Looks      int64 // requests for names and attributes, where such may be kept for long
 }
 
 type counters struct {
-	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Settles atomic.Int64
+	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Settles, Looks atomic.Int64
 }
 
 // Stats is what was counted so far.
@@ -27,6 +28,6 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Refreshes: c.Refreshes.Load(), PageDrops: c.PageDrops.Load(), AttrDrops: c.AttrDrops.Load(),
 		EntryDrops: c.EntryDrops.Load(), Weighed: weighed, Yields: c.Yields.Load(), Reads: c.Reads.Load(),
-		Settles: c.Settles.Load(),
+		Settles: c.Settles.Load(), Looks: c.Looks.Load(),
 	}
 }

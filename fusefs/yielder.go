@@ -157,7 +157,13 @@ func (w *wishes) take(into map[locks.Key]struct{}) {
 // Wanted tells that another node wants an open lock, or did a moment ago: what
 // [Locker.Wanted] says is not 0. It returns at once, and calls no method of
 // Locker.
-func (s *Server) Wanted(k locks.Key) { s.fs.yielder.wishes.add(k) }
+func (s *Server) Wanted(k locks.Key) {
+	if k == leaseKey {
+		s.fs.leases.wanted()
+		return
+	}
+	s.fs.yielder.wishes.add(k)
+}
 
 const (
 	// sweepInterval is how often all open locks are looked at, in case that

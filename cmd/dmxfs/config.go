@@ -139,6 +139,7 @@ type fileConfig struct {
 	Wait       *string `toml:"wait"`
 	LogWaits   *string `toml:"log-waits"`
 	Hold       *string `toml:"hold"`
+	CacheTime  *string `toml:"cache-time"`
 }
 
 // readFile sets what the TOML file at path says and no flag has set.
@@ -200,7 +201,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		one("secret", fc.Secret), one("file-id", fc.FileID), one("journal", fc.Journal), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
 		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
 		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),
-		one("wait", fc.Wait), one("hold", fc.Hold), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("metrics", fc.Metrics), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
+		one("wait", fc.Wait), one("hold", fc.Hold), one("cache-time", fc.CacheTime), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("metrics", fc.Metrics), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // setOptions takes the options behind -o: those of this program by the names
@@ -272,6 +273,9 @@ func (c *Config) Validate() error {
 	}
 	if _, err := c.params(); err != nil {
 		errs = append(errs, err)
+	}
+	if d := c.CacheTime; d != 0 && (d <= fusefs.DefaultTTL || d > fusefs.MaxCacheTime) {
+		errs = append(errs, fmt.Errorf("--cache-time %v: must be more than %v and at most %v, or off", d, fusefs.DefaultTTL, fusefs.MaxCacheTime))
 	}
 	if err := metricsAddress(c.Metrics); err != nil {
 		errs = append(errs, err)

@@ -332,6 +332,7 @@ func (d *daemon) mount() error {
 		Observe:      d.metrics.Request,
 		LockedBelow:  d.lockedBelow,
 		Hold:         d.cfg.hold(),
+		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
 		Log:          d.log,
 	})

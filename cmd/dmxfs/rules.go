@@ -100,8 +100,11 @@ func (r *rules) wanted() *member.Policy {
 }
 
 // algorithm is the name of the one that serves a path. When nobody can know it
-// there is none, and no lock.
+// there is none, and no lock. That of the lease of names is no rule's affair.
 func (r *rules) algorithm(path string) string {
+	if path == fusefs.LeasePath {
+		return rw.Algorithm.Name
+	}
 	now := r.now.Load()
 	if now.err != nil {
 		return ""

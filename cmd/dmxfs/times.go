@@ -27,6 +27,9 @@ type Times struct {
 	// Hold bounds for how long a call that waits makes others wait that nothing
 	// can interrupt; 0: nothing does.
 	Hold time.Duration
+	// CacheTime is how long the kernel may keep names and attributes that no
+	// other host of the cluster changes; 0: as if others could.
+	CacheTime time.Duration
 	// Heartbeat, Tenure and TenureMargin are tau, L and delta of the
 	// membership; 0: the default. Fast is a choice of them.
 	Heartbeat, Tenure, TenureMargin time.Duration
@@ -43,6 +46,7 @@ func (t *Times) flags(f *pflag.FlagSet) {
 	f.Var(&limit{&t.YieldStream, "never"}, "yield-stream", "the same for a file that has given way before, at most --yield-shared; with never it is as if it had not")
 	f.Var(&limit{&t.Wait, "none"}, "wait", "how long an open, a lock call, or a read or write that takes the file again, may wait for another host, or none for no limit; then it fails with ETIMEDOUT")
 	f.Var(&limit{&t.Hold, "none"}, "hold", "how long a write or truncate that waits for another host may keep rm, mv and the like of the same file waiting, or none for no limit; then truncate begins anew, and the others fail with EINTR")
+	f.Var(&limit{&t.CacheTime, "off"}, "cache-time", "how long the kernel may keep names and attributes while no other host changes any, such as 1s, at most 10s, or off: 10ms; changes that are made past dmxfs are seen that late. New: the same on all nodes of a cluster, and not yet the default")
 	f.Var(&limit{&t.LogWaits, "never"}, "log-waits", "log a wait for a lock that takes longer than this, and who holds it; or never")
 	f.Var(&limit{&t.ListingAge, ""}, "listing-age", "how old a listing of the shared directory may be, such as 20s: nodes wait so long before they join, or go on without another one (default by the type of the storage)")
 	f.Var(&limit{&t.Tenure, byDefault}, "tenure", "how long a node may go without a sign of life of another one before it grants no locks, and hardly longer before the others go on without it: the same on all nodes of a cluster (default 5s)")

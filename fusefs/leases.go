@@ -1,0 +1,262 @@
+package fusefs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"dmxfs/locks"
+	"dmxfs/locks/lease"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// LeasePath is what the lock of all names and attributes is called, in the place
+// of the path of a file: a name that no program gets at. Its algorithm must be one
+// with shared locks, on all nodes.
+const LeasePath = privateDir + "/names"
+
+// leaseKey is that lock; see package lease. (It is an open lock because only of
+// those the engine tells when another node wants them.)
+var leaseKey = locks.Key{File: LeasePath, Class: locks.Open}
+
+// leases see to it that other hosts keep nothing for long while this one changes
+// names or attributes, and decide what this one may keep.
+type leases struct {
+	*base
+	kept *kept
+
+	// on: the nodes have agreed to ask before they change anything. keeps: this
+	// one may keep something, since it sees at once what others change.
+	on, keeps bool
+
+	mu     sync.Mutex
+	m      lease.Machine
+	handle locks.HandleID // by which the lock is held; 0: it is not
+	tenure locks.Tenure   // of its grant
+	round  *leaseRound    // what changes that have to wait wait for
+
+	kick chan struct{} // has an element when run is to look
+}
+
+// leaseRound ends when those who wait may try again, or with an error.
+type leaseRound struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+func newLeaseRound() *leaseRound { return &leaseRound{done: make(chan struct{})} }
+
+// open finds out whether anything is kept here for long: not where the client of
+// the storage has caches of its own, since what it does not see yet would be kept
+// as if it were true; and not where names that differ in case are one, of which
+// the kernel does not know, and would keep one name when the other one is removed.
+func (l *leases) open(folds bool) {
+	l.on = l.opts.CacheTime > l.opts.TTL
+	l.m.Haste = int64(l.opts.LeaseHaste)
+	s := &l.storage
+	l.keeps = l.on && l.entryTTL > 0 && s.Known && s.StableInodes && !s.ClientCache && !l.tree.ids.paths && !folds
+}
+
+func (l *leases) wake() {
+	select {
+	case l.kick <- struct{}{}:
+	default:
+	}
+}
+
+// again lets those who wait try again. REQUIRES: l.mu held.
+func (l *leases) again(err error) {
+	l.round.err = err
+	close(l.round.done)
+	l.round = newLeaseRound()
+}
+
+// begin asks whether a change may begin now; if so, end must be called when it is
+// over. If not it has to wait for the round, and then be asked again.
+func (l *leases) begin() (wait *leaseRound) {
+	if !l.on {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.m.Begin(l.now()) {
+		return nil
+	}
+	l.wake()
+	return l.round
+}
+
+func (l *leases) end() {
+	if !l.on {
+		return
+	}
+	l.mu.Lock()
+	l.m.End(l.now())
+	awaited := l.m.Awaited()
+	l.mu.Unlock()
+	if awaited {
+		l.wake()
+	}
+}
+
+// since is when something was found out: under which lease, and after how many
+// locks have come here.
+type since struct {
+	lease    uint64 // of [lease.Machine.Look]; 0: nothing is kept for long
+	arrivals uint64 // arrivals.all
+}
+
+// look is called before the storage is asked for what the kernel could keep.
+func (l *leases) look() since { return since{l.lookNow(), l.arrivals.all.Load()} }
+
+// lookNow is [lease.Machine.Look]. For a while after a lock has come here others
+// are likely to come, and each would make the kernel drop it all.
+func (l *leases) lookNow() (gen uint64) {
+	if !l.keeps {
+		return 0
+	}
+	l.stats.Looks.Add(1)
+	if t := l.arrivals.last.Load(); t != nil && time.Since(*t) <= handoverTime {
+		return 0
+	}
+	l.mu.Lock()
+	gen, ask := l.m.Look(l.now())
+	tenure := l.tenure
+	l.mu.Unlock()
+	if ask {
+		l.wake()
+	}
+	if gen != 0 && l.locker.Admit(closedChan, tenure) != nil {
+		return 0 // cut off, it seems: others may go on
+	}
+	return gen
+}
+
+// keep writes down what the kernel is going to be told, and reports whether it may
+// keep that for Options.CacheTime.
+func (l *leases) keep(s since, in *fuse.InHeader, x keptName, what keptThing) bool {
+	if s.lease == 0 || in.Pid == 0 {
+		return false // when that thread has taken the answer over could not be seen
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.m.Keeps(s.lease) && l.kept.add(in, x, what, s.arrivals, l.now())
+}
+
+// stillKeeps reports whether what was found out since look gave gen may be kept.
+func (l *leases) stillKeeps(gen uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.m.Keeps(gen)
+}
+
+// wanted tells that another node wants to change something. It returns at once.
+func (l *leases) wanted() {
+	l.mu.Lock()
+	l.m.Wanted()
+	l.mu.Unlock()
+	l.wake()
+}
+
+// lost tells that this node has lost its locks.
+func (l *leases) lost() {
+	if !l.on {
+		return
+	}
+	l.mu.Lock()
+	l.m.Lost()
+	l.handle = 0
+	l.again(nil)
+	l.mu.Unlock()
+	l.wake()
+}
+
+// run does what the machine says, until ctx ends: then it gives the lock up.
+func (l *leases) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		l.mu.Lock()
+		task, at := l.m.Next(l.now())
+		l.mu.Unlock()
+		switch task {
+		case lease.LockChange:
+			l.lock(ctx, locks.Read)
+		case lease.TryKeep:
+			l.lock(ctx, locks.Write)
+		case lease.Drop:
+			l.kept.drop(ctx)
+			l.mu.Lock()
+			l.m.Dropped()
+			l.mu.Unlock()
+		case lease.Release:
+			l.release()
+		case lease.Nothing:
+			wait := time.Hour
+			if at > 0 {
+				wait = time.Duration(max(at-l.now(), 1)) * time.Millisecond
+			}
+			timer.Reset(wait)
+			select {
+			case <-l.kick:
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+	l.release()
+	l.mu.Lock()
+	l.again(locks.ErrUnavailable) // what comes now is of no program any more
+	l.mu.Unlock()
+}
+
+// lock takes the lock: for reading, to change; or tries it for writing, to keep.
+func (l *leases) lock(ctx context.Context, mode locks.Mode) {
+	h := locks.HandleID(l.newID())
+	g, err := l.locker.Lock(ctx.Done(), &locks.Request{
+		Key: leaseKey, Path: LeasePath, Owner: sharedOwner, Handle: h, Mode: mode, Range: locks.Whole,
+		Try: mode == locks.Write, Blind: true, Program: locks.Program{Command: defaultSubtype},
+	})
+	l.mu.Lock()
+	old := l.handle
+	switch {
+	case err == nil && l.locker.Tenure() == g.Tenure:
+		l.handle, l.tenure = h, g.Tenure
+		l.m.Got(l.now())
+		l.again(nil)
+	case mode == locks.Write:
+		l.m.Refused(l.now())
+		h, old = 0, 0
+		l.again(nil)
+	default:
+		l.m.Failed()
+		h, old = 0, 0
+		if errors.Is(err, locks.ErrLost) {
+			err = nil // this node is about to join anew
+		}
+		l.again(err)
+	}
+	l.mu.Unlock()
+	if old != 0 {
+		l.locker.UnlockHandle(leaseKey, old, "replaced")
+	}
+	if mode == locks.Write && h != 0 && l.locker.Wanted(leaseKey) != 0 {
+		l.wanted() // by one that has asked just before the grant
+	}
+}
+
+func (l *leases) release() {
+	l.mu.Lock()
+	h := l.handle
+	l.handle = 0
+	l.mu.Unlock()
+	if h != 0 {
+		l.locker.UnlockHandle(leaseKey, h, "idle, or another node waits")
+	}
+	l.mu.Lock()
+	l.m.Released(l.now())
+	l.again(nil)
+	l.mu.Unlock()
+}
