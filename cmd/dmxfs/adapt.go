@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io/fs"
-	"os"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/fusefs"
 	"dmxfs/internal/metrics"
 	"dmxfs/journal"
 	"dmxfs/locks"
@@ -166,7 +161,7 @@ func (t *clusterTransport) Want(all []member.Contact, revoked []string) {
 func (t *clusterTransport) Online(on bool) {
 	t.host.SetOnline(on)
 	if on {
-		t.onlineOnce.Do(func() { close(t.online) })
+		t.book.seen()
 	}
 }
 
@@ -175,7 +170,7 @@ type storage daemon
 
 func (s *storage) Do(op member.Op) (member.Look, error) {
 	if a, ok := op.(member.AnswerOp); ok {
-		a.Answer.Tried = (*daemon)(s).tried(a.Answer.To.Peer)
+		a.Answer.Tried = s.book.tried(a.Answer.To.Peer)
 		op = a
 	}
 	began := time.Now()
@@ -221,83 +216,6 @@ func (b *boundEngine) Expelled(reason string) {
 	}
 }
 
-// notice puts what happens to the membership into the journal and the log.
-func (d *daemon) notice(n member.Notice) {
-	r := journal.Record{Epoch: n.Epoch, Event: journal.Note, Reason: n.Text, Peer: locks.NodeID(n.Node.Peer)}
-	switch n.Kind {
-	case member.Installed:
-		r.Event = journal.View
-	case member.Joined:
-		r.Event = journal.Join
-	case member.Left, member.Removed:
-		r.Event = journal.Leave
-	}
-	d.journal.Append(r)
-	d.departed.note(n, time.Now())
-	switch n.Kind {
-	case member.Suspended:
-		d.metrics.Suspended(time.Now())
-	case member.Resumed:
-		d.metrics.Resumed(time.Now())
-	}
-	log := d.log.Info
-	switch n.Kind {
-	case member.Suspended, member.Removed, member.Storage, member.Fencing, member.Refusing:
-		log = d.log.Warn
-	}
-	if n.Node.IsZero() {
-		log(n.Text, "epoch", n.Epoch)
-	} else {
-		log(n.Text, "epoch", n.Epoch, "node", n.Node.Peer, "host", n.Host)
-	}
-}
-
-// lateWrite records a change that may have come too late.
-func (d *daemon) lateWrite(w fusefs.LateWrite) {
-	d.metrics.LateWrite()
-	d.log.Error("a "+w.Operation+" may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
-		"pid", w.Program.PID, "command", w.Program.Command)
-	d.journal.Append(journal.Record{
-		Event: journal.LateWrite, Path: w.Path, Key: locks.Key{File: w.File}, PID: w.Program.PID, UID: w.Program.UID, Command: w.Program.Command,
-		Range:  locks.Range{Start: uint64(w.Offset), End: uint64(w.Offset) + uint64(w.Length)},
-		Reason: "the " + w.Operation + " ended after the lock that protected it could have been lost",
-	})
-}
-
-// saved is the file member.json.
-type saved struct {
-	member.Saved
-	Cluster string `json:"cluster"`
-}
-
-// loadSaved reads what the membership wants to survive the process.
-func (d *daemon) loadSaved() member.Saved {
-	var s saved
-	b, err := os.ReadFile(d.state.file("member.json"))
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.log.Warn("what was kept of the last membership cannot be read", "err", err)
-	}
-	if s.Cluster != "" && s.Cluster != d.clusterID {
-		return member.Saved{} // it was another one
-	}
-	return s.Saved
-}
-
-func (d *daemon) save(s member.Saved) error {
-	b, err := json.Marshal(saved{s, d.clusterID})
-	if err != nil {
-		return err
-	}
-	tmp := d.state.file("member.json.new")
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, d.state.file("member.json"))
-}
-
 // onMember takes a message of the membership protocol.
 func (d *daemon) onMember(from peer.ID, b []byte) {
 	n := d.node.Load()
@@ -313,43 +231,6 @@ func (d *daemon) onMember(from peer.ID, b []byte) {
 func (d *daemon) onSync(from locks.NodeID, e locks.Epoch, s []byte) {
 	if n := d.node.Load(); n != nil {
 		n.State(context.Background(), from, e, s)
-	}
-}
-
-// keepRecords keeps this node's address record fresh and reads those of the
-// others that it misses.
-func (d *daemon) keepRecords(ctx context.Context) {
-	tick := time.NewTicker(recordsEvery)
-	defer tick.Stop()
-	var last []byte
-	var written time.Time
-	d.readRecords()
-	select {
-	case <-ctx.Done():
-		return
-	case <-d.online:
-	}
-	for {
-		b, err := d.host.Record()
-		switch {
-		case err != nil:
-			d.log.Warn("own address record", "err", err)
-		case !bytes.Equal(b, last) || time.Since(written) > 12*time.Hour:
-			if err := d.register.WriteRecord(b); err != nil {
-				d.log.Warn("the address record cannot be written to the shared directory", "err", err)
-				break
-			}
-			if last != nil {
-				d.tellAddrs(ctx)
-			}
-			last, written = b, time.Now()
-		}
-		d.readMissing()
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 

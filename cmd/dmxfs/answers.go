@@ -23,8 +23,8 @@ func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status(), nil) })
 	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, r *http.Request) { reply(w, d.peers(r.Context()), nil) })
-	mux.HandleFunc("POST /peers/remove", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.removePeer(r)) })
-	mux.HandleFunc("POST /peers/revoke", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.revokePeer(r)) })
+	mux.HandleFunc("POST /peers/remove", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.admin.removePeer(r)) })
+	mux.HandleFunc("POST /peers/revoke", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.admin.revokePeer(r)) })
 	mux.HandleFunc("POST /locks/break", func(w http.ResponseWriter, r *http.Request) {
 		var q breakRequest
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -32,12 +32,12 @@ func (d *daemon) handler() http.Handler {
 			return
 		}
 		allReceived(q.Locks)
-		reply(w, d.breakLocks(r.Context(), q), nil)
+		reply(w, d.breaker.breakLocks(r.Context(), q), nil)
 	})
 	mux.HandleFunc("GET /locks", onlooker{d}.serveLocks)
 	mux.HandleFunc("GET /waits", onlooker{d}.serveWaits)
 	mux.Handle("GET /metrics", onlooker{d}.metricsHandler(true))
-	mux.HandleFunc("GET /journal", d.serveJournal)
+	mux.HandleFunc("GET /journal", onlooker{d}.serveJournal)
 	mux.HandleFunc("GET /journal/cluster", onlooker{d}.serveClusterJournal)
 	mux.HandleFunc("GET /journal/requests", onlooker{d}.serveRequests)
 	mux.HandleFunc("GET /options", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.cfg, nil) })
@@ -46,19 +46,19 @@ func (d *daemon) handler() http.Handler {
 		reply(w, secretJSON{n, register.Fingerprint([]byte(text)), text}, nil)
 	})
 	mux.HandleFunc("POST /secret/rotate", func(w http.ResponseWriter, r *http.Request) {
-		v, err := d.rotateSecret(r.Context(), r.FormValue("reason"))
+		v, err := d.rotator.rotate(r.Context(), r.FormValue("reason"))
 		reply(w, v, err)
 	})
 	mux.HandleFunc("GET /policy", func(w http.ResponseWriter, _ *http.Request) {
-		v, err := d.showPolicy()
+		v, err := d.admin.showPolicy()
 		reply(w, v, err)
 	})
 	mux.HandleFunc("GET /policy/check", func(w http.ResponseWriter, r *http.Request) {
-		v, err := d.checkPolicy(r.FormValue("path"))
+		v, err := d.admin.checkPolicy(r.FormValue("path"))
 		reply(w, v, err)
 	})
 	mux.HandleFunc("POST /policy", func(w http.ResponseWriter, r *http.Request) {
-		v, err := d.setPolicy(r)
+		v, err := d.admin.setPolicy(r)
 		reply(w, v, err)
 	})
 	mux.HandleFunc("POST /unmount", func(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +74,7 @@ func (d *daemon) status() statusJSON {
 	j := statusJSON{
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
 		State: stateName(s), Held: held, Waiting: waiting, UptimeS: int64(time.Since(d.began).Seconds()),
-		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: string(d.fileIDs()), Problems: []string{},
+		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()
 	j.Delegate = delegate
@@ -107,7 +107,7 @@ func (d *daemon) status() statusJSON {
 	if err := d.page.problem(); err != nil {
 		problem("metrics: %v", err)
 	}
-	if p := d.damages.problem(time.Now()); p != "" {
+	if p := d.chronicle.damages.problem(time.Now()); p != "" {
 		problem("%s", p)
 	}
 	j.Healthy = healthy(s, j.Problems)
@@ -155,7 +155,7 @@ func (d *daemon) peers(ctx context.Context) peersJSON {
 		return j
 	}
 	j.Epoch = uint64(s.View.Epoch)
-	j.Gone = d.departed.but(s.View)
+	j.Gone = d.chronicle.departed.but(s.View)
 	j.Revoked = append(j.Revoked, s.View.Revoked...)
 	for _, x := range s.Joiners {
 		state := "joining"
@@ -210,25 +210,12 @@ func (d *daemon) askStates(ctx context.Context, members []peerJSON, self string)
 		}
 		wg.Go(func() {
 			var s memberState
-			if d.ask(ctx, p.ID, time.Second, question{What: "state"}, &s) == nil && s.State != "" {
+			if d.table.ask(ctx, p.ID, time.Second, question{What: "state"}, &s) == nil && s.State != "" {
 				p.State = s.State
 			}
 		})
 	}
 	wg.Wait()
-}
-
-// askTimeout is how long other members have to answer an admin's question.
-const askTimeout = 3 * time.Second
-
-// question is what one daemon asks another on behalf of an admin.
-type question struct {
-	What  string        `json:"what"`
-	Break *breakRequest `json:"break,omitempty"`
-
-	Secret *secretOrder `json:"secret,omitempty"`
-	// Query is that of a URL, of a journal.
-	Query string `json:"query,omitempty"`
 }
 
 // onAsk answers another daemon.
@@ -239,7 +226,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 	}
 	switch q.What {
 	case "locks":
-		return marshalRows(d.rows(), p2p.MaxAnswer)
+		return marshalRows(d.table.rows(), p2p.MaxAnswer)
 	case "journal":
 		return onlooker{d}.answerJournal(ctx, q.Query)
 	case "state":
@@ -248,7 +235,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		if q.Secret == nil {
 			return nil, errors.New("no step of a change of the secret")
 		}
-		v, err := d.onSecret(from, *q.Secret)
+		v, err := d.rotator.onSecret(from, *q.Secret)
 		if err != nil {
 			return nil, err
 		}
@@ -258,7 +245,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 			return nil, errors.New("nothing to break here")
 		}
 		allReceived(q.Break.Locks)
-		return json.Marshal(d.breakFor(ctx, from, *q.Break))
+		return json.Marshal(d.breaker.breakFor(ctx, from, *q.Break))
 	}
 	return nil, fmt.Errorf("unknown question %q", q.What)
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"dmxfs/p2p/cluster"
@@ -19,9 +21,17 @@ const markEvery = 2 * time.Second
 const clonedText = "another process is this member, too, or was it since: the machine was cloned while it ran, as by resuming a snapshot with its memory twice, and the other copy goes on, or was put back to such a snapshot; " +
 	"mount here again if there is no other copy, else with another state directory (--state)"
 
-// followClones ends this node when another process is the same one.
-func (d *daemon) followClones(ctx context.Context) {
-	k := d.register.NewMarker()
+// cloneWatch finds out whether another process is this member, too.
+type cloneWatch struct {
+	register *register.Dir
+	node     *atomic.Pointer[cluster.Node]
+	state    *stateDir
+	log      *slog.Logger
+}
+
+// follow ends this node when another process is the same one.
+func (w *cloneWatch) follow(ctx context.Context) {
+	k := w.register.NewMarker()
 	tick := time.NewTicker(markEvery)
 	defer tick.Stop()
 	for {
@@ -30,7 +40,7 @@ func (d *daemon) followClones(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		node := d.node.Load()
+		node := w.node.Load()
 		if node == nil {
 			continue
 		}
@@ -42,15 +52,15 @@ func (d *daemon) followClones(ctx context.Context) {
 		case errors.Is(err, register.ErrCloned):
 			// The lock of this state directory says nothing about the other
 			// process: nobody here may prove by it that this member is dead.
-			if err := d.state.dropLife(s.Self.Inc); err != nil {
-				d.log.Error("the state directory still takes this process for the only one of its identity: "+
-					"before anything is mounted with it again, remove the file", "file", d.state.file(livesFile), "err", err)
+			if err := w.state.dropLife(s.Self.Inc); err != nil {
+				w.log.Error("the state directory still takes this process for the only one of its identity: "+
+					"before anything is mounted with it again, remove the file", "file", w.state.file(livesFile), "err", err)
 			}
-			d.log.Error(clonedText)
+			w.log.Error(clonedText)
 			node.Fail(&cluster.Ended{End: member.End{Code: member.EndTwin, Text: clonedText}})
 			return
 		case err != nil:
-			d.log.Debug("the mark of this member cannot be renewed", "err", err)
+			w.log.Debug("the mark of this member cannot be renewed", "err", err)
 		}
 	}
 }

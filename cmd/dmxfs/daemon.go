@@ -22,6 +22,7 @@ import (
 	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
 	"dmxfs/p2p/register"
+	"dmxfs/policy"
 
 	ma "github.com/multiformats/go-multiaddr"
 )
@@ -50,24 +51,23 @@ type daemon struct {
 	server   atomic.Pointer[fusefs.Server]
 	metrics  *metrics.Set
 	page     metricsPage
-	contacts contacts
-	rules    rules
-	departed departed
-	damages  damages
 	minder   *minder
 	secret   *clusterSecret
-	rotating sync.Mutex // held by who changes the secret
-	stored   bool       // the secret is on the storage
-	warnings []string   // for who mounts
-	marks    rootMarks
+	warnings []string // for who mounts
+
+	// What it does, see assemble.
+	chronicle *chronicle
+	memory    *memory
+	book      *addressBook
+	rules     rules
+	table     *lockTable
+	breaker   *breaker
+	rotator   *rotator
+	admin     *admin
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
 	joinedOnce sync.Once
-	// online is closed when others may find this node for the first time.
-	online     chan struct{}
-	onlineOnce sync.Once
-
 	// quit is closed when the mount has been taken away, but goes on elsewhere.
 	quit     chan struct{}
 	quitOnce sync.Once
@@ -97,10 +97,11 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	go func() { defer close(engineDone); _ = d.engine.Run(engineCtx) }()
 	bookCtx, bookStop := context.WithCancel(ctx)
 	bookDone := make(chan struct{})
-	go func() { defer close(bookDone); d.keepRecords(bookCtx) }()
+	go func() { defer close(bookDone); d.book.keep(bookCtx) }()
 	// These may hang in the storage, and have nothing to end.
-	go d.followSecret(bookCtx)
-	go d.followClones(bookCtx)
+	go d.rotator.follow(bookCtx)
+	clones := cloneWatch{d.register, &d.node, d.state, d.log}
+	go clones.follow(bookCtx)
 	defer func() {
 		// Storage that hangs, or an engine that does, must not keep the
 		// process from ending: the one that watches it starts another.
@@ -133,7 +134,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	serveCtx, serveStop := context.WithCancel(ctx)
 	defer serveStop()
 	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
-	g.Go(func() error { d.logLongWaits(serveCtx, d.cfg.LogWaits); return nil })
+	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
@@ -231,17 +232,20 @@ func (d *daemon) join() error {
 		return err
 	}
 	node := cluster.New(cluster.Options{
-		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: d.params, Saved: d.loadSaved(),
+		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: d.params, Saved: d.memory.loadSaved(),
 		Transport: (*clusterTransport)(d),
 		Storage:   (*storage)(d),
 		Now:       boottime,
-		Fence:     d.fence,
-		Save:      d.save,
+		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
+		Save:      d.memory.save,
 		Named:     d.state.addLife,
-		Notice:    d.notice,
-		Begin:     d.begin,
+		Notice:    d.chronicle.notice,
+		Begin: func(v *member.View) {
+			d.memory.keepView(v)
+			d.rules.begin(v)
+		},
 		Installed: func(*member.View) { d.metrics.Installed(time.Now()) },
-		Static:    d.contacts.list,
+		Static:    d.book.list,
 		Log:       d.log,
 	})
 	node.Bind((*boundEngine)(d))
@@ -325,12 +329,12 @@ func (d *daemon) mount() error {
 		return withCode(exitUsage, err)
 	}
 	server, err := fusefs.New(fusefs.Options{
-		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: d.fileIDs(),
-		Rule:         d.ruleFor,
-		Movable:      d.movable,
-		LateWrite:    d.lateWrite,
+		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: d.fileID.in(d.node.Load().Status().View),
+		Rule:         d.rules.ruleFor,
+		Movable:      d.rules.movable,
+		LateWrite:    d.chronicle.lateWrite,
 		Observe:      d.metrics.Request,
-		LockedBelow:  d.lockedBelow,
+		LockedBelow:  d.table.lockedBelow,
 		Hold:         d.cfg.hold(),
 		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
@@ -356,4 +360,27 @@ func boottime() int64 {
 		panic(fmt.Sprintf("clock_gettime: %v", err)) // it can't fail on Linux
 	}
 	return ts.Nano() / 1e6
+}
+
+// refused adds to the end of a membership what is different in the policies, or
+// what to do about a copied identity, if that was the reason.
+func (d *daemon) refused(err error) error {
+	e, ok := errors.AsType[*cluster.Ended](err)
+	if ok && e.Code == member.EndTwin {
+		return fmt.Errorf("%w; mount with a state directory of its own (--state), or, if this host is to keep %s, remove %s first, and it becomes another node",
+			err, d.state.path, d.state.file("identity.key"))
+	}
+	if ok && e.Code == member.EndFileID && d.folded {
+		return fmt.Errorf("%w%s", err, foldedText)
+	}
+	v := d.node.Load().Status().View
+	if !ok || e.Code != member.EndPolicy || v == nil {
+		return err
+	}
+	theirs, bad := policy.Parse("the policy of the cluster", v.Policy.TOML)
+	if bad != nil {
+		return fmt.Errorf("%w (%w)", err, bad)
+	}
+	lines := d.rules.asked.Diff("here", theirs, "in the cluster")
+	return fmt.Errorf("%w\n  %s", err, strings.Join(lines, "\n  "))
 }

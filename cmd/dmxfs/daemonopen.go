@@ -21,7 +21,7 @@ import (
 // error nothing is left behind.
 // It takes root, the shared directory, also on error.
 func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), online: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
 		if err != nil {
 			d.close()
@@ -32,6 +32,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if err = d.rules.askFor(cfg.Rules); err != nil {
 		return d, err
 	}
+	d.rules.defaults = cfg.openRule()
 	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
 		return d, err
 	}
@@ -85,7 +86,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 	if kept, err = readKept(d.state.path); err != nil {
 		return nil, kept, err
 	}
-	if err := d.refuseFolded(); err != nil {
+	if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
 		return nil, kept, err
 	}
 	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.all(), Cluster: known, Join: cfg.Join})
@@ -118,9 +119,8 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	if err := d.secret.keep(kept); err != nil {
 		d.log.Warn("the secret is not kept: if .dmxfs is removed, this host cannot make it anew", "err", err)
 	}
-	d.stored = c.Stored
-	var err error
-	if d.marks, err = marksOf(d.root); err != nil {
+	marks, err := marksOf(d.root)
+	if err != nil {
 		return fmt.Errorf("the shared directory: %w", err)
 	}
 	d.journal, err = openHistory(d.state.file("journal"), journal.Options{
@@ -130,6 +130,8 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 		return err
 	}
 	logRecovery(d.log, d.journal.Recovery())
+	d.chronicle = &chronicle{log: d.log, journal: d.journal, metrics: d.metrics}
+	d.memory = &memory{state: d.state, cluster: c.ID, stored: c.Stored, marks: marks, log: d.log}
 	return nil
 }
 
@@ -139,7 +141,8 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("--listen: %w", err))
 	}
-	if err := d.contacts.static(d.cfg.Peers); err != nil {
+	book := &addressBook{register: d.register, node: &d.node, log: d.log, online: make(chan struct{})}
+	if err := book.static(d.cfg.Peers); err != nil {
 		return withCode(exitUsage, fmt.Errorf("--peer: %w", err))
 	}
 	d.host, err = p2p.NewHost(p2p.Options{
@@ -157,7 +160,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 		Uniform:    d.rules.uniform,
 		Live:       d.live,
 		MaxLocks:   d.cfg.MaxLocks,
-		Damaged:    d.damaged,
+		Damaged:    d.chronicle.damaged,
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
@@ -166,7 +169,20 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 		Sync:   d.onSync,
 		Ask:    d.onAsk,
 	}, d.log)
+	d.assemble(book)
 	return nil
+}
+
+// assemble makes what the daemon does for other nodes and admins.
+func (d *daemon) assemble(book *addressBook) {
+	book.host, book.transport = d.host, d.transport
+	self, ask := d.identity.ID().String(), asker{d.transport}
+	d.book = book
+	d.rules.engine, d.rules.server, d.rules.journal, d.rules.log = d.engine, &d.server, d.journal, d.log
+	d.table = &lockTable{asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
+	d.breaker = &breaker{chronicle: d.chronicle, asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
+	d.rotator = &rotator{chronicle: d.chronicle, asker: ask, node: &d.node, register: d.register, secret: d.secret, self: self}
+	d.admin = &admin{chronicle: d.chronicle, node: &d.node, rules: &d.rules, self: self, fences: d.cfg.FenceCommand != ""}
 }
 
 // useSecrets has the network take secrets, which are valid.

@@ -4,10 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"dmxfs/journal"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/member"
 )
 
 // damages remembers what was not complete on the storage when its lock went to
@@ -40,25 +36,4 @@ func (d *damages) problem(now time.Time) string {
 		return ""
 	}
 	return fmt.Sprintf("data is damaged, %d times in the last hours, at last %s ago: %s", d.count, now.Sub(d.at).Round(time.Second), d.latest)
-}
-
-// damaged records that what was written under a lock is not all on the storage.
-// It does not wait.
-func (d *daemon) damaged(x engine.Damage) {
-	name := x.Path
-	if name == "" {
-		name = x.Key.String()
-	}
-	r := journal.Record{Event: journal.Note, Path: x.Path, Key: x.Key, Peer: x.Node}
-	if x.Err != nil {
-		r.Reason = fmt.Sprintf("what was written under the lock of %s could not be written out before the lock was handed over: %v", name, x.Err)
-	} else {
-		host := string(x.Node)
-		if n, err := member.ParseNode(x.Node); err == nil {
-			host = n.Peer
-		}
-		r.Reason = fmt.Sprintf("%s could not write out what it wrote under the lock of %s; the first program here that gets the lock is told (EIO)", host, name)
-	}
-	d.damages.note(r.Reason, time.Now())
-	d.journal.Append(r)
 }

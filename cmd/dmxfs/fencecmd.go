@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,21 +21,28 @@ import (
 // fences is promised nothing, and its locks stay.
 const fenceTime = time.Minute
 
+// fencer keeps nodes that are dropped from writing.
+type fencer struct {
+	cfg  Config
+	root *os.File
+	log  *slog.Logger
+}
+
 // fence makes sure that a node that is dropped can write no more. What a dead
 // process of this host has left in the kernel is written out; another node is
 // fenced by the admin's command, if there is one.
-func (d *daemon) fence(ctx context.Context, f member.Fence) error {
+func (x *fencer) fence(ctx context.Context, f member.Fence) error {
 	if f.Dead {
-		return syncfs(d.root)
+		return syncfs(x.root)
 	}
-	if d.cfg.FenceCommand == "" {
+	if x.cfg.FenceCommand == "" {
 		return nil
 	}
-	d.log.Warn("fencing a member that does not answer", "node", f.Node.Peer, "host", f.Member.Host) // not the command: it may have a password
+	x.log.Warn("fencing a member that does not answer", "node", f.Node.Peer, "host", f.Member.Host) // not the command: it may have a password
 	began := time.Now()
-	err := runFence(ctx, d.cfg, f.Member)
+	err := runFence(ctx, x.cfg, f.Member)
 	if err == nil {
-		d.log.Warn("fenced", "node", f.Node.Peer, "host", f.Member.Host, "took", time.Since(began))
+		x.log.Warn("fenced", "node", f.Node.Peer, "host", f.Member.Host, "took", time.Since(began))
 	}
 	return err
 }

@@ -27,10 +27,10 @@ func fileIDOf(option string, s fusefs.Storage, inode uint64, folds bool) fileID 
 	return fileID{name: member.FileIDPath}
 }
 
-// fileIDs is what the members of this node's view tell files apart by.
-func (d *daemon) fileIDs() fusefs.FileIDs {
-	name := d.fileID.name
-	if v := d.node.Load().Status().View; v != nil && v.FileID != "" {
+// in is what the members of a view tell files apart by.
+func (f fileID) in(v *member.View) fusefs.FileIDs {
+	name := f.name
+	if v != nil && v.FileID != "" {
 		name = v.FileID
 	}
 	if name == member.FileIDPath {

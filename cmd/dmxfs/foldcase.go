@@ -39,20 +39,20 @@ func foldsCase(root *os.File) (bool, error) {
 
 // refuseFolded refuses storage that folds case where files are told apart by
 // path, before anything is founded there.
-func (d *daemon) refuseFolded() error {
-	if d.cfg.Join && !d.register.HasCluster() {
+func refuseFolded(cfg Config, root *os.File, storage fusefs.Storage, reg *register.Dir) error {
+	if cfg.Join && !reg.HasCluster() {
 		return nil // nothing is made there
 	}
-	if fileIDOf(d.cfg.FileID, d.storage, 0, false).name != member.FileIDPath {
+	if fileIDOf(cfg.FileID, storage, 0, false).name != member.FileIDPath {
 		return nil
 	}
-	folds, err := foldsCase(d.root)
+	folds, err := foldsCase(root)
 	if err != nil {
 		return withCode(storageCode(err), err)
 	}
 	if folds {
 		return withCode(exitRefused, fmt.Errorf("%s: this storage (%s) takes names that differ in case only for one file, and files are told apart by path here, so that one file would have several locks: "+
-			"mount with --file-id=inode, if the storage shows all hosts the same inode numbers (`dmxfs doctor` finds out)", d.cfg.Source, d.storage.Type))
+			"mount with --file-id=inode, if the storage shows all hosts the same inode numbers (`dmxfs doctor` finds out)", cfg.Source, storage.Type))
 	}
 	return nil
 }

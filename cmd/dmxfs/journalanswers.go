@@ -17,7 +17,7 @@ const shownTime = time.Second
 
 // serveJournal streams the records that pass the filter in the query, one
 // JSON object a line.
-func (d *daemon) serveJournal(w http.ResponseWriter, r *http.Request) {
+func (d onlooker) serveJournal(w http.ResponseWriter, r *http.Request) {
 	f, err := journalFilter(r.URL.Query())
 	if err != nil {
 		reply(w, nil, err)

@@ -27,7 +27,7 @@ func TestAnAnswerOfTheJournalIsWholeOrFails(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
 	d := &daemon{log: slog.New(slog.DiscardHandler), journal: &history{j: j, stop: func() {}, done: done}}
-	srv := httptest.NewServer(http.HandlerFunc(d.serveJournal))
+	srv := httptest.NewServer(http.HandlerFunc(onlooker{d}.serveJournal))
 	defer srv.Close()
 	ask := func(query string) (int, string, error) {
 		resp, err := http.Get(srv.URL + "/journal" + query)

@@ -105,7 +105,7 @@ func (d onlooker) memberJournal(ctx context.Context, m member.Member, self strin
 	if m.Peer == self {
 		return d.ownJournal(ctx, q)
 	}
-	err = d.ask(ctx, m.Peer, limit, question{What: "journal", Query: q.Encode()}, &p)
+	err = d.table.ask(ctx, m.Peer, limit, question{What: "journal", Query: q.Encode()}, &p)
 	return p, err
 }
 

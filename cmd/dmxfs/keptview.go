@@ -40,24 +40,6 @@ func marksOf(root *os.File) (rootMarks, error) {
 	return rootMarks{int64(fs.Type), st.Ino}, err
 }
 
-// keepView keeps a view that this node is in.
-func (d *daemon) keepView(v *member.View) {
-	b, err := member.EncodeView(v)
-	if err == nil {
-		b, err = json.Marshal(keptView{d.clusterID, d.stored, d.marks, string(b)})
-	}
-	tmp := d.state.file(keptViewFile + ".new")
-	if err == nil {
-		err = os.WriteFile(tmp, b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(tmp, d.state.file(keptViewFile))
-	}
-	if err != nil {
-		d.log.Debug("the view cannot be kept in the state directory", "err", err) // one that is older will do
-	}
-}
-
 // readKeptView reads what a daemon has kept.
 func readKeptView(state string) (k keptView, v *member.View, err error) {
 	b, err := os.ReadFile(filepath.Join(state, keptViewFile))

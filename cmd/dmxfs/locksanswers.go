@@ -10,10 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"dmxfs/fusefs"
 	"dmxfs/locks"
 	"dmxfs/locks/engine"
+	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
 )
 
@@ -27,11 +30,20 @@ type row struct {
 
 var lockStates = map[engine.LockState]string{engine.Held: "held", engine.Waits: "waiting", engine.Cached: "cached"}
 
+// lockTable tells which locks there are, on this host and on the others.
+type lockTable struct {
+	asker
+	node   *atomic.Pointer[cluster.Node]
+	server *atomic.Pointer[fusefs.Server]
+	engine *engine.Engine
+	self   string // peer ID
+}
+
 // rows are the locks of this node.
-func (d *daemon) rows() []row {
+func (t *lockTable) rows() []row {
 	host, _ := os.Hostname()
-	self := d.identity.ID().String()
-	found := d.engine.Locks()
+	self := t.self
+	found := t.engine.Locks()
 	rows := make([]row, 0, len(found))
 	for _, l := range found {
 		r := row{
@@ -46,7 +58,7 @@ func (d *daemon) rows() []row {
 		}
 		r.lockJSON = r.toSend()
 		if l.Key.Class == locks.Open && l.State == engine.Held {
-			d.tellUse(&r.lockJSON, l.Handle)
+			t.tellUse(&r.lockJSON, l.Handle)
 		}
 		for _, p := range l.Local {
 			r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
@@ -62,8 +74,8 @@ func (d *daemon) rows() []row {
 }
 
 // tellUse fills in how the open lock of a handle of this mount is used.
-func (d *daemon) tellUse(l *lockJSON, h locks.HandleID) {
-	s := d.server.Load()
+func (t *lockTable) tellUse(l *lockJSON, h locks.HandleID) {
+	s := t.server.Load()
 	if s == nil {
 		return
 	}
@@ -94,10 +106,10 @@ func rangeEnd(r locks.Range) int64 {
 
 // lockedBelow reports whether a member has a lock on a file below dir, where
 // locks go by path.
-func (d *daemon) lockedBelow(dir string) (bool, error) {
+func (t *lockTable) lockedBelow(dir string) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	a := d.locks(ctx, false)
+	a := t.all(ctx, false)
 	if len(a.Missing) > 0 {
 		return false, fmt.Errorf("no answer from %s", strings.Join(a.Missing, ", "))
 	}
@@ -109,24 +121,24 @@ func (d *daemon) lockedBelow(dir string) (bool, error) {
 	return false, nil
 }
 
-// locks is the table of this node, or of the whole cluster.
-func (d *daemon) locks(ctx context.Context, local bool) locksAnswer {
-	all := d.rows()
+// all is the table of this node, or of the whole cluster.
+func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
+	all := t.rows()
 	var a locksAnswer
 	hosts := map[string]string{}
-	if v := d.node.Load().Status().View; v != nil && !local {
+	if v := t.node.Load().Status().View; v != nil && !local {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 		var mu sync.Mutex
 		var wg sync.WaitGroup
-		self := d.identity.ID().String()
+		self := t.self
 		for _, m := range v.Members {
 			hosts[m.Peer] = m.Host
 			if m.Peer == self {
 				continue
 			}
 			wg.Go(func() {
-				rows, err := d.askRows(ctx, m.Peer)
+				rows, err := t.askRows(ctx, m.Peer)
 				mu.Lock()
 				defer mu.Unlock()
 				all = append(all, rows...)
@@ -213,12 +225,12 @@ var order = map[string]string{"held": "1", "waiting": "2", "cached": "3"}
 
 // askRows asks a member for its locks, again and again until ctx ends: it may be
 // about to be dropped, upon which it has none, or to be replaced.
-func (d *daemon) askRows(ctx context.Context, to string) (rows []row, err error) {
+func (t *lockTable) askRows(ctx context.Context, to string) (rows []row, err error) {
 	tick := time.NewTicker(askPause)
 	defer tick.Stop()
 	for {
 		rows = nil
-		if err = d.ask(ctx, to, askTimeout, question{What: "locks"}, &rows); err == nil {
+		if err = t.ask(ctx, to, askTimeout, question{What: "locks"}, &rows); err == nil {
 			for i := range rows {
 				rows[i].received()
 			}
@@ -229,7 +241,7 @@ func (d *daemon) askRows(ctx context.Context, to string) (rows []row, err error)
 			return nil, err
 		case <-tick.C:
 		}
-		v := d.node.Load().Status().View
+		v := t.node.Load().Status().View
 		if v == nil || !slices.ContainsFunc(v.Members, func(m member.Member) bool { return m.Peer == to }) {
 			return nil, nil
 		}

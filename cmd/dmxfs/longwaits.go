@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 )
@@ -10,7 +11,7 @@ import (
 // logLongWaits logs each request of a program of this host that waits for
 // longer than the threshold, with those who are in its way; and again when it
 // has waited twice as long, and so on.
-func (d *daemon) logLongWaits(ctx context.Context, threshold time.Duration) {
+func (t *lockTable) logLongWaits(ctx context.Context, threshold time.Duration, log *slog.Logger) {
 	if threshold <= 0 {
 		return
 	}
@@ -23,7 +24,7 @@ func (d *daemon) logLongWaits(ctx context.Context, threshold time.Duration) {
 			return
 		case <-tick.C:
 		}
-		waits := d.engine.LongWaits(threshold)
+		waits := t.engine.LongWaits(threshold)
 		due := map[uint64]bool{}
 		still := make(map[uint64]time.Duration, len(waits))
 		for _, w := range waits {
@@ -38,7 +39,7 @@ func (d *daemon) logLongWaits(ctx context.Context, threshold time.Duration) {
 		}
 		next = still
 		if len(due) > 0 {
-			d.logWaits(ctx, due)
+			t.logWaits(ctx, due, log)
 		}
 	}
 }
@@ -47,21 +48,20 @@ func (d *daemon) logLongWaits(ctx context.Context, threshold time.Duration) {
 const mostWaits = 10
 
 // logWaits logs the requests of this node that are in due and still wait.
-func (d *daemon) logWaits(ctx context.Context, due map[uint64]bool) {
-	self := d.identity.ID().String()
+func (t *lockTable) logWaits(ctx context.Context, due map[uint64]bool, log *slog.Logger) {
 	logged := 0
-	for _, l := range d.locks(ctx, false).Locks {
-		if l.Node != self || l.State != "waiting" || !due[l.Request] {
+	for _, l := range t.all(ctx, false).Locks {
+		if l.Node != t.self || l.State != "waiting" || !due[l.Request] {
 			continue
 		}
 		if logged++; logged > mostWaits {
 			continue
 		}
-		d.log.Warn("a program waits long for a lock", "path", l.Path, "class", l.Class, "mode", l.Mode, "bytes", span(l.Start, l.End),
+		log.Warn("a program waits long for a lock", "path", l.Path, "class", l.Class, "mode", l.Mode, "bytes", span(l.Start, l.End),
 			"pid", l.PID, "command", l.Command, "waited", time.Since(l.Since).Round(time.Millisecond).String(), "holders", holdersText(l.WaitsFor))
 	}
 	if logged > mostWaits {
-		d.log.Warn("more programs wait long for locks (see dmxfs locks)", "count", logged-mostWaits)
+		log.Warn("more programs wait long for locks (see dmxfs locks)", "count", logged-mostWaits)
 	}
 }
 

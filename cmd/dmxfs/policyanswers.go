@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -52,41 +51,29 @@ func checkPath(p *policy.Policy, path string, mount fusefs.Rule) checkJSON {
 	return checkJSON{path, describeRule(r, i, sharedMemory(path, mount))}
 }
 
-// inForce is the policy by which this node works.
-func (d *daemon) inForce() (*policy.Policy, error) {
-	now := d.rules.now.Load()
-	if now.err != nil {
-		return nil, fmt.Errorf("the rules of the cluster cannot be followed: %w", now.err)
-	}
-	if now.Policy == nil {
-		return &policy.Policy{}, nil
-	}
-	return now.Policy, nil
-}
-
-func (d *daemon) showPolicy() (policyJSON, error) {
-	p, err := d.inForce()
+func (a *admin) showPolicy() (policyJSON, error) {
+	p, err := a.rules.inForce()
 	if err != nil {
 		return policyJSON{}, err
 	}
-	j := describePolicy(p, d.defaults())
-	if v := d.node.Load().Status().View; v != nil {
+	j := describePolicy(p, a.rules.defaults)
+	if v := a.node.Load().Status().View; v != nil {
 		j.Epoch = uint64(v.Epoch)
 	}
 	return j, nil
 }
 
-func (d *daemon) checkPolicy(path string) (checkJSON, error) {
-	p, err := d.inForce()
+func (a *admin) checkPolicy(path string) (checkJSON, error) {
+	p, err := a.rules.inForce()
 	if err != nil {
 		return checkJSON{}, err
 	}
-	return checkPath(p, path, d.defaults()), nil
+	return checkPath(p, path, a.rules.defaults), nil
 }
 
 // setPolicy gives the cluster the rules in the body of r, and returns when
 // they are in force.
-func (d *daemon) setPolicy(r *http.Request) (policyJSON, error) {
+func (a *admin) setPolicy(r *http.Request) (policyJSON, error) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 16*policy.MaxTOML))
 	if err != nil {
 		return policyJSON{}, err
@@ -96,22 +83,22 @@ func (d *daemon) setPolicy(r *http.Request) (policyJSON, error) {
 		return policyJSON{}, withCode(exitUsage, err)
 	}
 	// One that cannot be followed is replaced, too.
-	if now, err := d.inForce(); err == nil {
+	if now, err := a.rules.inForce(); err == nil {
 		if p.Hash() == now.Hash() {
-			return d.showPolicy()
+			return a.showPolicy()
 		}
-		d.note(journal.Note, "", "an admin changes the rules: %s", strings.Join(now.Diff("before", p, "now"), "; "))
+		a.note(journal.Note, "", "an admin changes the rules: %s", strings.Join(now.Diff("before", p, "now"), "; "))
 	} else {
-		d.note(journal.Note, "", "an admin replaces the rules: %v", err)
+		a.note(journal.Note, "", "an admin replaces the rules: %v", err)
 	}
-	if err := d.node.Load().SetPolicy(r.Context(), wishTime, member.Policy{Hash: p.Hash(), TOML: p.TOML()}); err != nil {
+	if err := a.node.Load().SetPolicy(r.Context(), wishTime, member.Policy{Hash: p.Hash(), TOML: p.TOML()}); err != nil {
 		return policyJSON{}, err
 	}
 	// The view is there; its epoch begins when all have told what they hold.
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	end := time.After(wishTime)
-	for s := d.node.Load().Status(); !s.Granting || s.View == nil || !s.View.Policy.Serves(p.Hash()); s = d.node.Load().Status() {
+	for s := a.node.Load().Status(); !s.Granting || s.View == nil || !s.View.Policy.Serves(p.Hash()); s = a.node.Load().Status() {
 		select {
 		case <-tick.C:
 		case <-end:
@@ -120,5 +107,5 @@ func (d *daemon) setPolicy(r *http.Request) (policyJSON, error) {
 			return policyJSON{}, r.Context().Err()
 		}
 	}
-	return d.showPolicy()
+	return a.showPolicy()
 }

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"dmxfs/journal"
 	"dmxfs/p2p"
+	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
 	"dmxfs/p2p/register"
 )
@@ -62,9 +64,22 @@ type secretState struct {
 	Pending     int    `json:"pending,omitempty"` // changes that were begun and not ended
 }
 
+// rotator changes the secret of the cluster, and has this node's part in changes
+// by others.
+type rotator struct {
+	*chronicle
+	asker
+	node     *atomic.Pointer[cluster.Node]
+	register *register.Dir
+	secret   *clusterSecret
+	self     string // peer ID
+
+	rotating sync.Mutex // held by who changes the secret
+}
+
 // onSecret carries out a step for another member.
-func (d *daemon) onSecret(from peer.ID, o secretOrder) (secretState, error) {
-	name, ok := memberName(d.node.Load().Status().View, from.String())
+func (t *rotator) onSecret(from peer.ID, o secretOrder) (secretState, error) {
+	name, ok := memberName(t.node.Load().Status().View, from.String())
 	if !ok {
 		return secretState{}, errors.New("only members have a part in the secret")
 	}
@@ -72,42 +87,42 @@ func (d *daemon) onSecret(from peer.ID, o secretOrder) (secretState, error) {
 	switch o.Step {
 	case "prepare":
 		if _, err = p2p.ParseSecret([]byte(o.Secret)); err == nil {
-			err = d.secret.prepare(o.Generation, o.Secret)
+			err = t.secret.prepare(o.Generation, o.Secret)
 		}
 		if err == nil {
-			d.log.Info("a change of the cluster's secret begins", "by", name, "fingerprint", register.Fingerprint([]byte(o.Secret)))
+			t.log.Info("a change of the cluster's secret begins", "by", name, "fingerprint", register.Fingerprint([]byte(o.Secret)))
 		}
 	case "abort":
-		err = d.secret.abort(o.Fingerprint)
+		err = t.secret.abort(o.Fingerprint)
 	case "look":
-		err = d.lookAtSecret()
+		err = t.lookAtSecret()
 	case "finish":
-		d.secret.finish(o.Generation)
+		t.secret.finish(o.Generation)
 	default:
 		err = fmt.Errorf("unknown step %q of a change of the secret", o.Step)
 	}
-	n, f, pending := d.secret.state()
+	n, f, pending := t.secret.state()
 	return secretState{n, f, pending}, err
 }
 
 // lookAtSecret asks the storage which secret counts.
-func (d *daemon) lookAtSecret() error {
-	g, err := d.register.Generation()
+func (t *rotator) lookAtSecret() error {
+	g, err := t.register.Generation()
 	if err != nil {
 		return err
 	}
-	changed, err := d.secret.counts(g)
+	changed, err := t.secret.counts(g)
 	if changed {
-		d.note(journal.Note, "", "the secret of the cluster was changed: the one with fingerprint %s counts", g.Fingerprint)
+		t.note(journal.Note, "", "the secret of the cluster was changed: the one with fingerprint %s counts", g.Fingerprint)
 		number := g.Number
-		time.AfterFunc(settleTime, func() { d.secret.finish(number) })
+		time.AfterFunc(settleTime, func() { t.secret.finish(number) })
 	}
 	return err
 }
 
-// followSecret looks at the storage while a change is under way, or while this
+// follow looks at the storage while a change is under way, or while this
 // node is no member, which may be because of one.
-func (d *daemon) followSecret(ctx context.Context) {
+func (t *rotator) follow(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -116,53 +131,53 @@ func (d *daemon) followSecret(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		_, _, pending := d.secret.state()
-		node := d.node.Load()
+		_, _, pending := t.secret.state()
+		node := t.node.Load()
 		if pending == 0 && (n%10 != 0 || node == nil || node.Status().State == member.StateMember) {
 			continue
 		}
-		if err := d.lookAtSecret(); err != nil {
-			d.log.Debug("which secret counts cannot be seen", "err", err)
+		if err := t.lookAtSecret(); err != nil {
+			t.log.Debug("which secret counts cannot be seen", "err", err)
 		}
 	}
 }
 
 // rotation is a change of the secret by this node.
 type rotation struct {
-	d           *daemon
+	*rotator
 	generation  uint64
-	secret      string
+	fresh       string // the secret
 	fingerprint string
 	has         map[string]string // members that have it: peer ID, name
 }
 
-// rotateSecret gives the cluster a new secret.
-func (d *daemon) rotateSecret(ctx context.Context, why string) (rotatedJSON, error) {
-	if !d.rotating.TryLock() {
+// rotate gives the cluster a new secret.
+func (t *rotator) rotate(ctx context.Context, why string) (rotatedJSON, error) {
+	if !t.rotating.TryLock() {
 		return rotatedJSON{}, withCode(exitBusy, errors.New("the secret is being changed already"))
 	}
-	defer d.rotating.Unlock()
-	if s := d.node.Load().Status(); !s.Granting {
+	defer t.rotating.Unlock()
+	if s := t.node.Load().Status(); !s.Granting {
 		return rotatedJSON{}, fmt.Errorf("this node is %s: only a member that grants locks can change the secret", stateName(s))
 	}
-	if err := d.lookAtSecret(); err != nil {
+	if err := t.lookAtSecret(); err != nil {
 		return rotatedJSON{}, err
 	}
 	b := make([]byte, 32)
 	rand.Read(b)
-	r := &rotation{d: d, secret: hex.EncodeToString(b), has: map[string]string{}}
+	r := &rotation{rotator: t, fresh: hex.EncodeToString(b), has: map[string]string{}}
 	if err := r.void(ctx); err != nil {
 		return rotatedJSON{}, fmt.Errorf("nothing was changed: %w", err)
 	}
-	number, _, _ := d.secret.state()
+	number, _, _ := t.secret.state()
 	r.generation = number + 1
-	r.fingerprint = register.Fingerprint([]byte(r.secret))
-	d.note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
+	r.fingerprint = register.Fingerprint([]byte(r.fresh))
+	t.note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
 	if err := r.prepareAll(ctx); err != nil {
 		r.abort()
 		return rotatedJSON{}, fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := d.register.SetGeneration(register.Generation{Number: r.generation, Fingerprint: r.fingerprint}); err != nil {
+	if err := t.register.SetGeneration(register.Generation{Number: r.generation, Fingerprint: r.fingerprint}); err != nil {
 		if errors.Is(err, register.ErrNotNext) {
 			r.abort()
 			return rotatedJSON{}, fmt.Errorf("nothing was changed by this: %w", err)
@@ -170,8 +185,8 @@ func (d *daemon) rotateSecret(ctx context.Context, why string) (rotatedJSON, err
 		return rotatedJSON{}, fmt.Errorf("it is not known whether the secret was changed; all members have both, so all goes on; give the order again: %w", err)
 	}
 	// It counts. What is left to do does not depend on who asked for it.
-	if err := d.register.RemoveSecret(); err != nil {
-		d.log.Warn("the former secret is on the storage still", "err", err)
+	if err := t.register.RemoveSecret(); err != nil {
+		t.log.Warn("the former secret is on the storage still", "err", err)
 	}
 	return r.settle(), nil
 }
@@ -179,9 +194,9 @@ func (d *daemon) rotateSecret(ctx context.Context, why string) (rotatedJSON, err
 // members are those of the view but for this node.
 func (r *rotation) members() (ids map[string]string, revoked []string) {
 	ids = map[string]string{}
-	if v := r.d.node.Load().Status().View; v != nil {
+	if v := r.node.Load().Status().View; v != nil {
 		for _, m := range v.Members {
-			if m.Peer != r.d.identity.ID().String() {
+			if m.Peer != r.self {
 				ids[m.Peer] = m.Name()
 			}
 		}
@@ -197,7 +212,7 @@ func (r *rotation) members() (ids map[string]string, revoked []string) {
 // present secret is made to count in the generation that they are all for: none of
 // them can get its name then.
 func (r *rotation) void(ctx context.Context) error {
-	number, fingerprint, pending := r.d.secret.state()
+	number, fingerprint, pending := r.secret.state()
 	var mu sync.Mutex
 	ids, _ := r.members()
 	look, stop := context.WithTimeout(ctx, lookTime)
@@ -212,11 +227,11 @@ func (r *rotation) void(ctx context.Context) error {
 	if pending < manyNext {
 		return context.Cause(ctx)
 	}
-	r.d.note(journal.Note, "", "changes of the secret of the cluster that were begun and not ended (up to %d on a member) are made void", pending)
-	if err := r.d.register.SetGeneration(register.Generation{Number: number + 1, Fingerprint: fingerprint}); err != nil {
+	r.note(journal.Note, "", "changes of the secret of the cluster that were begun and not ended (up to %d on a member) are made void", pending)
+	if err := r.register.SetGeneration(register.Generation{Number: number + 1, Fingerprint: fingerprint}); err != nil {
 		return err
 	}
-	if err := r.d.lookAtSecret(); err != nil {
+	if err := r.lookAtSecret(); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, settleTime)
@@ -232,7 +247,7 @@ func (r *rotation) void(ctx context.Context) error {
 
 // prepareAll has all members keep the secret: also those that join meanwhile.
 func (r *rotation) prepareAll(ctx context.Context) error {
-	if err := r.d.secret.prepare(r.generation, r.secret); err != nil {
+	if err := r.secret.prepare(r.generation, r.fresh); err != nil {
 		return err
 	}
 	for {
@@ -256,7 +271,7 @@ func (r *rotation) prepareAll(ctx context.Context) error {
 func (r *rotation) prepare(ctx context.Context, ids map[string]string) error {
 	var mu sync.Mutex
 	var failed []string
-	r.each(ctx, ids, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.secret}, func(id string, _ secretState, err error) {
+	r.each(ctx, ids, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.fresh}, func(id string, _ secretState, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		r.has[id] = ids[id] // even if it failed: the answer may have got lost
@@ -280,7 +295,7 @@ func (r *rotation) each(ctx context.Context, ids map[string]string, o secretOrde
 	for id := range ids {
 		wg.Go(func() {
 			var s secretState
-			err := r.d.ask(ctx, id, prepareTime, question{What: "secret", Secret: &o}, &s)
+			err := r.ask(ctx, id, prepareTime, question{What: "secret", Secret: &o}, &s)
 			then(id, s, err)
 		})
 	}
@@ -290,29 +305,29 @@ func (r *rotation) each(ctx context.Context, ids map[string]string, o secretOrde
 func (r *rotation) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTime)
 	defer cancel()
-	if err := r.d.secret.abort(r.fingerprint); err != nil {
-		r.d.log.Warn("a secret that does not count is kept in the state directory", "err", err)
+	if err := r.secret.abort(r.fingerprint); err != nil {
+		r.log.Warn("a secret that does not count is kept in the state directory", "err", err)
 	}
 	r.each(ctx, r.has, secretOrder{Step: "abort", Fingerprint: r.fingerprint}, func(string, secretState, error) {})
 }
 
 // settle waits until all members use the new secret, and ends the old one.
 func (r *rotation) settle() rotatedJSON {
-	if err := r.d.lookAtSecret(); err != nil {
-		r.d.log.Warn("which secret counts cannot be seen", "err", err)
+	if err := r.lookAtSecret(); err != nil {
+		r.log.Warn("which secret counts cannot be seen", "err", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
 	now, use := r.await(ctx, r.generation, func(late map[string]string) {
 		// They have joined in the last moment.
-		r.each(ctx, late, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.secret}, func(string, secretState, error) {})
+		r.each(ctx, late, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.fresh}, func(string, secretState, error) {})
 	})
 	end, stop := context.WithTimeout(context.Background(), finishTime)
 	defer stop()
 	r.each(end, now, secretOrder{Step: "finish", Generation: r.generation}, func(string, secretState, error) {})
-	r.d.secret.finish(r.generation)
+	r.secret.finish(r.generation)
 	v := rotatedJSON{Generation: r.generation, Fingerprint: r.fingerprint, Members: []rotatedMember{}}
-	self, view := r.d.identity.ID().String(), r.d.node.Load().Status().View
+	self, view := r.self, r.node.Load().Status().View
 	v.Members = append(v.Members, rotatedMember{self, hostName(view, self), "changed"})
 	for _, id := range sortedKeys(now) {
 		state := "changed"

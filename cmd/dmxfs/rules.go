@@ -1,8 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -11,11 +11,11 @@ import (
 	"dmxfs/fusefs"
 	"dmxfs/journal"
 	"dmxfs/locks"
+	"dmxfs/locks/engine"
 	"dmxfs/locks/maekawa"
 	"dmxfs/locks/rcv"
 	"dmxfs/locks/ring"
 	"dmxfs/locks/rw"
-	"dmxfs/p2p/cluster"
 	"dmxfs/p2p/member"
 	"dmxfs/policy"
 )
@@ -32,6 +32,14 @@ type rules struct {
 	asked *policy.Policy
 	now   atomic.Pointer[ruling]
 	begun bool // there was a view; owned by begin
+	// defaults are what holds for files that no rule matches.
+	defaults fusefs.Rule
+
+	// engine and server are told of other rules.
+	engine  *engine.Engine
+	server  *atomic.Pointer[fusefs.Server]
+	journal *history
+	log     *slog.Logger
 }
 
 // ruling is a policy and the name that views know it by.
@@ -170,74 +178,57 @@ func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
 	return out
 }
 
-// defaults are what holds for files that no rule matches.
-func (d *daemon) defaults() fusefs.Rule {
-	return d.cfg.openRule()
-}
-
 // openRule is what the options say of open(2).
 func (t *Times) openRule() fusefs.Rule {
 	return fusefs.Rule{Open: true, Yield: t.Yield, YieldShared: t.YieldShared, YieldStream: t.YieldStream, Wait: t.Wait}
 }
 
 // ruleFor is fusefs.Options.Rule.
-func (d *daemon) ruleFor(path string) fusefs.Rule { return d.rules.forOpen(path, d.defaults()) }
+func (r *rules) ruleFor(path string) fusefs.Rule { return r.forOpen(path, r.defaults) }
 
 // movable is fusefs.Options.Movable.
-func (d *daemon) movable(from, to string, dir bool) bool {
-	return d.rules.now.Load().Movable(from, to, dir)
+func (r *rules) movable(from, to string, dir bool) bool {
+	return r.now.Load().Movable(from, to, dir)
 }
 
 // begin makes the policy of a new view the one in force, between the end of
 // the old epoch and the beginning of the new one.
-func (d *daemon) begin(v *member.View) {
-	d.keepView(v)
-	old, first := d.rules.now.Load(), !d.rules.begun
-	d.rules.begun = true
+func (r *rules) begin(v *member.View) {
+	old, first := r.now.Load(), !r.begun
+	r.begun = true
 	if v.Policy.Hash == old.hash {
 		return
 	}
 	now := &ruling{hash: v.Policy.Hash}
 	now.Policy, now.err = policy.Parse("the policy of the cluster", v.Policy.TOML)
-	d.rules.now.Store(now)
-	d.engine.NewRules()
-	if s := d.server.Load(); s != nil {
+	r.now.Store(now)
+	r.engine.NewRules()
+	if s := r.server.Load(); s != nil {
 		s.RulesChanged()
 	}
 	if now.err != nil {
-		d.log.Error("the rules of the cluster cannot be followed: nothing can be locked", "epoch", v.Epoch, "err", now.err)
+		r.log.Error("the rules of the cluster cannot be followed: nothing can be locked", "epoch", v.Epoch, "err", now.err)
 		return
 	}
 	if !first {
 		text := "the rules have changed: " + strings.Join(old.Diff("before", now.Policy, "now"), "; ")
-		d.log.Warn(text, "epoch", v.Epoch, "by", v.By.Peer)
-		d.journal.Append(journal.Record{Epoch: v.Epoch, Event: journal.Note, Reason: text, Peer: locks.NodeID(v.By.Peer)})
+		r.log.Warn(text, "epoch", v.Epoch, "by", v.By.Peer)
+		r.journal.Append(journal.Record{Epoch: v.Epoch, Event: journal.Note, Reason: text, Peer: locks.NodeID(v.By.Peer)})
 	}
-	if asked := d.rules.asked; asked != nil && asked.Hash() != now.hash {
-		d.log.Warn("the options of this mount ask for rules that were changed since, by dmxfs policy set: those of the cluster are in force",
+	if asked := r.asked; asked != nil && asked.Hash() != now.hash {
+		r.log.Warn("the options of this mount ask for rules that were changed since, by dmxfs policy set: those of the cluster are in force",
 			"difference", strings.Join(asked.Diff("options", now.Policy, "cluster"), "; "))
 	}
 }
 
-// refused adds to the end of a membership what is different in the policies, or
-// what to do about a copied identity, if that was the reason.
-func (d *daemon) refused(err error) error {
-	e, ok := errors.AsType[*cluster.Ended](err)
-	if ok && e.Code == member.EndTwin {
-		return fmt.Errorf("%w; mount with a state directory of its own (--state), or, if this host is to keep %s, remove %s first, and it becomes another node",
-			err, d.state.path, d.state.file("identity.key"))
+// inForce is the policy by which this node works.
+func (r *rules) inForce() (*policy.Policy, error) {
+	now := r.now.Load()
+	if now.err != nil {
+		return nil, fmt.Errorf("the rules of the cluster cannot be followed: %w", now.err)
 	}
-	if ok && e.Code == member.EndFileID && d.folded {
-		return fmt.Errorf("%w%s", err, foldedText)
+	if now.Policy == nil {
+		return &policy.Policy{}, nil
 	}
-	v := d.node.Load().Status().View
-	if !ok || e.Code != member.EndPolicy || v == nil {
-		return err
-	}
-	theirs, bad := policy.Parse("the policy of the cluster", v.Policy.TOML)
-	if bad != nil {
-		return fmt.Errorf("%w (%w)", err, bad)
-	}
-	lines := d.rules.asked.Diff("here", theirs, "in the cluster")
-	return fmt.Errorf("%w\n  %s", err, strings.Join(lines, "\n  "))
+	return now.Policy, nil
 }

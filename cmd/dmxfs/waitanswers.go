@@ -46,7 +46,7 @@ func (d onlooker) serveLocks(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
-	a := d.locks(ctx, r.FormValue("local") != "")
+	a := d.table.all(ctx, r.FormValue("local") != "")
 	a.send(w)
 }
 
@@ -68,7 +68,7 @@ func answerLimit(r *http.Request, byDefault time.Duration) (time.Duration, error
 func (d onlooker) waitGraph(ctx context.Context, limit time.Duration) *waitgraph.Graph {
 	s := d.node.Load().Status()
 	self := d.identity.ID().String()
-	own := waitgraph.Answer{Member: waitgraph.Member{ID: self, State: stateName(s), Answered: true, Why: whyOf(s)}, Rows: graphRows(d.rows())}
+	own := waitgraph.Answer{Member: waitgraph.Member{ID: self, State: stateName(s), Answered: true, Why: whyOf(s)}, Rows: graphRows(d.table.rows())}
 	own.Member.Host, _ = os.Hostname()
 	if s.View == nil {
 		return waitgraph.Build(time.Now(), self, []waitgraph.Answer{own})
@@ -103,7 +103,7 @@ func (d onlooker) expelled(v *member.View) (out []waitgraph.Member) {
 	if v == nil {
 		return nil
 	}
-	for _, x := range d.departed.but(v) {
+	for _, x := range d.chronicle.departed.but(v) {
 		if x.State == "expelled" && time.Since(x.At) < expelledTime {
 			out = append(out, waitgraph.Member{ID: x.ID, Host: x.Host, State: "expelled", Error: x.Why, Expelled: &x.At})
 		}
@@ -122,8 +122,8 @@ func (d onlooker) graphAnswer(ctx context.Context, m member.Member, state string
 	defer cancel()
 	var told memberState
 	asked := make(chan error, 1)
-	go func() { asked <- d.ask(ctx, m.Peer, limit, question{What: "state"}, &told) }()
-	rows, err := d.askRows(ctx, m.Peer)
+	go func() { asked <- d.table.ask(ctx, m.Peer, limit, question{What: "state"}, &told) }()
+	rows, err := d.table.askRows(ctx, m.Peer)
 	if err == nil {
 		err = <-asked
 	}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"dmxfs/fusefs"
+	"dmxfs/internal/metrics"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/p2p/member"
+)
+
+// chronicle puts what happens into the journal and the log, and remembers what is
+// shown of it.
+type chronicle struct {
+	log     *slog.Logger
+	journal *history
+	metrics *metrics.Set
+
+	departed departed
+	damages  damages
+}
+
+// note puts what an admin does into the journal and the log.
+func (c *chronicle) note(event journal.Event, id, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.log.Warn(text)
+	c.journal.Append(journal.Record{Event: event, Reason: text, Peer: locks.NodeID(id)})
+}
+
+// notice puts what happens to the membership into the journal and the log.
+func (c *chronicle) notice(n member.Notice) {
+	r := journal.Record{Epoch: n.Epoch, Event: journal.Note, Reason: n.Text, Peer: locks.NodeID(n.Node.Peer)}
+	switch n.Kind {
+	case member.Installed:
+		r.Event = journal.View
+	case member.Joined:
+		r.Event = journal.Join
+	case member.Left, member.Removed:
+		r.Event = journal.Leave
+	}
+	c.journal.Append(r)
+	c.departed.note(n, time.Now())
+	switch n.Kind {
+	case member.Suspended:
+		c.metrics.Suspended(time.Now())
+	case member.Resumed:
+		c.metrics.Resumed(time.Now())
+	}
+	log := c.log.Info
+	switch n.Kind {
+	case member.Suspended, member.Removed, member.Storage, member.Fencing, member.Refusing:
+		log = c.log.Warn
+	}
+	if n.Node.IsZero() {
+		log(n.Text, "epoch", n.Epoch)
+	} else {
+		log(n.Text, "epoch", n.Epoch, "node", n.Node.Peer, "host", n.Host)
+	}
+}
+
+// lateWrite records a change that may have come too late.
+func (c *chronicle) lateWrite(w fusefs.LateWrite) {
+	c.metrics.LateWrite()
+	c.log.Error("a "+w.Operation+" may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
+		"pid", w.Program.PID, "command", w.Program.Command)
+	c.journal.Append(journal.Record{
+		Event: journal.LateWrite, Path: w.Path, Key: locks.Key{File: w.File}, PID: w.Program.PID, UID: w.Program.UID, Command: w.Program.Command,
+		Range:  locks.Range{Start: uint64(w.Offset), End: uint64(w.Offset) + uint64(w.Length)},
+		Reason: "the " + w.Operation + " ended after the lock that protected it could have been lost",
+	})
+}
+
+// damaged records that what was written under a lock is not all on the storage.
+// It does not wait.
+func (c *chronicle) damaged(x engine.Damage) {
+	name := x.Path
+	if name == "" {
+		name = x.Key.String()
+	}
+	r := journal.Record{Event: journal.Note, Path: x.Path, Key: x.Key, Peer: x.Node}
+	if x.Err != nil {
+		r.Reason = fmt.Sprintf("what was written under the lock of %s could not be written out before the lock was handed over: %v", name, x.Err)
+	} else {
+		host := string(x.Node)
+		if n, err := member.ParseNode(x.Node); err == nil {
+			host = n.Peer
+		}
+		r.Reason = fmt.Sprintf("%s could not write out what it wrote under the lock of %s; the first program here that gets the lock is told (EIO)", host, name)
+	}
+	c.damages.note(r.Reason, time.Now())
+	c.journal.Append(r)
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"dmxfs/fusefs"
+	"dmxfs/internal/metrics"
+	"dmxfs/journal"
+	"dmxfs/locks"
+	"dmxfs/locks/engine"
+	"dmxfs/p2p/member"
+)
+
+// What a node remembers of its membership is of its cluster, and no other.
+func TestMemoryIsOfOneCluster(t *testing.T) {
+	t.Parallel()
+	log := new(strings.Builder)
+	dir := &stateDir{path: t.TempDir()}
+	of := func(cluster string) *memory {
+		return &memory{state: dir, cluster: cluster, log: slog.New(slog.NewTextHandler(log, nil))}
+	}
+	if s := of("a").loadSaved(); s.Epoch != 0 || log.Len() > 0 {
+		t.Errorf("of a new state directory: %+v, %s", s, log)
+	}
+	if err := of("a").save(member.Saved{Epoch: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if s := of("a").loadSaved(); s.Epoch != 7 {
+		t.Errorf("of its own cluster: %+v", s)
+	}
+	if s := of("b").loadSaved(); s.Epoch != 0 {
+		t.Errorf("of another cluster: %+v", s)
+	}
+	if err := os.WriteFile(dir.file("member.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := of("a").loadSaved(); s.Epoch != 0 || !strings.Contains(log.String(), "cannot be read") {
+		t.Errorf("of a damaged file: %+v, %s", s, log)
+	}
+}
+
+// What happens is in the journal and in the log, and what is shown of it is
+// remembered.
+func TestChronicle(t *testing.T) {
+	t.Parallel()
+	j, err := openHistory(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	log := new(strings.Builder)
+	c := &chronicle{log: slog.New(slog.NewTextHandler(log, nil)), journal: j, metrics: metrics.New(nil, nil, nil)}
+	c.notice(member.Notice{Kind: member.Removed, Node: member.Node{Peer: "p", Inc: 1}, Host: "h", Text: "h was dropped"})
+	c.damaged(engine.Damage{Key: locks.Key{File: "f"}, Path: "file", Err: errors.New("no space")})
+	c.lateWrite(fusefs.LateWrite{Operation: "write", Path: "file", Length: 3})
+	c.note(journal.Note, "p", "an admin wants %s", "it")
+	if gone := c.departed.but(&member.View{}); len(gone) != 1 || gone[0].Host != "h" || gone[0].State != "expelled" {
+		t.Errorf("departed are %+v", gone)
+	}
+	if p := c.damages.problem(time.Now()); !strings.Contains(p, "no space") {
+		t.Errorf("the problem is %q", p)
+	}
+	var told []journal.Event
+	if err := j.Query(t.Context(), journal.Filter{}, func(r journal.Record) error {
+		told = append(told, r.Event)
+		return nil
+	}); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	counts := map[journal.Event]int{}
+	for _, e := range told {
+		counts[e]++
+	}
+	if counts[journal.Leave] != 1 || counts[journal.LateWrite] != 1 || counts[journal.Note] != 2 {
+		t.Errorf("the journal has %v", told)
+	}
+	for _, want := range []string{"h was dropped", "lock was lost", "an admin wants it"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q:\n%s", want, log)
+		}
+	}
+}
+
+func TestFileIDsOfAView(t *testing.T) {
+	t.Parallel()
+	inode := fileID{name: "inode 7", open: true}
+	for _, c := range []struct {
+		own  fileID
+		view *member.View
+		want fusefs.FileIDs
+	}{
+		{inode, nil, fusefs.FileIDInode},
+		{inode, &member.View{}, fusefs.FileIDInode},
+		{inode, &member.View{FileID: member.FileIDPath}, fusefs.FileIDPath},
+		{fileID{name: member.FileIDPath}, nil, fusefs.FileIDPath},
+	} {
+		if got := c.own.in(c.view); got != c.want {
+			t.Errorf("%+v in %+v: %v, want %v", c.own, c.view, got, c.want)
+		}
+	}
+}
