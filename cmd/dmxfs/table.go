@@ -36,8 +36,11 @@ func printable(s string) string {
 	return s
 }
 
-// unprintable are the characters that terminals obey.
-func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 }
+// unprintable are the characters that terminals obey: to control them, and to
+// show what follows in another order than it has.
+func unprintable(r rune) bool {
+	return r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
 
 // printableLines is printable for a text of several lines, which may have names
 // of files and texts of other hosts in it.
@@ -48,6 +51,10 @@ func printableLines(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		if unprintable(r) && r != '\n' && r != '\t' {
+			if r > 0xff {
+				fmt.Fprintf(&b, `\u%04x`, r)
+				continue
+			}
 			fmt.Fprintf(&b, `\x%02x`, r)
 		} else {
 			b.WriteRune(r)

@@ -26,7 +26,7 @@ It prints a URL that opens one browser, once; when it is used, the next one is
 printed. Without that nothing is shown. It listens on this host only. From another
 one, go by ssh:
 
-  ssh -t -L 7690:127.0.0.1:7690 HOST dmxfs web --listen 127.0.0.1:7690
+  ssh -t -o ExitOnForwardFailure=yes -L 7690:127.0.0.1:7690 HOST dmxfs web --listen 127.0.0.1:7690
 
 It runs as who started it, and sees what "dmxfs locks" shows that user. With
 --admin, locks can be broken and members removed from the page; both ask for a

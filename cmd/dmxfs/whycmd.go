@@ -106,18 +106,33 @@ func pathBelow(mountpoint, path string) string {
 	if rel, ok := below(path); ok { // a daemon that is stopped is not asked for it
 		return rel
 	}
-	if rel, ok := below(resolved(path)); ok {
+	if rel, ok := below(resolved(path, filepath.EvalSymlinks)); ok {
 		return rel
 	}
 	return path
 }
 
-// resolved is path with the links in its directory resolved, if they can be.
-func resolved(path string) string {
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		return filepath.Join(dir, filepath.Base(path))
+// resolveTime is how long the links in a path may take: one may lead into storage,
+// or a mount, that does not answer.
+const resolveTime = time.Second
+
+// resolved is path with the links in its directory resolved, if they can be, and
+// soon.
+func resolved(path string, links func(string) (string, error)) string {
+	dir := make(chan string, 1)
+	go func() { // left behind if it hangs: the command ends soon
+		if d, err := links(filepath.Dir(path)); err == nil {
+			dir <- filepath.Join(d, filepath.Base(path))
+		} else {
+			dir <- path
+		}
+	}()
+	select {
+	case p := <-dir:
+		return p
+	case <-time.After(resolveTime):
+		return path
 	}
-	return path
 }
 
 // mountAbove is the mount point that a command is for: the one given, or the one that
