@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -290,7 +291,10 @@ func TestFenceCommand(t *testing.T) {
 	wait = a.helper("take", "flock", "g")
 	a.blocked("g", 1)
 	b.signal(unix.SIGSTOP)
-	a.noted("note", "cannot be fenced, so its locks stay: the fence command failed: exit status 1: broken power switch")
+	a.noted("note", "cannot be fenced, so its locks stay: the fence command failed: exit status 1; what it said is in ")
+	if said := read(t, filepath.Join(a.state, fenceFile)); said != "broken power switch\n" {
+		t.Errorf("the fence command said %q", said)
+	}
 	if wait.ended() {
 		t.Fatalf("the lock came free without a fence: %s", wait.out.String())
 	}
@@ -322,12 +326,14 @@ func TestWhatIsPrintedIsEscaped(t *testing.T) {
 		"\u009b31m":            `\u009b31m`,
 		"a\tb":                 `a\tb`,
 		"a\x9b31m":             `a\x9b31m`, // not UTF-8
+		"a\u202efdp.exe":       `a\u202efdp.exe`,
+		"\u2066a\u2069":        `\u2066a\u2069`,
 	} {
 		if got := printable(s); got != want {
 			t.Errorf("%q: %q, want %q", s, got, want)
 		}
 	}
-	if got := printableLines("one\n\ttwo \x1b[2J \u009b31m\r"); got != "one\n\ttwo "+`\x1b[2J \x9b31m\x0d` {
+	if got := printableLines("one\n\ttwo \x1b[2J \u009b31m\r\u202e"); got != "one\n\ttwo "+`\x1b[2J \x9b31m\x0d\u202e` {
 		t.Errorf("%q", got)
 	}
 }

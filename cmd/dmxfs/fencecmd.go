@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -75,12 +76,37 @@ func runFence(ctx context.Context, cfg Config, m member.Member) error {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	text := strings.TrimSpace(out.String())
-	if len(text) > 200 {
-		text = text[:200] + "…"
+	return fmt.Errorf("the fence command failed: %w%s", err, keepFenceOutput(cfg.State, out.Bytes()))
+}
+
+// fenceFile, in the state directory, is what the fence command has said when it
+// failed last.
+const fenceFile = "fence.out"
+
+// maxFenceOutput bounds it.
+const maxFenceOutput = 64 << 10
+
+// keepFenceOutput keeps what a fence command has said where root alone can read
+// it, and says where that is. It may have passwords in it, so it is neither in the
+// log nor in the journal, which go to others.
+func keepFenceOutput(state string, out []byte) string {
+	if len(out) == 0 {
+		return ", and said nothing"
 	}
-	if text != "" {
-		err = errors.New(err.Error() + ": " + text)
+	path := filepath.Join(state, fenceFile)
+	f, err := os.CreateTemp(state, "."+fenceFile+"-*") // 0600
+	if err == nil {
+		_, err = f.Write(out[:min(len(out), maxFenceOutput)])
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = os.Rename(f.Name(), path)
+		}
+		if err != nil {
+			os.Remove(f.Name())
+		}
 	}
-	return fmt.Errorf("the fence command failed: %w", err)
+	if err != nil {
+		return fmt.Sprintf("; what it said cannot be kept: %v", err)
+	}
+	return "; what it said is in " + path
 }
