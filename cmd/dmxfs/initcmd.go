@@ -146,7 +146,7 @@ type newFile struct {
 
 // files are what is to be written, and what comes after it.
 func (x *setup) files() (all []newFile, next []string, err error) {
-	name := unitName(x.mountpoint)
+	name := x.name()
 	state := filepath.Join(x.state, name)
 	if policy := (Config{Exclusive: x.exclusive}); len(x.exclusive) > 0 {
 		if err := policy.readPolicy(); err != nil {
@@ -178,9 +178,59 @@ func (x *setup) files() (all []newFile, next []string, err error) {
 		[]string{"systemctl daemon-reload", "systemctl enable --now '" + unit + "'"}, nil
 }
 
-// unitName is NAME of a mount point: without anything that systemd writes in
-// another way. When two have the same, the second one finds a file that is there.
+// name is NAME of the mount point. One that was set up by an earlier version keeps
+// the name, and with it the state directory, that it got then.
+func (x *setup) name() string {
+	former := formerName(x.mountpoint)
+	b, err := os.ReadFile(filepath.Join(x.etc, "dmxfs", former+".toml"))
+	var c fileConfig
+	if err == nil && toml.Unmarshal(b, &c) == nil && c.Mountpoint != nil && *c.Mountpoint == x.mountpoint {
+		return former
+	}
+	b, _ = os.ReadFile(filepath.Join(x.etc, "fstab"))
+	for line := range strings.Lines(string(b)) {
+		if point, state := stateOfLine(line); point == x.mountpoint && state == filepath.Join(x.state, former) {
+			return former
+		}
+	}
+	return unitName(x.mountpoint)
+}
+
+// stateOfLine is the mount point and the state directory in a line of fstab for
+// dmxfs; empty if it is none.
+func stateOfLine(line string) (mountpoint, state string) {
+	w := strings.Fields(line)
+	if len(w) < 4 || strings.HasPrefix(w[0], "#") || w[2] != fsType {
+		return "", ""
+	}
+	for o := range strings.SplitSeq(w[3], ",") {
+		if s, ok := strings.CutPrefix(o, "state="); ok {
+			state = filepath.Clean(s)
+		}
+	}
+	return filepath.Clean(w[1]), state
+}
+
+// unitName is NAME of a mount point, which no other one has: as systemd-escape(1)
+// writes a path, but with _2d for a hyphen where that has \x2d, which not all
+// files of configuration take as it is.
 func unitName(mountpoint string) string {
+	var b strings.Builder
+	for _, c := range []byte(strings.TrimPrefix(mountpoint, "/")) {
+		switch {
+		case c == '/':
+			b.WriteByte('-')
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "_%02x", c)
+		}
+	}
+	return b.String()
+}
+
+// formerName is what NAME was before: several mount points could have the same.
+func formerName(mountpoint string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '/':
@@ -265,6 +315,7 @@ func (f newFile) missing(mountpoint string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read %s: %w", f.path, err)
 	case f.add:
+		_, state := stateOfLine(f.text)
 		for line := range strings.Lines(string(b)) {
 			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && filepath.Clean(w[1]) == mountpoint {
 				if strings.TrimSuffix(line, "\n") == strings.TrimSuffix(f.text, "\n") {
@@ -274,6 +325,9 @@ func (f newFile) missing(mountpoint string) (string, error) {
 					return "", withCode(exitBusy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, mountpoint))
 				}
 				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
+			}
+			if point, has := stateOfLine(line); has != "" && has == state {
+				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, point, state))
 			}
 		}
 		if len(b) > 0 && !bytes.HasSuffix(b, []byte("\n")) {

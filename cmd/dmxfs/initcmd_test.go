@@ -53,6 +53,8 @@ func TestInitAddsNoSecondLineForAMountPoint(t *testing.T) {
 		{"it is a remark", "#x:/ /mnt/shared nfs nolock 0 0", "\n" + line, ""},
 		{"it is there", line, "", ""},
 		{"it is there, without a line break", strings.TrimSpace(line), "", ""},
+		{"another mount point has its state", "/raw /mnt/other fuse.dmxfs _netdev,state=/s/ 0 0\n", "", "for /mnt/other with the same state directory, /s"},
+		{"what has that state is no dmxfs", "/raw /mnt/other fuse.other state=/s 0 0\n", line, ""},
 		{"another one of dmxfs is there", "/other /mnt/shared fuse.dmxfs state=/s 0 0\n", "", "which is another one"},
 	} {
 		if err := os.WriteFile(fstab, []byte(c.there), 0o600); err != nil {
@@ -61,6 +63,46 @@ func TestInitAddsNoSecondLineForAMountPoint(t *testing.T) {
 		got, err := newFile{fstab, line, true}.missing("/mnt/shared")
 		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) || got != c.want {
 			t.Errorf("%s: %q and %v, want %q", c.name, got, err, c.want)
+		}
+	}
+}
+
+// Each mount point has a name of its own, and one that has a name from before keeps
+// it.
+func TestInitNamesOneMountPoint(t *testing.T) {
+	t.Parallel()
+	points := []string{"/srv/a/b", "/srv/a-b", "/srv/a_b", "/srv/a b", "/srv/a_2db", "/srv/ä", "/srv/a.b"}
+	seen := map[string]string{}
+	for _, p := range points {
+		n := unitName(p)
+		if seen[n] != "" || strings.Trim(n, "abcdefghijklmnopqrstuvwxyz0123456789._-") != "" {
+			t.Errorf("%s is called %s, as %q", p, n, seen[n])
+		}
+		seen[n] = p
+	}
+	if n := unitName("/srv/a/b"); n != "srv-a-b" {
+		t.Errorf("/srv/a/b is called %s", n)
+	}
+	for _, c := range []struct{ name, fstab, toml, a, b string }{
+		{"nothing is there", "", "", "srv-a_2db", "srv-a-b"},
+		{"a line from before", "/raw /srv/a-b fuse.dmxfs join,state=/state/srv-a-b 0 0\n", "", "srv-a-b", "srv-a-b"},
+		{"a line with a state of its own", "/raw /srv/a-b fuse.dmxfs state=/elsewhere 0 0\n", "", "srv-a_2db", "srv-a-b"},
+		{"a configuration from before", "", "mountpoint = \"/srv/a-b\"\n", "srv-a-b", "srv-a-b"},
+		{"a configuration of another one", "", "mountpoint = \"/srv/a/b\"\n", "srv-a_2db", "srv-a-b"},
+	} {
+		etc := t.TempDir()
+		if err := os.Mkdir(filepath.Join(etc, "dmxfs"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for path, text := range map[string]string{"fstab": c.fstab, "dmxfs/srv-a-b.toml": c.toml} {
+			if err := os.WriteFile(filepath.Join(etc, path), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for p, want := range map[string]string{"/srv/a-b": c.a, "/srv/a/b": c.b} {
+			if got := (&setup{mountpoint: p, etc: etc, state: "/state"}).name(); got != want {
+				t.Errorf("%s: %s is called %s, want %s", c.name, p, got, want)
+			}
 		}
 	}
 }
