@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -198,18 +199,23 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := http.NewResponseController(w)
-	_ = s.poll.watch(r.Context(), func(version uint64) error {
-		if _, err := fmt.Fprintf(w, "event: change\ndata: %d\n\n", version); err != nil {
+	say := func(text string) error {
+		if err := out.SetWriteDeadline(time.Now().Add(eventTime)); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, text); err != nil {
 			return err
 		}
 		return out.Flush()
-	}, func() error {
-		if _, err := fmt.Fprint(w, ": nothing new\n\n"); err != nil {
-			return err
-		}
-		return out.Flush()
-	})
+	}
+	_ = s.poll.watch(r.Context(),
+		func(version uint64) error { return say(fmt.Sprintf("event: change\ndata: %d\n\n", version)) },
+		func() error { return say(": nothing new\n\n") })
 }
+
+// eventTime is how long a browser may take to read what it is told. One that is
+// stopped must not keep snapshots going for ever.
+const eventTime = 30 * time.Second
 
 type csrfKey struct{}
 
