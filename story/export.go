@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -41,7 +42,10 @@ var columns = []string{
 	"wait_ms", "messages", "token", "final", "peer", "reason",
 }
 
-// CSV writes entries as lines of RFC 4180, behind one of heads.
+// CSV writes entries as lines of RFC 4180, behind one of heads. A text that a
+// spreadsheet would take for a formula has an apostrophe before it: who may make a
+// file may call it =HYPERLINK(…). One that begins with an apostrophe has another
+// one, so that the text is what is behind the first.
 type CSV struct{ w *csv.Writer }
 
 // NewCSV begins with the heads.
@@ -64,8 +68,16 @@ func (c *CSV) Write(e *Entry) error {
 		end = strconv.FormatInt(e.End(), 10)
 	}
 	return c.w.Write([]string{
-		e.Time.UTC().Format(time.RFC3339Nano), fmt.Sprint(e.Epoch), e.Event.String(), e.Member, e.Host, fmt.Sprint(e.Seq), fmt.Sprint(e.Request),
-		e.Path, class, mode, fmt.Sprint(e.Start()), end, e.Algorithm, fmt.Sprint(e.PID), fmt.Sprint(e.UID), e.Command,
-		strconv.FormatFloat(float64(e.Wait)/1e6, 'f', -1, 64), fmt.Sprint(e.Messages), strconv.FormatUint(uint64(e.Token), 10), strconv.FormatBool(e.Final), string(e.Peer), e.Reason,
+		e.Time.UTC().Format(time.RFC3339Nano), fmt.Sprint(e.Epoch), e.Event.String(), e.Member, plain(e.Host), fmt.Sprint(e.Seq), fmt.Sprint(e.Request),
+		plain(e.Path), class, mode, fmt.Sprint(e.Start()), end, e.Algorithm, fmt.Sprint(e.PID), fmt.Sprint(e.UID), plain(e.Command),
+		strconv.FormatFloat(float64(e.Wait)/1e6, 'f', -1, 64), fmt.Sprint(e.Messages), strconv.FormatUint(uint64(e.Token), 10), strconv.FormatBool(e.Final), plain(string(e.Peer)), plain(e.Reason),
 	})
+}
+
+// plain is a text that no spreadsheet takes for a formula.
+func plain(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r\n'", rune(s[0])) {
+		return "'" + s
+	}
+	return s
 }

@@ -30,7 +30,7 @@ func journalViewFlags(fl *pflag.FlagSet) *journalViews {
 	fl.BoolVar(&v.cluster, "cluster", false, "the journals of all members, merged in causal order")
 	fl.StringVar(&v.explain, "explain", "", "tell the story of this `PATH` in sentences, of the journals of all members")
 	fl.BoolVar(&v.requests, "requests", false, "only the requests that are open now, or were when the daemon last ended without order")
-	fl.StringVar(&v.file, "export", "", "write to this `FILE`, by its ending .csv or .jsonl; - is JSON lines to standard output")
+	fl.StringVar(&v.file, "export", "", "write to this `FILE`, by its ending .csv or .jsonl; one that is there is replaced; - is JSON lines to standard output")
 	return v
 }
 
