@@ -27,7 +27,6 @@ var longer = map[string]int{
 	"p2p/member/sim_node_test.go":                         520,
 	"p2p/member/stories_test.go":                          570,
 	"cmd/dmxfs/delegation_e2e_test.go: manyFiles":         90,
-	"cmd/dmxfs/doctorhands.go: hands.try":                 90,
 	"cmd/dmxfs/helper_test.go: helperMain":                90,
 	"cmd/dmxfs/identity_e2e_test.go: TestIdentityByPath":  130,
 	"cmd/dmxfs/rules_e2e_test.go: TestPolicyOfTheCluster": 130,

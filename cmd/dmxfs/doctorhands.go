@@ -179,6 +179,13 @@ func (h *hands) try(o *doctorOrder, r *doctorReport) error {
 	case "tidy":
 		h.unmount()
 		return h.dir.remove()
+	}
+	return h.inDir(o, r)
+}
+
+// inDir does what an order wants of the files in the directory.
+func (h *hands) inDir(o *doctorOrder, r *doctorReport) error {
+	switch o.Op {
 	case "write": // and sync, and close
 		return h.dir.put(o.Name, o.Data)
 	case "overwrite":
