@@ -28,8 +28,10 @@ type dirCalls struct {
 type dirHandle struct {
 	n *node // pinned
 
+	in fuse.InHeader // of the request that opened it
+
 	mu   sync.Mutex
-	fd   int
+	fd   int    // -1: it was not needed yet
 	rest []byte // what was read and not yet told
 	next uint64 // the position of rest, or of fd if there is none
 	read bool
@@ -54,32 +56,46 @@ func (dc *dirCalls) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.O
 		dc.tree.unpin(n)
 		return status(err)
 	}
-	fd, err := dc.descriptors.withRoom(func() (fd int, err error) {
-		err = dc.actor.allowed(&in.InHeader, func() (err error) {
-			fd, err = unix.Openat(n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-			return err
-		})
-		return fd, err
-	})
-	if err != nil {
-		dc.tree.unpin(n)
-		return status(err)
-	}
-	out.Fh = dc.newID()
-	d := &dirHandle{n: n, fd: fd}
-	if out.OpenFlags = dc.keepListing(&in.InHeader, d, since); out.OpenFlags != 0 {
+	d := &dirHandle{n: n, fd: -1, in: in.InHeader}
+	if out.OpenFlags = dc.keepListing(&in.InHeader, n, since); out.OpenFlags != 0 {
 		d.lease = since.lease
 	}
+	// What the kernel has it lists without us.
+	if out.OpenFlags&fuse.FOPEN_KEEP_CACHE == 0 {
+		if err := dc.open(d); err != nil {
+			dc.tree.unpin(n)
+			return status(err)
+		}
+	}
+	out.Fh = dc.newID()
 	dc.dirs.put(out.Fh, d)
 	return fuse.OK
 }
 
+// open opens the directory of d on the storage, if it is not.
+// REQUIRES: d.mu held, or nobody else knows d.
+func (dc *dirCalls) open(d *dirHandle) error {
+	if d.fd >= 0 {
+		return nil
+	}
+	fd, err := dc.descriptors.withRoom(func() (fd int, err error) {
+		err = dc.actor.allowed(&d.in, func() (err error) {
+			fd, err = unix.Openat(d.n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+			return err
+		})
+		return fd, err
+	})
+	if err == nil {
+		d.fd = fd
+	}
+	return err
+}
+
 // keepListing decides whether the kernel may list a directory, which was just
 // opened, from its pages, and fill them: the result are flags for the answer.
-func (dc *dirCalls) keepListing(in *fuse.InHeader, d *dirHandle, s since) (flags uint32) {
-	n := d.n
+func (dc *dirCalls) keepListing(in *fuse.InHeader, n *node, s since) (flags uint32) {
 	var st unix.Stat_t
-	if s.lease == 0 || n.key.dev != dc.devices.root || unix.Fstat(d.fd, &st) != nil ||
+	if s.lease == 0 || n.key.dev != dc.devices.root || unix.Fstat(n.fd, &st) != nil ||
 		!dc.leases.keep(s, in, keptName{}, keptThing{node: n.id, listing: true}) {
 		return 0
 	}
@@ -122,6 +138,12 @@ func (dc *dirCalls) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Stat
 	if d == nil {
 		return fuse.EBADF
 	}
+	d.mu.Lock()
+	err := dc.open(d)
+	d.mu.Unlock()
+	if err != nil {
+		return status(err)
+	}
 	return status(retryEINTR(func() error { return unix.Fsync(d.fd) }))
 }
 
@@ -163,6 +185,9 @@ func (dc *dirCalls) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry
 		}
 	}
 	d.read = true
+	if err := dc.open(d); err != nil {
+		return status(err)
+	}
 	if in.Offset != d.next {
 		if _, err := unix.Seek(d.fd, int64(in.Offset), unix.SEEK_SET); err != nil {
 			return status(err)

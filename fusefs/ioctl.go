@@ -44,7 +44,18 @@ func (fc *fileCalls) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	var do func() error
 	switch {
 	case in.Flags&fuse.IOCTL_DIR != 0 && d != nil:
-		do = func() error { return call(d.fd) }
+		do = func() (err error) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			fd := d.fd
+			if fd < 0 {
+				if fd, err = unix.Openat(d.n.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+					return err
+				}
+				defer unix.Close(fd)
+			}
+			return call(fd)
+		}
 		c.files[0] = d.n
 	case in.Flags&fuse.IOCTL_DIR == 0 && h != nil:
 		do = func() error {
