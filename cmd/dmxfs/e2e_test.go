@@ -376,6 +376,11 @@ func TestInPlace(t *testing.T) {
 	if err := unix.Mount(c.src, bind, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
+	// Where the root mount is shared, what is mounted at the one would be mounted at
+	// the other.
+	if err := unix.Mount("", bind, "", unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(bind, 0); err != nil {
 			t.Errorf("unmount the bind mount: %v", err)

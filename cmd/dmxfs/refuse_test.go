@@ -242,11 +242,11 @@ echo content > $SRC/f
 "$EXE" $L --state $HOME/state1 $SRC $HOME/m || fail cannot mount
 flock -n $HOME/m/f true || fail no lock
 kill -9 $(pid $HOME/m)
-n=0; until [ "$(cat $HOME/m/f 2>/dev/null)" = content ]; do n=$((n+1)); [ $n -lt 100 ] || fail not replaced; sleep 0.1; done
+n=0; until [ "$(cat $HOME/m/f 2>/dev/null)" = content ]; do n=$((n+1)); [ $n -lt 600 ] || fail not replaced; sleep 0.1; done
 "$EXE" unmount $HOME/m || fail cannot unmount
 "$EXE" $L --state $HOME/state2 $SRC || fail cannot mount in place
 kill -9 $(pid $SRC)
-n=0; until grep -q 'not served any more' $HOME/state2/dmxfs.log; do n=$((n+1)); [ $n -lt 100 ] || fail still served; sleep 0.1; done
+n=0; until grep -q 'not served any more' $HOME/state2/dmxfs.log; do n=$((n+1)); [ $n -lt 600 ] || fail still served; sleep 0.1; done
 cat $SRC/f 2>&1 | grep -q 'not connected' || fail uncovered
 "$EXE" $L --state $HOME/state2 $SRC 2>&1 | grep -q 'only root can mount in the place' || fail another error
 "$EXE" unmount $SRC || fail cannot unmount the dead mount

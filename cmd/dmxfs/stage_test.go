@@ -121,7 +121,7 @@ func (st *stage) join(name string) error {
 	select {
 	case <-st.joined:
 		return nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		return fmt.Errorf("actor %s does not come", name)
 	}
 }

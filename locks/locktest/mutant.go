@@ -39,7 +39,7 @@ type Edit struct{ File, Old, New string }
 
 // Mutants plants each bug, alone, and runs the test that must find it. Since each
 // takes a build, only a sample is planted: every fifth and those of papers if
-// tests run in full, every twentieth otherwise, and all with -locktest.long. The
+// tests run in full, every fortieth otherwise, and all with -locktest.long. The
 // package is built with the changed file as an overlay, so nothing of it is made
 // for testing.
 func Mutants(t *testing.T, mutants []Mutant) {
@@ -50,7 +50,7 @@ func Mutants(t *testing.T, mutants []Mutant) {
 	if err != nil {
 		t.Skip("no go tool to build mutants with: ", err)
 	}
-	sample := long.Or(20, 5)
+	sample := long.Or(40, 5)
 	for i, m := range mutants {
 		if !*flagLong && i%sample != 0 && (!m.Paper || !long.Tests()) {
 			m.plant(t) // at least there is still something to change
