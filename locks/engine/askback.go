@@ -189,9 +189,7 @@ func (a *askBacks) sweep(now time.Time, next time.Duration) time.Duration {
 	})
 	for _, en := range due {
 		a.end(en)
-		if len(en.tickets) == 0 && !a.entries.drop(en) {
-			a.entries.settle(en)
-		}
+		a.entries.tidy(en)
 	}
 	return next
 }

@@ -44,9 +44,7 @@ func (b *barriers) receive(from locks.NodeID, k locks.Key) {
 	en.messages++
 	delete(en.barrier, from)
 	b.lifted(en)
-	if len(en.tickets) == 0 && !b.entries.drop(en) {
-		b.entries.settle(en)
-	}
+	b.entries.tidy(en)
 }
 
 // lifted lets the machine grant, if nothing from before is held anywhere.

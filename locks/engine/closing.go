@@ -80,8 +80,8 @@ func (cs *closings) end(en *entry) {
 		cs.inbox.handle(f.from, f.frame)
 	}
 	// One of them may have dropped en, and the next one made it anew.
-	if cs.entries.all[en.key] == en && len(en.tickets) == 0 && !cs.entries.drop(en) {
-		cs.entries.settle(en)
+	if cs.entries.all[en.key] == en {
+		cs.entries.tidy(en)
 	}
 }
 

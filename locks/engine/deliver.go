@@ -53,9 +53,7 @@ func (en *entry) arrived(t *ticket) bool {
 // undo gives up t, which is on its way.
 func (hs *holdings) undo(en *entry, t *ticket, reason string) {
 	en.arrived(t)
-	hs.quota.lose(t)
-	t.req.pieces--
-	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
+	hs.lose(t, reason)
 	hs.replace(en, []locks.TicketID{t.ID}, nil)
 	hs.entries.settle(en)
 }

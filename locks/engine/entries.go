@@ -144,6 +144,13 @@ func (es *entries) drop(en *entry) bool {
 	return true
 }
 
+// tidy drops en, or lists it as idle, if it has no ticket.
+func (es *entries) tidy(en *entry) {
+	if len(en.tickets) == 0 && !es.drop(en) {
+		es.settle(en)
+	}
+}
+
 // remove forgets an entry whose machine can be made anew.
 func (es *entries) remove(en *entry) {
 	es.lent.except(en.key)

@@ -173,11 +173,16 @@ func (hs *holdings) source(en *entry, from map[locks.TicketID]*ticket, changes [
 	panic("engine: a piece of nothing")
 }
 
-// releaseAll is release of the one ticket t that o holds, as nearly always.
-func (hs *holdings) releaseAll(en *entry, o *owner, t *ticket, reason string) {
+// lose takes t from its owner for good, and journals that.
+func (hs *holdings) lose(t *ticket, reason string) {
 	hs.quota.lose(t)
 	t.req.pieces--
-	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+	hs.journal.record(Released, t.entry, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+}
+
+// releaseAll is release of the one ticket t that o holds, as nearly always.
+func (hs *holdings) releaseAll(en *entry, o *owner, t *ticket, reason string) {
+	hs.lose(t, reason)
 	o.replace(0, 1)
 	delete(en.owners, o.id)
 	hs.replace(en, []locks.TicketID{t.ID}, nil)
@@ -234,9 +239,7 @@ func (hs *holdings) releaseOpen(en *entry, t *ticket, reason string) {
 	if en.handles[t.Handle] == t {
 		delete(en.handles, t.Handle)
 	}
-	hs.quota.lose(t)
-	t.req.pieces--
-	hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: true})
+	hs.lose(t, reason)
 	hs.replace(en, []locks.TicketID{t.ID}, nil)
 	hs.entries.settle(en)
 }

@@ -107,9 +107,7 @@ func (in *inbox) handle(from locks.NodeID, b []byte) {
 				"message", f.msg.String(), "err", err)
 			err = nil
 		}
-		if len(en.tickets) == 0 && !in.entries.drop(en) {
-			in.entries.settle(en)
-		}
+		in.entries.tidy(en)
 	case frameQuery:
 		if in.closings.heldUp(f.key, from, b) {
 			return

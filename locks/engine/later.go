@@ -59,9 +59,7 @@ func (hs *holdings) giveUpAside(en *entry) {
 		ids := make([]locks.TicketID, len(part))
 		for i, t := range part {
 			ids[i] = t.ID
-			hs.quota.lose(t)
-			t.req.pieces--
-			hs.journal.record(Released, en, t.req, event{rng: t.Range, reason: reason, token: t.token, final: t.req.pieces == 0})
+			hs.lose(t, reason)
 		}
 		hs.replace(en, ids, nil)
 		hs.entries.settle(en)

@@ -206,9 +206,7 @@ func (l *lent) takeBack(f *frame) error {
 				}
 			})
 		}
-		if len(en.tickets) == 0 && !l.entries.drop(en) {
-			l.entries.settle(en)
-		}
+		l.entries.tidy(en)
 	}
 	return err
 }
