@@ -19,7 +19,7 @@ type query struct {
 	// missing are the members that have not answered in this epoch.
 	missing map[locks.NodeID]bool
 	found   []locks.Conflict
-	done    chan struct{} // closed when nothing is missing, or on failure
+	done    chan struct{} // closed when nothing is missing, or on failure: then it is not open
 	err     error
 	// then, if not nil, is called instead of closing done.
 	then func()
@@ -32,13 +32,6 @@ type queries struct {
 	outboxes *outboxes
 	barriers *barriers
 	open     map[uint64]*query
-}
-
-func (q *query) fail(err error) {
-	if q.then == nil && q.err == nil && !q.isDone() {
-		q.err = err
-		close(q.done)
-	}
 }
 
 func (q *query) isDone() bool {
@@ -68,10 +61,15 @@ func (qs *queries) askAgain() {
 	}
 }
 
-// fail ends those that a program waits for.
+// fail ends those that a program waits for. No answer is for them any more: it can
+// come before the program has taken note.
 func (qs *queries) fail(err error) {
-	for _, q := range qs.open {
-		q.fail(err)
+	for id, q := range qs.open {
+		if q.then == nil {
+			q.err = err
+			close(q.done)
+			delete(qs.open, id)
+		}
 	}
 }
 

@@ -99,6 +99,9 @@ func (rp *reports) locks() []LockInfo {
 	})
 	rp.mu.Lock()
 	for _, en := range rp.entries.all {
+		if rp.entries.all[en.key] != en {
+			break // all were lost meanwhile, with the view
+		}
 		for id, t := range en.tickets {
 			found.add(row{id, rp.lockInfo(t)})
 			if rp.mu.breathe() && rp.entries.all[en.key] != en {
