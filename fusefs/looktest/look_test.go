@@ -31,8 +31,7 @@ const soon = cacheTime / 2
 // see is all that a program sees of dir.
 func see(dir string) string {
 	var b strings.Builder
-	var walk func(path string)
-	walk = func(path string) {
+	walk := func(path string) {
 		var st unix.Stat_t
 		err := unix.Lstat(filepath.Join(dir, path), &st)
 		fmt.Fprintf(&b, "%s: ", path)
