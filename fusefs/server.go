@@ -258,6 +258,29 @@ func (s *Server) Abort() error {
 	return errors.Join(s.mount.abort(), s.fs.conn.cut(s.mount.number))
 }
 
+// CutOff reports whether the mount is still in its place although Serve has
+// returned, so that all that programs do there fails: somebody has cut its
+// connection to the kernel, by umount -f while it was in use, say, or by fusectl.
+// One that goes within patience was unmounted.
+func (s *Server) CutOff(patience time.Duration) bool {
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for waits := true; waits; {
+		if s.mount.gone() {
+			return false
+		}
+		select {
+		case <-look.C:
+		case <-over.C:
+			waits = false
+		}
+	}
+	var st unix.Statx_t
+	return !s.mount.gone() && unix.Statx(unix.AT_FDCWD, s.mount.path, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st) == unix.ENOTCONN
+}
+
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }
 

@@ -170,7 +170,7 @@ func (m *minder) ends(err error) {
 	}
 	word := readyMessage{}
 	if err != nil {
-		word = readyMessage{Error: err.Error(), Code: exitCode(err)}
+		word = readyMessage{Error: err.Error(), Code: exitCode(err), Passing: passing(err)}
 	}
 	_ = json.NewEncoder(m.lastWord).Encode(word) // it may have ended
 }
@@ -245,6 +245,8 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	switch {
 	case !told:
 		return true, &errGone{"it was killed, or has failed"}
+	case m.Passing:
+		return true, &mayPass{&errGone{m.Error}}
 	case m.Error != "":
 		return true, withCode(m.Code, &errGone{m.Error})
 	}
@@ -257,6 +259,7 @@ func newAdoptCommand(s streams) *cobra.Command {
 		Use: adoptCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
 			nameProcess()
+			outlive()
 			daemon, err := os.FindProcess(os.Getppid())
 			if err != nil {
 				return err

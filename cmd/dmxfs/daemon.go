@@ -125,7 +125,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	}
 	l, err := listenControl(d.state.path)
 	if err != nil {
-		return err
+		return errors.Join(err, d.leave(nodeDone))
 	}
 	if err := d.mount(); err != nil {
 		l.Close()
@@ -173,6 +173,10 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 	server := d.server.Load()
 	select {
 	case err := <-served:
+		if server.CutOff(cutPatience) {
+			d.endLocks()
+			return &dead{errors.New("somebody has cut the connection of the mount to the kernel, as umount -f does while programs use it")}
+		}
 		d.log.Info("unmounted", "mount", d.cfg.Mountpoint)
 		return err
 	case err := <-nodeDone:

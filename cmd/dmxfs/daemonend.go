@@ -55,10 +55,15 @@ func (e *dead) Unwrap() error { return e.error }
 // endCode is the exit number for the end of a membership: whether it makes
 // sense to try again.
 func endCode(err error) int {
-	if e, ok := errors.AsType[*cluster.Ended](err); ok && e.Code != member.EndLost {
-		return exitRefused
+	e, ok := errors.AsType[*cluster.Ended](err)
+	if !ok {
+		return exitFailure
 	}
-	return exitFailure
+	switch e.Code {
+	case member.EndLost, member.EndUnreachable, member.EndPartial: // the network may come yet
+		return exitFailure
+	}
+	return exitRefused
 }
 
 // stuckPatience is how long the end of a part may take that should take no
@@ -68,6 +73,10 @@ const stuckPatience = 5 * time.Second
 // servedPatience is how long requests of programs that are under way may take
 // when the mount is gone.
 const servedPatience = 15 * time.Second
+
+// cutPatience is how long who has cut off the mount has to take it away as well,
+// as umount -fl does in two steps.
+const cutPatience = time.Second
 
 // saveStacks writes down what all goroutines hang in, for who has to find out
 // why the engine did not turn.

@@ -35,3 +35,20 @@ func TestWhatAFenceCommandSaysIsNotTold(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// A fence command has succeeded when it says so, also if something that it has
+// left in the background has its output open.
+func TestAFenceCommandMayLeaveAProcessBehind(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("/bin/sh"); err != nil {
+		t.Skip(err)
+	}
+	cfg := Config{State: t.TempDir(), FenceCommand: "sleep 3 & exit 0"}
+	if err := runFence(t.Context(), cfg, member.Member{}); err != nil {
+		t.Error(err)
+	}
+	cfg.FenceCommand = "sleep 3 & exit 3"
+	if err := runFence(t.Context(), cfg, member.Member{}); err == nil {
+		t.Error("it has failed")
+	}
+}

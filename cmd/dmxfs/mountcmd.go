@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
@@ -51,6 +52,10 @@ func newMountCommand(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			outlive()
+			// A panic ends this process with SIGABRT, and not with 2, upon which
+			// systemd would not start it again: that is for wrong options.
+			debug.SetTraceback("crash")
 			return watch(c.Context(), cfg, log, s.err, func([]string) {})
 		}
 		return background(c.Context(), cfg, s.err)

@@ -51,7 +51,7 @@ type stateDir struct {
 // root, must not contain it.
 func makeState(path string, root int) error {
 	if err := outsideOf(path, root); err != nil {
-		return withCode(exitUsage, err)
+		return err
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the state directory: %w (choose another one with --state)", err)
@@ -160,7 +160,7 @@ func outsideOf(path string, root int) error {
 	case err != nil:
 		return fmt.Errorf("state directory: %w", err)
 	case in:
-		return fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path)
+		return withCode(exitUsage, fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path))
 	}
 	return nil
 }

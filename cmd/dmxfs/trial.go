@@ -148,7 +148,7 @@ func trial(cfg Config, doing func(step string)) error {
 	}
 	doing("finding out what it is")
 	if err := outsideOf(cfg.State, int(root.Fd())); err != nil {
-		return withCode(exitUsage, err)
+		return err
 	}
 	storage, err := fusefs.StorageOf(int(root.Fd()))
 	if err != nil {

@@ -313,6 +313,7 @@ func newWatchCommand(s streams) *cobra.Command {
 		Use: watchCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
 			nameProcess()
+			outlive()
 			cfg, report, err := startedBy(s)
 			if err != nil {
 				return err
@@ -328,14 +329,19 @@ func newWatchCommand(s streams) *cobra.Command {
 	}
 }
 
+// outlive keeps this process from ending because nobody takes its log any more,
+// or a terminal is gone. A watcher logs just when its daemon has died: if that
+// ended it, nobody would start another one. What a process catches, and does not
+// ignore, its children do not inherit.
+func outlive() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
+
 // newServeCommand is the process that serves a mount.
 func newServeCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: serveCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
 			nameProcess()
-			// The log goes to the watcher. The mount must survive its end.
-			signal.Ignore(unix.SIGPIPE)
+			outlive() // the log goes to the watcher, and the mount must survive its end
 			cfg, report, err := startedBy(s)
 			if err != nil {
 				return err

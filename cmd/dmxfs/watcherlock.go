@@ -43,7 +43,7 @@ func watcherOf(state string) (pid int, err error) {
 	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &l); err != nil {
 		return 0, err
 	}
-	if l.Type == unix.F_UNLCK {
+	if l.Type == unix.F_UNLCK || l.Pid <= 0 { // not a process that could be named, nor be sent a signal
 		return 0, nil
 	}
 	return int(l.Pid), nil

@@ -77,7 +77,9 @@ func collect(dir, path string) (report string, err error) {
 	old, lerr := Reports(dir)
 	err = errors.Join(err, lerr)
 	for _, r := range old[:max(len(old)-Keep, 0)] {
-		err = errors.Join(err, os.Remove(r))
+		if r != report { // not this one, if the clock was set back
+			err = errors.Join(err, os.Remove(r))
+		}
 	}
 	return report, err
 }

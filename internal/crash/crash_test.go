@@ -114,3 +114,26 @@ func TestFewReportsAreKept(t *testing.T) {
 		t.Errorf("%d bytes, %v", st.Size(), err)
 	}
 }
+
+// The report that was just made is not the one to go, also where the clock was set
+// back since the others were made.
+func TestTheNewReportIsKept(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range Keep {
+		name := prefix + time.Unix(int64(2000+i), 0).UTC().Format("20060102T150405.000Z") + suffix
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left, at := filepath.Join(dir, current), time.Unix(1000, 0)
+	if err := os.WriteFile(left, []byte(below+"panic: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(left, at, at); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(child(t, dir, "end")); err != nil {
+		t.Error(err)
+	}
+}
