@@ -13,19 +13,16 @@ import (
 	"dmxfs/p2p/member"
 )
 
-// close gives back what open has taken, except the shared directory: an operation
-// that hangs in the storage outlives the membership, and uses the directory by
-// the number of its descriptor, which must not become that of something else.
-// It goes with the process.
+// close ends the journal. Two things go with the process, no sooner, since an
+// operation that hangs in the storage outlives the membership: the shared
+// directory, which such an operation knows by the number of its descriptor, and
+// the lock of the state directory, which says that what this daemon has begun may
+// still reach the storage.
 func (d *daemon) close() error {
-	var errs []error
-	if d.journal != nil {
-		errs = append(errs, d.journal.Close())
+	if d.journal == nil {
+		return nil
 	}
-	if d.state != nil {
-		errs = append(errs, d.state.Close())
-	}
-	return errors.Join(errs...)
+	return d.journal.Close()
 }
 
 // errLeftBehind ends a daemon whose mount is gone while a request of it still

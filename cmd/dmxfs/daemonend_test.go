@@ -2,23 +2,34 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 )
 
 // What hangs in the storage when a daemon ends goes on with the shared directory,
-// which it knows by the number of a descriptor.
-func TestSourceStaysOpen(t *testing.T) {
+// which it knows by the number of a descriptor. So the next daemon must not take
+// the one that ends for dead.
+func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 	t.Parallel()
 	root, err := os.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	d := &daemon{root: root}
+	path := filepath.Join(t.TempDir(), "state")
+	state, err := openState(path, int(root.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer state.Close()
+	d := &daemon{root: root, state: state}
 	if err := d.close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := syncfs(root); err != nil {
 		t.Errorf("after the daemon's end: %v", err)
+	}
+	if next, err := openState(path, int(root.Fd())); exitCode(err) != exitBusy {
+		t.Errorf("the state directory is free before the process ends: %v, %v", next, err)
 	}
 }

@@ -24,8 +24,11 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
 		if err != nil {
-			d.close()
-			d.root.Close()
+			_ = d.close() // err is what matters
+			if d.state != nil {
+				_ = d.state.Close()
+			}
+			_ = d.root.Close()
 			d = nil
 		}
 	}()
