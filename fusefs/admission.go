@@ -16,6 +16,7 @@ type admission struct {
 	under     *span   // nil: through h
 	protected bool
 	tenure    locks.Tenure
+	leased    bool // it is counted with the lease of names
 }
 
 // leave ends a.

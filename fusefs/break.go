@@ -19,7 +19,15 @@ const brokenTenure locks.Tenure = 0
 //
 // It waits for the storage. If ctx ends before, I/O may still be under way: the
 // handles stay as they are, and the locks must not be freed.
+//
+// Of the lease of names nothing is lost but the lease: what the kernel keeps under
+// it is dropped before, and the next change takes it anew.
 func (s *Server) Break(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
+	if k == leaseKey {
+		s.fs.leases.lost()
+		s.fs.kept.drop(ctx)
+		return context.Cause(ctx)
+	}
 	return s.fs.fence.breakLocks(ctx, k, handles)
 }
 

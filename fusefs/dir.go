@@ -99,6 +99,7 @@ func (dc *dirCalls) keepListing(in *fuse.InHeader, n *node, s since) (flags uint
 		!dc.leases.keep(s, in, keptName{}, keptThing{node: n.id, listing: true}) {
 		return 0
 	}
+	s.renames = 0 // the kernel knows of those
 	now := listing{since: s, version: versionOf(&st)}
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()

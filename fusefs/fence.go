@@ -84,7 +84,7 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 		return unix.Errno(st)
 	}
 	err := call()
-	f.leases.end()
+	f.leases.end(a.leased)
 	if c.h != nil {
 		f.wrote(c.h)
 	}
@@ -109,6 +109,9 @@ func (f *fence) alter(cancel <-chan struct{}, c *change, call func() error) erro
 // enterLeased is enterChange, and counts the change with the lease of names: when
 // it is over leases.end must be called. It waits for the hosts that keep names
 // while it is not admitted, because those may wait for locks of this one.
+//
+// What the kernel writes back does not wait: a new view waits for that, and no
+// lock is granted before.
 func (f *fence) enterLeased(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
 	for {
 		a, st := f.enterChange(cancel, c)
@@ -116,7 +119,7 @@ func (f *fence) enterLeased(cancel <-chan struct{}, c *change) (admission, fuse.
 			return a, st
 		}
 		wait := f.leases.begin()
-		if wait == nil {
+		if a.leased = wait == nil; a.leased || c.back {
 			return a, fuse.OK
 		}
 		f.leave(&a)

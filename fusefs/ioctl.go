@@ -71,8 +71,10 @@ func (fc *fileCalls) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 	if in.Cmd == unix.FS_IOC_SETFLAGS || in.Cmd == fsIocFSSetXattr {
 		err = fc.fence.change(cancel, c, do)
 		// The kernel does not know that it has changed anything; see also mayKeepNames.
-		c.files[0].exact.Store(0)
-		fc.dev.forgetAttr(c.files[0].id)
+		if n := c.files[0]; fc.opts.CacheTime > fc.opts.TTL {
+			n.exact.Store(0)
+			fc.dev.forgetAttr(n.id)
+		}
 	} else {
 		err = do()
 	}

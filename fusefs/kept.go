@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -23,6 +24,9 @@ type kept struct {
 	nodes map[uint64]keptThing // of which only attributes were told, or a listing
 	tids  map[uint32]keptAnswer
 	swept int64
+
+	dropping map[keptName]keptThing // what drop has taken out of names
+	renames  atomic.Uint64          // how many have begun, and how many are over: changes under mu
 
 	one sync.Mutex // held by who drops: who comes meanwhile waits until that is done
 }
@@ -48,16 +52,15 @@ type keptAnswer struct {
 }
 
 // add writes down what is going to be told, if there is room, and if it was found
-// out after the last drop: gen is arrivals.all from before.
-func (k *kept) add(in *fuse.InHeader, x keptName, what keptThing, gen uint64, now int64) bool {
+// out after the last drop: s is from before. A name must not have been changed
+// since: the kernel may have the answer for the place that it has moved to.
+func (k *kept) add(in *fuse.InHeader, x keptName, what keptThing, s since, now int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.arrivals.all.Load() != gen {
+	if k.arrivals.all.Load() != s.arrivals || x.name != "" && k.renames.Load() != s.renames {
 		return false
 	}
-	if k.tids == nil {
-		k.names, k.nodes, k.tids = make(map[keptName]keptThing), make(map[uint64]keptThing), make(map[uint32]keptAnswer)
-	}
+	k.begin()
 	what.at = now
 	if x.name != "" {
 		if _, ok := k.names[x]; !ok && !k.hasRoom(now) {
@@ -74,6 +77,47 @@ func (k *kept) add(in *fuse.InHeader, x keptName, what keptThing, gen uint64, no
 	}
 	k.tids[in.Pid] = keptAnswer{request: in.Unique, at: now}
 	return true
+}
+
+// begin makes what add needs. REQUIRES: k.mu held.
+func (k *kept) begin() {
+	if k.tids == nil {
+		k.names, k.nodes, k.tids = make(map[keptName]keptThing), make(map[uint64]keptThing), make(map[uint32]keptAnswer)
+	}
+}
+
+// renamed is called when the storage is just going to give what is called x the
+// name y, and when it has, while the kernel holds the directories. The kernel keeps
+// what it has of x as what it has of y, for as long as it was told for x. It
+// reports whether there is such.
+//
+// The first call is for a drop that begins meanwhile, the second one for who was
+// told of x meanwhile: done. With exchange, y gets the name x as well.
+func (k *kept) renamed(x, y keptName, exchange, done bool) (kept bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.renames.Add(1)
+	of := func(x keptName) (keptThing, bool) {
+		if a, ok := k.names[x]; ok {
+			return a, true
+		}
+		a, ok := k.dropping[x]
+		return a, ok
+	}
+	a, ofX := of(x)
+	b, ofY := of(y)
+	if ofX {
+		k.begin()
+		k.names[y] = a
+	}
+	if ofY && exchange {
+		k.begin()
+		k.names[x] = b
+	}
+	if done && !exchange {
+		delete(k.names, x)
+	}
+	return ofX || ofY && exchange
 }
 
 // hasRoom forgets, at most once a second, what the kernel has forgotten by itself.
@@ -105,10 +149,16 @@ func (k *kept) drop(ctx context.Context) {
 	k.mu.Lock()
 	names, nodes, tids := k.names, k.nodes, k.tids
 	k.names, k.nodes, k.tids = nil, nil, nil
+	k.dropping = names
 	k.mu.Unlock()
 	if len(names)+len(nodes) == 0 {
 		return
 	}
+	defer func() {
+		k.mu.Lock()
+		k.dropping = nil
+		k.mu.Unlock()
+	}()
 	for tid, a := range tids {
 		k.awaitTakenOver(ctx, tid, a)
 	}

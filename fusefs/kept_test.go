@@ -60,7 +60,7 @@ func TestKeptIsBounded(t *testing.T) {
 	in := &fuse.InHeader{Unique: 1}
 	in.Pid = 1
 	add := func(i int, now int64) bool {
-		return k.add(in, keptName{1, fmt.Sprint(i)}, keptThing{node: uint64(i)}, 0, now)
+		return k.add(in, keptName{1, fmt.Sprint(i)}, keptThing{node: uint64(i)}, since{}, now)
 	}
 	for i := range maxKept {
 		if !add(i, 5000) {

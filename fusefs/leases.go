@@ -88,8 +88,10 @@ func (l *leases) begin() (wait *leaseRound) {
 	return l.round
 }
 
-func (l *leases) end() {
-	if !l.on {
+// end ends a change. One that has not begun here, since it must not wait, has who
+// keeps what it has changed drop that now.
+func (l *leases) end(begun bool) {
+	if !l.on || !begun && l.begin() != nil {
 		return
 	}
 	l.mu.Lock()
@@ -102,14 +104,17 @@ func (l *leases) end() {
 }
 
 // since is when something was found out: under which lease, and after how many
-// locks have come here.
+// locks have come here and names were changed.
 type since struct {
 	lease    uint64 // of [lease.Machine.Look]; 0: nothing is kept for long
 	arrivals uint64 // arrivals.all
+	renames  uint64 // kept.renames
 }
 
 // look is called before the storage is asked for what the kernel could keep.
-func (l *leases) look() since { return since{l.lookNow(), l.arrivals.all.Load()} }
+func (l *leases) look() since {
+	return since{l.lookNow(), l.arrivals.all.Load(), l.kept.renames.Load()}
+}
 
 // lookNow is [lease.Machine.Look]. For a while after a lock has come here others
 // are likely to come, and each would make the kernel drop it all.
@@ -141,8 +146,26 @@ func (l *leases) keep(s since, in *fuse.InHeader, x keptName, what keptThing) bo
 		return false // when that thread has taken the answer over could not be seen
 	}
 	l.mu.Lock()
+	tenure := l.tenure
+	l.mu.Unlock()
+	if l.locker.Admit(closedChan, tenure) != nil {
+		return false // the storage took long to answer, and others may have gone on
+	}
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.m.Keeps(s.lease) && l.kept.add(in, x, what, s.arrivals, l.now())
+	return l.m.Keeps(s.lease) && l.kept.add(in, x, what, s, l.now())
+}
+
+// renamed is kept.renamed, during a change.
+func (l *leases) renamed(x, y keptName, exchange, done bool) {
+	if !l.keeps {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kept.renamed(x, y, exchange, done) {
+		l.m.Added()
+	}
 }
 
 // stillKeeps reports whether what was found out since look gave gen may be kept.

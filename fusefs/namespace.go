@@ -154,8 +154,12 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 		if !exchange {
 			nc.letDown(c.files[1]) // it loses this name
 		}
+		x, y := keptName{from.id, oldName}, keptName{to.id, newName}
+		nc.leases.renamed(x, y, exchange, false)
 		err := unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags))
-		renamed = err == nil
+		if renamed = err == nil; renamed {
+			nc.leases.renamed(x, y, exchange, true)
+		}
 		return err
 	}
 	if in.Flags&unix.RENAME_NOREPLACE != 0 {

@@ -48,6 +48,7 @@ type Machine struct {
 	wanted  bool // another node wants to change
 	dropped bool // since then
 	lost    bool // all is lost, and the kernel may have something
+	added   bool // a change has added to what was to be dropped already
 
 	needs   bool  // a change waits for the lock
 	changes int   // under way
@@ -77,9 +78,13 @@ func (m *Machine) End(now int64) {
 	m.changed = now
 }
 
+// Added tells, during a change, that the change has the kernel keep something in
+// another place than was told. A drop that has begun may have missed it.
+func (m *Machine) Added() { m.added = m.added || m.wanted || m.lost }
+
 // Awaited reports whether something is to be done when the changes that are under
 // way are over.
-func (m *Machine) Awaited() bool { return m.wanted && m.changes == 0 }
+func (m *Machine) Awaited() bool { return (m.wanted || m.added) && m.changes == 0 }
 
 // Look tells that something was asked for that the kernel could keep. gen is what
 // [Machine.Keeps] knows it by; 0: it must not be kept for long. It comes before
@@ -126,12 +131,15 @@ func (m *Machine) Next(now int64) (t Task, at int64) {
 		return Nothing, 0
 	}
 	m.doing, at = m.next(now)
+	if m.doing == Drop && m.changes == 0 {
+		m.added = false
+	}
 	return m.doing, at
 }
 
 func (m *Machine) next(now int64) (t Task, at int64) {
 	switch {
-	case m.lost, m.wanted && !m.dropped:
+	case m.lost, m.wanted && !m.dropped, m.added && m.changes == 0:
 		return Drop, 0
 	case m.wanted && m.changes == 0:
 		return Release, 0

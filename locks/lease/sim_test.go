@@ -359,3 +359,35 @@ func TestPauses(t *testing.T) {
 		t.Errorf("%d tries in a minute", tries)
 	}
 }
+
+// What a change has added while everything was dropped is dropped when the change
+// is over, and before the lock is given up.
+func TestAddedDuringADrop(t *testing.T) {
+	m := new(Machine)
+	for range ManyLooks {
+		m.Look(1)
+	}
+	step := func(want Task) {
+		t.Helper()
+		if task, _ := m.Next(1); task != want {
+			t.Fatalf("task %d, want %d", task, want)
+		}
+	}
+	step(TryKeep)
+	m.Got(1)
+	if !m.Begin(1) {
+		t.Fatal("a change does not begin")
+	}
+	m.Wanted()
+	step(Drop)
+	m.Added()
+	m.Dropped()
+	step(Nothing)
+	m.End(1)
+	if !m.Awaited() {
+		t.Error("nothing is to be done")
+	}
+	step(Drop)
+	m.Dropped()
+	step(Release)
+}

@@ -1,0 +1,111 @@
+package fusefs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+
+	"dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// A rename takes along what the kernel keeps of a name: under a lock it is seen
+// that another host has removed the new name, and what it has put there.
+func TestKeptNamesMove(t *testing.T) {
+	needRoot(t)
+	m := mount(t, func(c *childConfig) { c.CacheTime = MaxCacheTime })
+	for _, x := range []string{"d", "d/a", "d/x", "d/y"} {
+		must(t, os.Mkdir(m.backing(x), 0o755))
+	}
+	keep := func(names ...string) {
+		awaitKeeping(t, m)
+		for _, n := range names {
+			for range 3 {
+				_, err := os.Lstat(m.path(n))
+				must(t, err)
+			}
+		}
+	}
+	keep("d", "d/a", "d/x")
+	must(t, os.Rename(m.path("d/a"), m.path("d/b")))
+	must(t, unix.Renameat2(unix.AT_FDCWD, m.path("d/x"), unix.AT_FDCWD, m.path("d/y"), unix.RENAME_EXCHANGE))
+	for _, n := range []string{"b", "x", "y"} {
+		must(t, os.Remove(m.backing("d/"+n)))
+	}
+	ask[None](m, "Refresh", m.key("d", locks.Flock))
+	for _, n := range []string{"b", "x", "y"} {
+		if _, err := os.Lstat(m.path("d/" + n)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s, which another host has removed: %v", n, err)
+		}
+	}
+}
+
+// What is kept of a name follows it, whether a drop has begun or not.
+func TestRenamesOfKeptNames(t *testing.T) {
+	t.Parallel()
+	a, b, c := keptName{1, "a"}, keptName{1, "b"}, keptName{2, "c"}
+	in := &fuse.InHeader{Unique: 1}
+	in.Pid = 1
+	k := &kept{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
+	k.add(in, a, keptThing{node: 7}, since{}, 1)
+	if !k.renamed(a, b, false, false) || k.names[a].node != 7 || k.names[b].node != 7 {
+		t.Errorf("before a rename: %v", k.names)
+	}
+	if k.add(in, a, keptThing{node: 7}, since{}, 1) {
+		t.Error("what was found out before a rename is kept")
+	}
+	if k.renamed(a, b, false, true); len(k.names) != 1 || k.names[b].node != 7 {
+		t.Errorf("after a rename: %v", k.names)
+	}
+	k.dropping, k.names, k.tids = k.names, nil, nil
+	if !k.renamed(c, b, true, true) || len(k.names) != 1 || k.names[c].node != 7 {
+		t.Errorf("after an exchange during a drop: %v", k.names)
+	}
+	if k.renamed(a, keptName{3, "z"}, false, true) {
+		t.Error("a name that is not kept is taken for one")
+	}
+}
+
+// What the kernel writes back does not wait for the lease of names, which is not
+// granted before there is a view, which waits for that; but asks for it.
+func TestPagesAreWrittenBackWithoutTheLease(t *testing.T) {
+	l := newFakeLocker()
+	f, h, path := mappedHandle(t, l)
+	f.leases.on = true
+	in := fuse.WriteIn{InHeader: header(h.n.id), Fh: h.id, Size: 3, WriteFlags: fuse.WRITE_CACHE}
+	in.Opcode = opWrite
+	never := make(chan struct{})
+	close(never) // if it waits it is interrupted
+	if _, st := f.Write(never, &in, []byte("new")); !st.Ok() {
+		t.Errorf("it is written back: %v", st)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "new" {
+		t.Errorf("the file has %q", b)
+	}
+	if len(f.leases.kick) == 0 {
+		t.Error("nobody who keeps what was changed is asked to drop it")
+	}
+}
+
+// A lease that an admin has broken is no lease any more: nothing is kept under it.
+func TestTheLeaseIsBroken(t *testing.T) {
+	l := newFakeLocker()
+	f, _, _ := mappedHandle(t, l)
+	f.leases.on = true
+	f.leases.m.Begin(1)
+	f.leases.m.Next(1)
+	f.leases.m.Got(1)
+	if f.leases.begin() != nil {
+		t.Fatal("a change does not begin under the lease")
+	}
+	f.leases.end(true)
+	if err := (&Server{fs: f}).Break(t.Context(), leaseKey, []locks.HandleID{1}); err != nil {
+		t.Error(err)
+	}
+	if f.leases.begin() == nil {
+		t.Error("a change begins under a lease that was broken")
+	}
+}
