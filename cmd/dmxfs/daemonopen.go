@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -74,12 +75,6 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error) {
 	cfg := d.cfg
 	d.register = register.NewDir(d.root, cfg.Source, d.identity.ID().String())
-	var given []byte
-	if cfg.Secret != "" {
-		if given, err = register.ReadSecret(cfg.Secret); err != nil {
-			return nil, kept, withCode(exitUsage, err)
-		}
-	}
 	// Before anything is made there: a directory on which the storage is not
 	// mounted looks like one that nobody shares yet.
 	known, err := journal.ClusterOf(d.state.file("journal"))
@@ -88,6 +83,10 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 	}
 	if kept, err = readKept(d.state.path); err != nil {
 		return nil, kept, err
+	}
+	given, err := d.givenSecret(len(kept.all()) > 0)
+	if err != nil {
+		return nil, kept, withCode(exitUsage, err)
 	}
 	if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
 		return nil, kept, err
@@ -103,6 +102,21 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 		return nil, kept, withCode(exitRefused, err)
 	}
 	return c, kept, nil
+}
+
+// givenSecret is that of --secret, nil without one. A daemon in place of one that
+// died does without the file if a secret is kept: people remove the file when it
+// has done its work.
+func (d *daemon) givenSecret(kept bool) ([]byte, error) {
+	if d.cfg.Secret == "" {
+		return nil, nil
+	}
+	given, err := register.ReadSecret(d.cfg.Secret)
+	if errors.Is(err, fs.ErrNotExist) && kept {
+		d.log.Warn("the file of the secret is gone: the one that the state directory keeps is used", "file", d.cfg.Secret)
+		return nil, nil
+	}
+	return given, err
 }
 
 // openParts takes what depends on the cluster alone.

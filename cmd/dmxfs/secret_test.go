@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"dmxfs/p2p"
 	"dmxfs/p2p/register"
 )
@@ -49,4 +51,35 @@ func TestShortSecretFoundsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.mount()
+}
+
+// Who gives the secret by a file may remove the file: a daemon in place of one that
+// died has what the state directory keeps. A first mount needs it.
+func TestFileOfTheSecretIsRemoved(t *testing.T) {
+	t.Parallel()
+	needMounts(t)
+	c := &testCluster{t: t, dir: t.TempDir()}
+	c.src = filepath.Join(c.dir, "src")
+	if err := os.Mkdir(c.src, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(c.dir, "secret")
+	m := c.add("--secret", secret)
+	if err := m.tryMount(); err == nil || !strings.Contains(err.Error(), secret) {
+		t.Errorf("without the file: %v", err)
+	}
+	if err := os.WriteFile(secret, []byte(secretText()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.mount()
+	if err := os.Remove(secret); err != nil {
+		t.Fatal(err)
+	}
+	old := m.daemon()
+	m.signal(unix.SIGKILL)
+	m.awaitNew(old)
+	log, err := os.ReadFile(filepath.Join(m.state, "dmxfs.log"))
+	if err != nil || !strings.Contains(string(log), "the file of the secret is gone") {
+		t.Errorf("the log does not tell of it: %v\n%s", err, log)
+	}
 }
