@@ -181,7 +181,7 @@ func TestNewcomerThatReachesNobody(t *testing.T) {
 		t.Fatal("it has mounted")
 	}
 	t.Logf("refused after %v: %v", time.Since(began), err)
-	for _, want := range []string{"exit status 4", "none of them can be reached over the network", a.addr + "/tcp/"} {
+	for _, want := range []string{"exit status 1", "none of them can be reached over the network", a.addr + "/tcp/"} {
 		if !strings.Contains(err.Error(), want) && !strings.Contains(err.Error(), strings.ReplaceAll(want, a.addr, b.addr)) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
