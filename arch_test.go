@@ -17,10 +17,13 @@ import (
 // no goroutine and no I/O.
 var pure = []string{"bytes", "cmp", "encoding", "encoding/binary", "errors", "fmt", "iter", "maps", "math/bits", "slices", "sort", "strconv", "strings"}
 
+// module is the path in go.mod.
+const module = "github.com/dmxfs/dmxfs"
+
 // rule says what the files of a package may import. Test files are free.
 type rule struct {
 	why  string
-	ours []string // packages of this module, without "dmxfs/"
+	ours []string // packages of this module, without the path of the module
 	std  []string // nil: all of the standard library
 	ext  []string // prefixes of other modules' packages
 }
@@ -85,7 +88,7 @@ var rules = map[string]rule{
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range packages(t) {
-		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, "dmxfs"), "/")
+		dir := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 		if dir == "" {
 			dir = "."
 		}
@@ -116,14 +119,14 @@ func TestNoPlottingInTheDaemon(t *testing.T) {
 		t.Fatalf("go list: %v", err)
 	}
 	for _, p := range strings.Fields(string(out)) {
-		if strings.HasPrefix(p, "gonum.org/") || strings.HasPrefix(p, "dmxfs/sim") || strings.HasPrefix(p, "golang.org/x/image") {
+		if strings.HasPrefix(p, "gonum.org/") || strings.HasPrefix(p, module+"/sim") || strings.HasPrefix(p, "golang.org/x/image") {
 			t.Errorf("cmd/dmxfs has %s among its dependencies", p)
 		}
 	}
 }
 
 func (r rule) allows(imp string) bool {
-	if ours, ok := strings.CutPrefix(imp, "dmxfs/"); ok {
+	if ours, ok := strings.CutPrefix(imp, module+"/"); ok {
 		return slices.Contains(r.ours, ours)
 	}
 	first, _, _ := strings.Cut(imp, "/")

@@ -1,4 +1,4 @@
-module dmxfs
+module github.com/dmxfs/dmxfs
 
 go 1.26.0
 

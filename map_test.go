@@ -41,7 +41,7 @@ func TestMap(t *testing.T) {
 	}
 	want := map[string]bool{}
 	for _, p := range packages(t) {
-		if dir, ok := strings.CutPrefix(p.ImportPath, "dmxfs/"); ok {
+		if dir, ok := strings.CutPrefix(p.ImportPath, module+"/"); ok {
 			want[dir] = true
 		}
 	}
@@ -130,7 +130,7 @@ func TestNoCycles(t *testing.T) {
 
 // area is the folder at the top that a package of this module is in.
 func area(importPath string) string {
-	rest, ok := strings.CutPrefix(importPath, "dmxfs/")
+	rest, ok := strings.CutPrefix(importPath, module+"/")
 	if !ok {
 		return ""
 	}

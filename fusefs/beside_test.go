@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // BenchmarkRefreshBesideFind measures how long the grant of a lock from another

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // brokenTenure is that of locks that an admin has broken. It is over: the

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // BreakArgs are locks that an admin breaks: all that are held of a key.

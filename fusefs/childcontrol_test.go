@@ -3,7 +3,7 @@ package fusefs
 import (
 	"os"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // control is what a test asks the child to do.

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
 )

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
 )

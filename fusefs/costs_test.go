@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 
 	"golang.org/x/sys/unix"
 )

@@ -3,7 +3,7 @@ package fusefs
 import (
 	"strconv"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	tests "dmxfs/internal/long"
+	tests "github.com/dmxfs/dmxfs/internal/long"
 )
 
 // readdir(3): whether files that are made or removed meanwhile are returned is

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // fakeLocker is a lock engine of one node. Another node exists only in its

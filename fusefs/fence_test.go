@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // What a program does through a handle, and what it may see of it when the

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
 )

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"

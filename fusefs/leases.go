@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/lease"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/lease"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 )

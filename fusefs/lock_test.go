@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // noOpenLocks is for tests that are about explicit locks only.

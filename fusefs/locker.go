@@ -3,7 +3,7 @@ package fusefs
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Locker is what the mount asks of the lock engine. All methods are safe for

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
 )

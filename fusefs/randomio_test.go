@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	tests "dmxfs/internal/long"
-	"dmxfs/locks"
+	tests "github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
 )

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
 )

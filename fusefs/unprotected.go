@@ -1,7 +1,7 @@
 package fusefs
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 	"sync"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A program with many files open, and a lock that comes from another node: only

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // An open lock is for a program that opens a file, works with it and closes it:

@@ -19,7 +19,7 @@ import (
 	"github.com/dgraph-io/badger/v4/options"
 	"pgregory.net/rapid"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 func testOptions() Options { return Options{Cluster: "c1", Mount: "/shared", Node: "n1"} }

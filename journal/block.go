@@ -9,8 +9,8 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // A block is the value of one entry of the store: several records, compressed

@@ -3,7 +3,7 @@ package journal
 import (
 	"encoding/binary"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // blockWriter gathers records into blocks. Its memory is used again: what take

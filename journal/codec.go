@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // A record within a block is its length and

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // damagedCopy copies the journal in src, and has change at one of its files.

@@ -8,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // recordJSON is the form of a record for programs. The order and the names of

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Options are what a journal is opened with.

@@ -3,7 +3,7 @@ package journal
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Record is one step of the life of a request, or one thing that befell the

@@ -12,7 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // genRecord draws any record that can be stored as it is.

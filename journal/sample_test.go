@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // sample is the i-th record of programs that lock and unlock: three for each

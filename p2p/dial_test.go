@@ -11,9 +11,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
 
-	"dmxfs/locks"
-	"dmxfs/p2p"
-	"dmxfs/p2p/p2ptest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/p2ptest"
 )
 
 // counted counts dials, and fails those to peers without an address, which the

@@ -10,8 +10,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/multiformats/go-multiaddr"
 
-	"dmxfs/locks"
-	"dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p"
 )
 
 // Two nodes of one cluster: they learn of each other by their signed records,

@@ -37,7 +37,7 @@ func leaked() (left []string) {
 	for limit := time.Now().Add(10 * time.Second); time.Now().Before(limit); time.Sleep(10 * time.Millisecond) {
 		stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
 		left = slices.DeleteFunc(stacks, func(s string) bool {
-			for _, known := range []string{"dmxfs/p2p.TestMain", "testing.(*M)", "os/signal.", "runtime.ensureSigM"} {
+			for _, known := range []string{"github.com/dmxfs/dmxfs/p2p.TestMain", "testing.(*M)", "os/signal.", "runtime.ensureSigM"} {
 				if strings.Contains(s, known) {
 					return true
 				}

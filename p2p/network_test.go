@@ -15,8 +15,8 @@ import (
 	"github.com/libp2p/go-libp2p/core/protocol"
 	ma "github.com/multiformats/go-multiaddr"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/p2ptest"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/p2ptest"
 )
 
 // TestNetworks holds the real network and the one in memory to the same

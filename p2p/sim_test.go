@@ -16,9 +16,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/locks"
-	"dmxfs/p2p"
-	"dmxfs/p2p/p2ptest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/p2ptest"
 )
 
 var (

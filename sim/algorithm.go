@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 
-	"dmxfs/locks"
-	"dmxfs/locks/maekawa"
-	"dmxfs/locks/rcv"
-	"dmxfs/locks/ring"
-	"dmxfs/locks/rw"
-	"dmxfs/sim/baseline"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/maekawa"
+	"github.com/dmxfs/dmxfs/locks/rcv"
+	"github.com/dmxfs/dmxfs/locks/ring"
+	"github.com/dmxfs/dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/sim/baseline"
 )
 
 // Machine is the part of [locks.Machine] that a world without failures needs.

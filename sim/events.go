@@ -3,7 +3,7 @@ package sim
 import (
 	"container/heap"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 type kind uint8

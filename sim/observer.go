@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // observer sees all nodes at once: it checks what is promised, and measures.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/sim/baseline"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/sim/baseline"
 )
 
 // paper is a run of the papers' model: nothing is kept.

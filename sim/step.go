@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // happen does what an event says.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Part is what one member's journal has, in its order.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/journal"
+	"github.com/dmxfs/dmxfs/journal"
 )
 
 // Request is a request for a lock that has not ended, or that was ended by the end of

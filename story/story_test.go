@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 var begin = time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)

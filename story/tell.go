@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Sentence is a step of the story of a file.

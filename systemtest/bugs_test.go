@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // A planted bug is a mistake at a seam between the parts. If no schedule

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // checker holds what may never be, whatever happens to the nodes.

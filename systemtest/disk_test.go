@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // client is a host's way to the storage. Only the one goroutine touches it.

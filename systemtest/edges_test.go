@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // What happens at the edges of a cluster: machines and state directories that

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // fault is one kind of trouble. do begins it with p as its victim and returns

@@ -5,7 +5,7 @@ import (
 	"hash/fnv"
 	"sync/atomic"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // host is what outlives a process.

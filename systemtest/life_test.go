@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // stop stops the process for d (SIGSTOP, swap, a long GC).

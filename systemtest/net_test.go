@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // link is one direction between two peers. Guarded by world.mu.

@@ -11,10 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // proc is a process: a driver with its machine, an engine, and the programs

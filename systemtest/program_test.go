@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // program takes a lock, reads and writes under it, gives it up, and begins

@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/internal/long"
-	"dmxfs/locks"
-	"dmxfs/locks/maekawa"
-	"dmxfs/locks/rcv"
-	"dmxfs/locks/ring"
-	"dmxfs/locks/rw"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/maekawa"
+	"github.com/dmxfs/dmxfs/locks/rcv"
+	"github.com/dmxfs/dmxfs/locks/ring"
+	"github.com/dmxfs/dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 var (

@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"slices"
 
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // begin takes the rules of a view.

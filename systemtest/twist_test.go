@@ -3,8 +3,8 @@ package systemtest
 import (
 	"strings"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // bugMemory is what planted bugs remember.

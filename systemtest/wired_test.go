@@ -12,10 +12,10 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/locks"
-	"dmxfs/p2p"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/p2ptest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/p2ptest"
 )
 
 var flagWired = flag.Int("system.wired", 40, "how many random schedules to run over the real transport")

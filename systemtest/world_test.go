@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/p2ptest"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/p2ptest"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 // options of a world. The zero value of each is the ordinary case.

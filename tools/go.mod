@@ -1,5 +1,5 @@
 // Tools of the developers, apart from what the program needs.
-module dmxfs/tools
+module github.com/dmxfs/dmxfs/tools
 
 go 1.26.0
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/sim/figures"
+	"github.com/dmxfs/dmxfs/sim/figures"
 )
 
 func newFiguresCommand(s streams) *cobra.Command {

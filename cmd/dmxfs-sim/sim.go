@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/sim"
+	"github.com/dmxfs/dmxfs/sim"
 )
 
 // flags is one call of dmxfs-sim.

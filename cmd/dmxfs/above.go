@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // notInside checks that the directory that is open as root is not below the

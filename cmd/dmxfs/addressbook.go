@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // recordsEvery is how often the records of the peers on the shared directory

@@ -13,9 +13,9 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // handler answers on the control socket.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p"
 )
 
 // askTimeout is how long other members have to answer an admin's question.

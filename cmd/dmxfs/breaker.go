@@ -10,11 +10,11 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/fusefs"
-	"dmxfs/journal"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
 )
 
 // breakTime is how long I/O that is under way under a lock has to end before the

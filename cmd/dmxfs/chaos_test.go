@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 var (

@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/internal/metrics"
-	"dmxfs/journal"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // chronicle puts what happens into the journal and the log, and remembers what is

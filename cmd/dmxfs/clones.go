@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // markEvery is how often a member looks whether it is the only process in its

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/crash"
 )
 
 // needMounts skips a test where no file system can be mounted. In CI nothing

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/journal"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // wantBack waits until all mounts are in one view again, of the same cluster and

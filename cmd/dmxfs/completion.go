@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // completionTime is how long a shell waits for what it is to offer. Who presses a key

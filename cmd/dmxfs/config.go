@@ -11,9 +11,9 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
-	"dmxfs/fusefs"
-	"dmxfs/locks/engine"
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 // Config is what a mount is made of, from flags, -o options and a file.

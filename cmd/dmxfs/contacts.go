@@ -8,7 +8,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // contacts are where other daemons may be, as this host knows.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p"
 )
 
 // What is read of the shared directory every few seconds does not grow with

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/crash"
 )
 
 // A daemon that the Go runtime ends leaves a report, of which its successor and

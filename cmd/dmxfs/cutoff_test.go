@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Who cuts off a mount that is in use (umount -f) gets another one: what is dead

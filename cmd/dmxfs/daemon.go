@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"dmxfs/fusefs"
-	"dmxfs/internal/metrics"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/policy"
 
 	ma "github.com/multiformats/go-multiaddr"
 )

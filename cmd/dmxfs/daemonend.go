@@ -8,9 +8,9 @@ import (
 	"runtime/pprof"
 	"time"
 
-	"dmxfs/internal/crash"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // close ends the journal. Two things go with the process, no sooner, since an

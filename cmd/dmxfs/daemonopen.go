@@ -8,12 +8,12 @@ import (
 	"os"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/journal"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/register"
 
 	ma "github.com/multiformats/go-multiaddr"
 )

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/internal/metrics"
-	"dmxfs/journal"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // What a node remembers of its membership is of its cluster, and no other.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // written is what a program has written to files, each of them in two halves.

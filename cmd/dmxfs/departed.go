@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // departed remembers who went lately, for `dmxfs peers`: what happened before

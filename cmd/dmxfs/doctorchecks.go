@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/fusefs"
 )
 
 // doctor is one examination.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // doctorDir is the directory in which the doctor works, as one of the two

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/fusefs"
 )
 
 // The doctor examines storage from two sides, each a process of its own: hands

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/fusefs"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // What the locks make of a storage is tried with the mount that will be used on

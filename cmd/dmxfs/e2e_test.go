@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // Tests of the whole program: real mounts of one directory, in the role of

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // What a fence command says may have passwords in it: it is in a file for root.

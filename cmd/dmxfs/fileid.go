@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 
-	"dmxfs/fusefs"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // fileID is what this host would tell files apart by.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/fusefs"
 )
 
 // wantRefused checks that a mount is refused, with these words.

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/fusefs"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // Storage that takes F and f for one name (SMB, casefold) has more paths for a

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/journal"
+	"github.com/dmxfs/dmxfs/journal"
 )
 
 // history is the journal of a daemon. Where its disk is full or fails when the

@@ -15,7 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // setup is what `dmxfs init` is told.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // shownTime is how long the answer to a query may wait for the disk.

@@ -9,7 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"dmxfs/journal"
+	"github.com/dmxfs/dmxfs/journal"
 )
 
 // Who asks for the journal is told when there is no such pattern, and when what was

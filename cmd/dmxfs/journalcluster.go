@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/internal/waitgraph"
-	"dmxfs/journal"
-	"dmxfs/p2p/member"
-	"dmxfs/story"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/story"
 )
 
 // mostRecords bounds the records of one member in an answer about the cluster; the

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A part of a cluster's journal is bounded, whatever files are called, and has the

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"dmxfs/internal/waitgraph"
-	"dmxfs/journal"
-	"dmxfs/story"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/story"
 )
 
 // journalViews are the ways to look at journals other than record by record.

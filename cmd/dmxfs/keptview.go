@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // A node keeps in its state directory what it takes to make the directory of its

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // What the membership may say has to fit what the network carries: a view that

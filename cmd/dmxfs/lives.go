@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // The incarnations of the nodes that had this state directory are in its file

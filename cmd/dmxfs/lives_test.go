@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // What is no proof of a death any more is none, also where nothing can be written:

@@ -13,11 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // row is a lock with what is needed to find out who waits for whom.

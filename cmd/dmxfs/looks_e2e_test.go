@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/metrics"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // TestLooksAgree: with three hosts, one of which stands still, all that shows who

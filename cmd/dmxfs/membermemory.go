@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // memory is what a node keeps of its membership in the state directory.

@@ -11,11 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/internal/metrics"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // newMetrics makes the counters of a daemon.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/metrics"
 )
 
 func newMetricsCommand(s streams) *cobra.Command {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 
 	"golang.org/x/sys/unix"
 )

@@ -2,7 +2,7 @@
 
 package main
 
-import "dmxfs/internal/long"
+import "github.com/dmxfs/dmxfs/internal/long"
 
 // parallel is how many tests run at a time.
 const parallel = "8"

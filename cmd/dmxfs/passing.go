@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/journal"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // What keeps a daemon from starting is either for good, as wrong options or

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/journal"
-	"dmxfs/p2p/member"
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 // describeRule says what a rule amounts to; nil is that there is none.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/fusefs"
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 func newPolicyCommand(s streams) *cobra.Command {

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/fusefs"
 )
 
 // unneeded are the capabilities that a daemon never needs. With

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // The locks hand the data over on real storage, too: these tests are those of

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // restoredJSON is the answer to `dmxfs cluster restore`.

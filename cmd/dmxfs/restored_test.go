@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Storage that was restored from a copy is noticed by those who know more; an

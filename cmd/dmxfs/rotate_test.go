@@ -14,8 +14,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // rotate changes the secret, and checks that all n members have the new one.

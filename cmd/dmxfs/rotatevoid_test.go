@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // abandoned is what daemons leave in a state directory that were killed in the

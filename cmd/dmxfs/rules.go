@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/journal"
-	"dmxfs/locks"
-	"dmxfs/locks/engine"
-	"dmxfs/locks/maekawa"
-	"dmxfs/locks/rcv"
-	"dmxfs/locks/ring"
-	"dmxfs/locks/rw"
-	"dmxfs/p2p/member"
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/locks/maekawa"
+	"github.com/dmxfs/dmxfs/locks/rcv"
+	"github.com/dmxfs/dmxfs/locks/ring"
+	"github.com/dmxfs/dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 // algorithms are those that rules can name.

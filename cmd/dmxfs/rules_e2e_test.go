@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 // Tests of rules with real mounts: exclusive algorithms, the policy of the

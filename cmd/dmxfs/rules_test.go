@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/fusefs"
-	"dmxfs/policy"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 func TestWhatARuleMakesOfTheDefaults(t *testing.T) {

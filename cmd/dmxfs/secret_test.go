@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // A secret that members cannot use founds nothing: the register takes what the

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // The secret of the cluster changes in steps, see rotate.go. What a node knows of

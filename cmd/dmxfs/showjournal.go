@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/journal"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func newJournalCommand(s streams) *cobra.Command {

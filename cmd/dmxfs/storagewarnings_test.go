@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/fusefs"
 )
 
 // An admin is told of a client of NFS that cannot be made to forget old data.

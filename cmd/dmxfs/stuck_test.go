@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
 )
 
 // An engine that hangs cannot be asked for anything: the daemon writes down what

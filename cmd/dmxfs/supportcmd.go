@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/crash"
-	"dmxfs/internal/support"
-	"dmxfs/journal"
+	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/support"
+	"github.com/dmxfs/dmxfs/journal"
 )
 
 // aboutSupport stands before the list of what an archive has.

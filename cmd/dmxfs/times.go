@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"dmxfs/fusefs"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Times are the settings that are durations.

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"dmxfs/internal/top"
+	"github.com/dmxfs/dmxfs/internal/top"
 )
 
 // Counters are what the daemon serves to Prometheus.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/fusefs"
-	"dmxfs/journal"
-	"dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // Before a state directory's first start the storage is tried, by a process of

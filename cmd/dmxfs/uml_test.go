@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 
 	"golang.org/x/sys/unix"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // release is the version of dmxfs; that of a build has its commit as well.

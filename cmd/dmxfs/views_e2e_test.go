@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/internal/top"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/top"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // viewsAgree: the page and the terminal view of a mount show the wait w, for a

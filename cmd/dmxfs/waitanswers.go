@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/internal/waitgraph"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 const (

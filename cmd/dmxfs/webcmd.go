@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"dmxfs/internal/web"
+	"github.com/dmxfs/dmxfs/internal/web"
 )
 
 func newWebCommand(s streams) *cobra.Command {

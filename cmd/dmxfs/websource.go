@@ -11,8 +11,8 @@ import (
 	"net/url"
 	"time"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // viewedMount is the daemon of a mount as the page and the terminal view see it: they

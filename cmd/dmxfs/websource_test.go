@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/journal"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/journal"
 )
 
 // TestThePageReadsWhatTheSocketSays: the page's types have keys of the socket's

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // answerTime is how long a command that shows the cluster takes at most, by

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"sync"
 
-	"dmxfs/fusefs"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // service is a lock service that several mounts ask. It does for them what an

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 
 	"golang.org/x/sys/unix"
 )

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/fusefs"
 
 	"golang.org/x/sys/unix"
 )

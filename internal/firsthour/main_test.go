@@ -22,7 +22,7 @@ func run(m *testing.M) int {
 	if err == nil {
 		program = dir
 		var out []byte
-		if out, err = exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "dmxfs"), "dmxfs/cmd/dmxfs").CombinedOutput(); err != nil {
+		if out, err = exec.Command("go", "build", "-ldflags=-s -w", "-o", filepath.Join(dir, "dmxfs"), "github.com/dmxfs/dmxfs/cmd/dmxfs").CombinedOutput(); err != nil {
 			err = fmt.Errorf("build the program: %w\n%s", err, out)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)

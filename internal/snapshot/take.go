@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // Snapshot is a cluster at one moment, as one node sees it.

@@ -5,7 +5,7 @@ import (
 	"net/url"
 	"time"
 
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // Source asks the daemon of a mount, and gives it orders. Its methods return

@@ -11,8 +11,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // mode is what keys are for.

@@ -10,8 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // Source is what the view is made of.

@@ -8,7 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
-	"dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
 )
 
 // Styles, as ECMA-48 has them. Colours are the terminal's own.

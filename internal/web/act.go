@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
 )
 
 // maxReason is how long a reason may be.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 var shots = flag.String("web.shots", "", "folder in which TestScreenshots writes the pictures of the README")

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // drawing is the graph of who waits for whom, from left to right: who waits,

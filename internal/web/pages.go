@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // window is how many rows a table shows at a time.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
 )
 
 const (

@@ -15,7 +15,7 @@ import (
 	"net/url"
 	"time"
 
-	"dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
 )
 
 //go:embed static/* templates/*

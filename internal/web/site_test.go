@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
 )
 
 // site is a server that a test asks as a browser does.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
 )
 
 // functions are those of the templates.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/internal/snapshot"
-	"dmxfs/internal/waitgraph"
+	"github.com/dmxfs/dmxfs/internal/snapshot"
+	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 var allPaths = []string{"", "locks", "files", "members", "policy", "journal", "events", "app.js", "style.css", "member?id=B", "lock?request=1&pid=11&start=0"}

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Lock asks for r and returns when it is granted, denied, or when cancel is

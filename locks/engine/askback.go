@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Where a lock goes to and fro between programs of two nodes hundreds of times in

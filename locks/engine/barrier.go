@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // barriers are what is held from before the algorithm of its key changed, see

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // phase is where the node is in the life of an epoch. What asks for active waits

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // nothing is the surroundings of an engine that measure nothing of their own.

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The first lock of a file that its own program has just made renews nothing,

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The end of a delegation concerns all that the delegate and the delegator know,

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // What an admin breaks goes to the next in line, and only that; the journal

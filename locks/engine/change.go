@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A file gets another algorithm when the rules change, which they do with a new

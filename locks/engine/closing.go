@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The kernel tells a FUSE file system of the last close of an open file only

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A tenure ends in parts, and so does an epoch. What was held up, of a file whose

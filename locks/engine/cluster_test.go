@@ -12,11 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/maekawa"
-	"dmxfs/locks/rcv"
-	"dmxfs/locks/ring"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/maekawa"
+	"github.com/dmxfs/dmxfs/locks/rcv"
+	"github.com/dmxfs/dmxfs/locks/ring"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // net is a cluster of engines in one process, under virtual time. Frames take

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // holding adds tickets that are held to ids, which are most then.

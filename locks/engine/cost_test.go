@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/locktest"
-	"dmxfs/locks/maekawa"
-	"dmxfs/locks/rcv"
-	"dmxfs/locks/ring"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/maekawa"
+	"github.com/dmxfs/dmxfs/locks/rcv"
+	"github.com/dmxfs/dmxfs/locks/ring"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // costly is an engine without a goroutine, the only one of its cluster or one of

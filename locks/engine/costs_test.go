@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // costsOf names, for each method of an engine, the rows of TestCostOfManyLocks

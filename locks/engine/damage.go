@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // What was written under a key may not get to the storage when the lock is

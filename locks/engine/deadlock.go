@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Deadlocks are found by edge chasing (Chandy, Misra and Haas). A waiting ticket

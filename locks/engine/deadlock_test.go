@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 var (

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // BenchmarkAnswerWish is what it takes to delegate with as many exceptions as

@@ -13,8 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/internal/long"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 var (

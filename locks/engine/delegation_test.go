@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // newFiles is a cluster of three in which delegations are possible.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A second request of the same owner waits, too, while the data behind the first

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // lone is a detector by itself: who waits for whom is written down, and what it

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Options are what an engine is made of. All fields are needed unless noted.

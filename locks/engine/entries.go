@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // entries are what this node has of files: one entry for each key that is in use

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/posix"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // entry is what the engine has of one key: its machine, and the programs

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // epochs takes the node from one view to the next.

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // What the engine does with the exclusive algorithms is the same for all three,

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 var (

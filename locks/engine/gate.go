@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Requests that conflict are served in the order of their stamps, but for two

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // opening is an open of file f by a process: the owner is the node.

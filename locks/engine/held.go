@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // heldList are the pieces that one owner has of a file, by offset; they never

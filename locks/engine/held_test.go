@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dmxfs/locks"
-	"dmxfs/locks/posix"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // heldList is a list, whatever is done with it.

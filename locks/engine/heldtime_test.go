@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A record of the end of a lock says how long its program had it: from the grant, not

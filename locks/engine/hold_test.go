@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/locktest"
-	"dmxfs/locks/ring"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/ring"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // pair are two engines of one cluster, on real time and with nothing between them

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Nor does what is done with very many files, of which one host has delegated

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/posix"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // holdings are what owners have of files: a grant takes its place among it, and

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // maxEarly bounds the frames that are kept for epochs to come. A member sends

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Transport carries frames between the engines of the members of a view.

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // event is what differs between the steps of a request.

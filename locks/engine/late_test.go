@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A node whose time runs out between a grant and its answer does not tell it

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A program can have 250,000 pieces of a file, and give them up by one call: at

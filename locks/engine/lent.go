@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // lent is what this node delegates to another one, in one epoch: see delegation.go.

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // What is taken through an open file is given up owner by owner, and others have

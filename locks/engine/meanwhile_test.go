@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The answer to F_GETLK can come when the node leaves, before the program that

@@ -3,7 +3,7 @@ package engine
 import (
 	"sync"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // parcel is what one turn sends.

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A grant that is taken back leaves what was there also where it had set much

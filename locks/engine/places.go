@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // place identifies a request that a program may repeat after a signal: the

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"dmxfs/locks"
-	"dmxfs/locks/posix"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // query is a question to other nodes: who holds what stands in the way?

@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Locks take memory, here and in the journal, and one program must not use it

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A process that has as many locks as it may gets an error, others do not; what

@@ -5,7 +5,7 @@ import (
 	"iter"
 	"maps"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // maxClean bounds what is remembered of keys without an entry. A key that was

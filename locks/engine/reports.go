@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func describe(p locks.Program) string {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/posix"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // calls serve programs: what they ask for, and what they give up.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/rw"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // The machines of a new epoch begin one after the other. One that was made of what

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // rows are collected under the engine's mutex, when there may be very many, and

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // stepper makes turns of machines, and has done what they ask for.

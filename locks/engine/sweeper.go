@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A sweep lets others go on in between. What becomes due because of them is done

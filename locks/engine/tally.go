@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // tally counts something by numbers: of owners, or of open files. Mostly there is

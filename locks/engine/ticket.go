@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/locks/posix"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // tickets are the requests that machines are asked to grant: they wait, are

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Who waits, and what a waiter holds elsewhere, is looked up by the probes for

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A caller is told before its call waits, whatever for, and not otherwise.

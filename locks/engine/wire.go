@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // Kinds of frames.

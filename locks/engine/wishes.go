@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // wishes are what others want of what is held here.

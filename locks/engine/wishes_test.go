@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Who holds an open lock that is wanted is told at once, and in which mode it is

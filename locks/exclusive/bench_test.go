@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A cluster is machines whose messages are delivered at once.

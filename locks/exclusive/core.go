@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // A Core is an algorithm between nodes: one lock for the whole key, and at

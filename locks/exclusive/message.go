@@ -3,8 +3,8 @@ package exclusive
 import (
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // A message is what a core says, and the clock of its node.

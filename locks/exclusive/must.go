@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 var errAlien = errors.New("a message of another algorithm")

@@ -3,7 +3,7 @@ package exclusive
 import (
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // pump does all that can be done, one thing after the other.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Blockers are the held tickets of other owners; and, while the lock is not

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // State is the request by which this node has the lock, if a ticket is held.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // central is the simplest algorithm that is right: the first member of the view

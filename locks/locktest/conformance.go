@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/internal/long"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Conformance is what every algorithm must pass: the contract of

@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // most is how many tickets there are in tests of costs; TestCosts -locktest.most

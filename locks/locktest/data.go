@@ -3,7 +3,7 @@ package locktest
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The file has a value per byte: the number of the last write to it. What a

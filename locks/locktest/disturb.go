@@ -1,7 +1,7 @@
 package locktest
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // disturb is, now and then, one of the disturbances of the plan.

@@ -1,7 +1,7 @@
 package locktest
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // announce makes a view; nodes that are new begin to exist.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // ExploreExclusive looks at the runs of small worlds of an algorithm that does

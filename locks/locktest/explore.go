@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Config is a small world whose every run is explored: all orders of what the

@@ -12,7 +12,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // RunFiles runs the interaction files in dir. Each begins with

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"dmxfs/internal/long"
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A scene is a world in the middle of a run, for one message that does not

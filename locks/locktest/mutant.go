@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // A Mutant is a planted bug: one place of the package under test, written

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A link is the messages under way from one node to another, oldest first.

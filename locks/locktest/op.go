@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Op is one step of a world. Kind is its name in an interaction file.

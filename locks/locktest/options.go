@@ -4,7 +4,7 @@ import (
 	"flag"
 	"time"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Options say what an algorithm claims beyond the contract of locks.Machine,

@@ -1,7 +1,7 @@
 package locktest
 
 import (
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // possible are the ops that can be done next.

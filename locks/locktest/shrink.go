@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func stack() []byte { return debug.Stack() }

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // answers checks what the machine of n says of who holds what.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // errSkip: the op cannot be done in this state. A run that was made shorter

@@ -3,7 +3,7 @@ package maekawa
 import (
 	"slices"
 
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // An arbiter is the member of quorums: it has one vote.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Check verifies the invariants of the package comment that one node can see.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // Where nobody else wants it a lock costs REQUEST, LOCKED and RELEASE for each

@@ -1,8 +1,8 @@
 package maekawa
 
 import (
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // Algorithm makes machines of this package.

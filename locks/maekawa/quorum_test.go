@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // What quorums must be: the properties (a) and (b) of section 2.

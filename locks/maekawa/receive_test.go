@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // seven is a machine of n0, whose quorum is n0, n1, n3, and which is in those

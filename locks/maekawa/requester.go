@@ -1,7 +1,7 @@
 package maekawa
 
 import (
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // A requester is the node that wants the lock, or has it.

@@ -3,7 +3,7 @@ package posix
 import (
 	"iter"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Piece is a range that an owner holds in one mode.

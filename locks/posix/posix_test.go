@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 
 	"pgregory.net/rapid"
 )

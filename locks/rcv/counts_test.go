@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // In a system that knows nothing, node 0 needs the votes of half of the nodes,

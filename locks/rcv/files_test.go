@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 func TestStories(t *testing.T) { locktest.RunFiles(t, Algorithm, options, "testdata") }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A log is a promise, so a node cannot forget alone: it would vote again where

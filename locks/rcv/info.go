@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // info is what a node or a message knows of the system.

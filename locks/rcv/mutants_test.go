@@ -3,7 +3,7 @@ package rcv
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // What the paper gets wrong, and each rule taken out or turned round.

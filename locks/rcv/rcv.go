@@ -3,8 +3,8 @@ package rcv
 import (
 	"slices"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // Algorithm makes machines of this package.

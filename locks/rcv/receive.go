@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // Receive handles what another node says. What does not follow the protocol is

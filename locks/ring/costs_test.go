@@ -3,7 +3,7 @@ package ring
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // No method of a machine costs more for each lock where there are many.

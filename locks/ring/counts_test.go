@@ -3,7 +3,7 @@ package ring
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // A change of the holder costs N messages, whatever the load: one a hop, the

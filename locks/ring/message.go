@@ -3,9 +3,9 @@ package ring
 import (
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // The first byte of a message.

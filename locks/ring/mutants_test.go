@@ -3,7 +3,7 @@ package ring
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // The paper to the letter, and each rule taken out or turned round.

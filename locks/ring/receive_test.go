@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // What a peer says against the protocol is an error, and changes nothing.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
-	"dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
 // Algorithm makes machines of this package.

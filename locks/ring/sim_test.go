@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/locks/exclusive"
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/exclusive"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // options tell the harness what this algorithm bears and promises.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // check verifies that the indexes agree with what they index.

@@ -3,7 +3,7 @@ package rw
 import (
 	"cmp"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // rank is a place in the one order by which everything gives way. It is total

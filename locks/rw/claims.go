@@ -1,6 +1,6 @@
 package rw
 
-import "dmxfs/locks"
+import "github.com/dmxfs/dmxfs/locks"
 
 // claims are all that a node knows of for one key: who blocks whom.
 type claims struct {

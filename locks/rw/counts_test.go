@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"dmxfs/internal/long"
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // The numbers of messages that a lock costs are promises, so

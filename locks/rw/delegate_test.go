@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // exchange carries what is to be sent, and what comes of it, until all is

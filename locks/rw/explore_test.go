@@ -3,7 +3,7 @@ package rw
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }

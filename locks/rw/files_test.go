@@ -3,7 +3,7 @@ package rw
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 func TestStories(t *testing.T) { locktest.RunFiles(t, Algorithm, options, "testdata") }

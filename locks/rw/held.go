@@ -4,7 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // held are the held tickets: the roots of the trees of each mode and owner.

@@ -1,6 +1,6 @@
 package rw
 
-import "dmxfs/locks"
+import "github.com/dmxfs/dmxfs/locks"
 
 // Algorithm makes machines of this package.
 var Algorithm = locks.Algorithm{

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // The first byte of a message.

@@ -3,7 +3,7 @@ package rw
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // tickets are those of this node, waiting and held.

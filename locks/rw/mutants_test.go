@@ -3,7 +3,7 @@ package rw
 import (
 	"testing"
 
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // Every rule of the algorithm, taken out or turned round. A line that can be

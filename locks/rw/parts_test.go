@@ -3,8 +3,8 @@ package rw
 import (
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // While State lets others go on, an owner may make one piece of two: one of which

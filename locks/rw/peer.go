@@ -3,7 +3,7 @@ package rw
 import (
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A peer is what a node knows of another member.

@@ -3,7 +3,7 @@ package rw
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // peers are the other members of an epoch.

@@ -3,7 +3,7 @@ package rw
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // pump grants all that can be granted: first answers to peers, then tickets of

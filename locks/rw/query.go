@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Blockers are the held tickets that conflict, and the members that were asked

@@ -3,7 +3,7 @@ package rw
 import (
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A queue is a list of claims in the order of their ranks.

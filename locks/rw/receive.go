@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Receive handles a message of a member's machine. What does not follow the

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 var trio = []locks.NodeID{"n0", "n1", "n2"}

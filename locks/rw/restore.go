@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // State is what tickets of this node write, and its clock. Readers are silent

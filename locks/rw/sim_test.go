@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/locktest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
 // options tell the harness the order of this algorithm, and the invariants

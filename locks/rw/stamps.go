@@ -3,7 +3,7 @@ package rw
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // stamps are the clock of a node: it stamps tickets.

@@ -3,7 +3,7 @@ package rw
 import (
 	"cmp"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A held ticket is in two trees: that of its mode, which finds what stands in

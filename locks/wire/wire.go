@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 var (

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func anyRanges() *rapid.Generator[locks.Ranges] {

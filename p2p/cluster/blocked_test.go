@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
 )
 
 // Heartbeats are answered, and so the others go on, whatever one node waits

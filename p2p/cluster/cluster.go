@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Engine is what the driver asks of the lock engine. All methods but State are

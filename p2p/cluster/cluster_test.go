@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 func TestJoinAndLeave(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
-	"dmxfs/locks"
-	"dmxfs/p2p"
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/p2ptest"
-	"dmxfs/p2p/register"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/p2ptest"
+	"github.com/dmxfs/dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 var clusterID = strings.Repeat("c", 32)

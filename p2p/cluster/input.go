@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Message takes a message of the membership protocol from a peer. It returns

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // step gives the machine one input and does what follows. Nothing in it

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // syncTimeout is how long one attempt to bring a state to a member may take.

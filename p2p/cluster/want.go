@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 const (

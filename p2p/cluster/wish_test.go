@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"dmxfs/p2p/cluster"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 func TestRemove(t *testing.T) {

@@ -3,8 +3,8 @@ package member_test
 import (
 	"testing"
 
-	"dmxfs/internal/long"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // A planted bug takes one rule out of the protocol. If the simulator does not

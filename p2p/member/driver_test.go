@@ -10,9 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 // driver drives a machine by the duties of the package comment, as plainly as

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // The enumeration goes through faults systematically where the random

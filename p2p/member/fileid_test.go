@@ -3,7 +3,7 @@ package member_test
 import (
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // A host is refused since it tells files apart by something else. When the

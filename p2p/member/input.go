@@ -3,7 +3,7 @@ package member
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Input is what happened: the argument of [Machine.Step].

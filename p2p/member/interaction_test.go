@@ -11,8 +11,8 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 // TestInteraction runs the stories in testdata: one step after another, with

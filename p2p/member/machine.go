@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Config is what a machine is made of.

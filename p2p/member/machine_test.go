@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 func testConfig(name string) member.Config {

@@ -1,6 +1,6 @@
 package member
 
-import "dmxfs/locks"
+import "github.com/dmxfs/dmxfs/locks"
 
 // The storage can be restored from a backup or a snapshot, with the views as
 // they were then. Epochs, and with them fencing tokens, would be given for a

@@ -3,8 +3,8 @@ package member
 import (
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // Message is what two nodes say to each other about membership. SYNC, which is

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks/wire"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 var testCluster = strings.Repeat("c", 32)

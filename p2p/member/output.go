@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Output is what a step wants done. Its fields are in the order in which the

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 func TestParamsPresetsAreValid(t *testing.T) {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/internal/long"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 var (

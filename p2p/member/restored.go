@@ -3,7 +3,7 @@ package member
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // jump is how far above what this node has known it goes on: others may have

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // restore takes the views above epoch e from the storage, as one does that

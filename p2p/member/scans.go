@@ -3,7 +3,7 @@ package member
 import (
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // scans are what the looks at the directory of views have shown.

@@ -3,8 +3,8 @@ package member_test
 import (
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // link is one direction between two peers.

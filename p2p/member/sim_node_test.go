@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // node is a process: a machine, the driver and the engine around it, and its

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 // world is the simulator: nodes with clocks that drift and jump, processes that

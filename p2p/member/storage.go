@@ -1,6 +1,6 @@
 package member
 
-import "dmxfs/locks"
+import "github.com/dmxfs/dmxfs/locks"
 
 // storage chooses the next operation on the shared storage: one at a time.
 type storage struct {

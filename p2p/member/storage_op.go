@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Op is an operation on the shared storage. The machine has at most one under

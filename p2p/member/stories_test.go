@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Each story is something that happens to a cluster, with a bound on how long it

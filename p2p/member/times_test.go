@@ -3,8 +3,8 @@ package member_test
 import (
 	"testing"
 
-	"dmxfs/internal/long"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // TestTimes measures, from a fault until all that remain can grant, which is

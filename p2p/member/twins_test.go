@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // copyOf is a host to which the state directory of h was copied.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A view file is one line and the view as JSON:

@@ -12,7 +12,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
-	"dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p"
 )
 
 const dialTimeout = time.Second

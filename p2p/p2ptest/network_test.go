@@ -11,7 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 	"github.com/libp2p/go-libp2p/core/protocol"
 
-	"dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p"
 )
 
 // rig is two endpoints; the first opens streams, the second reads them and

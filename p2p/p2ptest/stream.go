@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p"
 )
 
 // window is how much of a stream may be written and not read.

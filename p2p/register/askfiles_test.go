@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 func TestReadSecret(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // views are the views on the storage.

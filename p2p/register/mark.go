@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // A machine can be cloned with all that runs on it: a snapshot with its memory is

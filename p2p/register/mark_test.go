@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // A process and its clones, which know all that it knew: when each has renewed its

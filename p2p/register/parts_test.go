@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Of the names in a listing a look reads those that it is for, and not very many.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 const (

@@ -3,8 +3,8 @@ package register
 import (
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Register is where views are decided. Its methods are called by one goroutine,

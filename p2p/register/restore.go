@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Lost is a cluster whose directory was removed, as a former member knows it.

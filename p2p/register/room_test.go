@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // onSmallDisk runs f on a file system of two megabytes.

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // A file with the name of a view that nobody can have made stops nobody.

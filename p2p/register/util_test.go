@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 const testCluster = "00112233445566778899aabbccddeeff"

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // Machine is the part of [locks.Machine] that a world without failures needs.

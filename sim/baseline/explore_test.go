@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // world is a state of a few nodes: the explorer below visits all that can be

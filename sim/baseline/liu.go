@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Liu is the read/write algorithm of Liu et al. for whole files, mended: reads

@@ -3,8 +3,8 @@ package baseline
 import (
 	"fmt"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // RicartAgrawala enters by the permission of all others: 2(N-1) messages, and

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
-	"dmxfs/locks/wire"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
 // SuzukiKasami enters by a token: N messages, or none where the token is. The

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"dmxfs/locks/maekawa"
+	"github.com/dmxfs/dmxfs/locks/maekawa"
 )
 
 var quorumClaims = []asserted{

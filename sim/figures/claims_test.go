@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"dmxfs/sim"
+	"github.com/dmxfs/dmxfs/sim"
 )
 
 // invented is data in which everything is as said by of: what is not asked for

@@ -4,7 +4,7 @@ import (
 	"context"
 	"math"
 
-	"dmxfs/sim"
+	"github.com/dmxfs/dmxfs/sim"
 )
 
 // Data is what was measured.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/sim"
+	"github.com/dmxfs/dmxfs/sim"
 )
 
 // Series is one line of a figure: an algorithm and how it is used.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"dmxfs/sim"
+	"github.com/dmxfs/dmxfs/sim"
 )
 
 // markdown is the claims for the documentation, and the main figures beside

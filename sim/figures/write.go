@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"dmxfs/sim"
+	"github.com/dmxfs/dmxfs/sim"
 )
 
 // Write puts all into a directory, which is made if need be: each figure as

@@ -1,6 +1,6 @@
 // What packages and man pages are made with, apart from what the program and
 // the other tools need.
-module dmxfs/tools/packages
+module github.com/dmxfs/dmxfs/tools/packages
 
 go 1.26.0
 

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Shared is a [Store] that several clients use at the same time, in real time

@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
-	"dmxfs/p2p/register"
-	"dmxfs/p2p/register/registertest"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
+	"github.com/dmxfs/dmxfs/p2p/register/registertest"
 )
 
 var _ register.Register = (*registertest.Register)(nil)

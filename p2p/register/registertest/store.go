@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"dmxfs/locks"
-	"dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // Store is the content of the directory of views, now and in the past. Times
