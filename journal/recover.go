@@ -1,11 +1,9 @@
 package journal
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 )
@@ -193,10 +191,10 @@ func (j *Journal) replay(s *survey) error {
 
 // closeOpen adds the records that end the open requests, in their order.
 func (j *Journal) closeOpen(now time.Time) {
-	j.eachOpen(func(q *openRequest) {
-		r := *q.story()
+	for _, recs := range j.open.stories() {
+		r := story(recs)
 		r.Time = now
-		if q.held() {
+		if held(recs) {
 			r.Event, r.Reason = Lost, reasonLost
 		} else {
 			r.Event, r.Reason = Withdrawn, reasonWithdrawn
@@ -208,26 +206,12 @@ func (j *Journal) closeOpen(now time.Time) {
 		} else {
 			j.recovery.Withdrawn = append(j.recovery.Withdrawn, r)
 		}
-	})
+	}
 	j.Append(Record{
 		Time: now, Event: Recovered,
 		Reason: fmt.Sprintf("the last run did not end in order: %d locks lost, %d waiting requests withdrawn",
 			len(j.recovery.Lost), len(j.recovery.Withdrawn)),
 	})
-}
-
-// eachOpen calls f for the open requests in the order in which they began.
-func (j *Journal) eachOpen(f func(*openRequest)) {
-	var qs []*openRequest
-	for _, q := range j.open.reqs {
-		qs = append(qs, q)
-	}
-	slices.SortFunc(qs, func(a, b *openRequest) int {
-		return cmp.Compare(a.recs[0].Seq, b.recs[0].Seq)
-	})
-	for _, q := range qs {
-		f(q)
-	}
 }
 
 // noteDamage tells those who read the journal what is missing from it.

@@ -213,10 +213,11 @@ func (w *writer) reportDrops() {
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(d.ended)) {
 		if q := w.open.reqs[id]; q != nil {
-			r := *q.story()
+			recs := w.open.recordsOf(q)
+			r := story(recs)
 			r.Time, r.Event, r.Final = now, Released, true
 			r.Reason = "how it ended is not known: the record was dropped"
-			if !q.held() {
+			if !held(recs) {
 				r.Event, r.Final = Withdrawn, false
 			}
 			w.buf.append(&r)
