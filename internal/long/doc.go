@@ -2,5 +2,6 @@
 // within minutes; .ci/run sets DMXFS_TEST_LONG=1 and has all the repetitions.
 //
 // No test runs only when it is long: the shorter variant is the same test with
-// fewer repetitions, rounds or seeds.
+// fewer repetitions, rounds or seeds. (But for two in internal/firsthour, which
+// build other versions of the program.)
 package long
