@@ -141,10 +141,26 @@ func (j *Journal) load() (survey, error) {
 	if start := max(x.floor, 1); s.begin > start {
 		note(Damage{First: start, Last: s.begin - 1, Err: errMissing}, true)
 	}
+	if err == nil && s.first < x.floor {
+		err = j.reload()
+	}
 	x.end = max(x.end, seq.next)
 	x.state, x.hasState = s.state, s.hasState
-	x.cut(x.floor)
 	return s, err
+}
+
+// reload makes the index anew, without what is before the floor and was not yet
+// deleted. To cut that off would not do: an extent may begin before the floor
+// and end after it.
+func (j *Journal) reload() error {
+	x := &j.idx
+	x.extents, x.bytes, x.records = nil, 0, 0
+	return j.st.scan(before(x.floor), endKey, func(k blockKey, v []byte) bool {
+		if b, err := checkBlock(k, v); err == nil {
+			x.add(&b, len(v))
+		}
+		return true
+	})
 }
 
 // checkBlock parses the block that is stored under k.

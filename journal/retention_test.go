@@ -182,6 +182,47 @@ func TestTheStateIsSafeBeforeTheRestIsDeleted(t *testing.T) {
 	})
 }
 
+// A run that ends after it has said where the journal begins, and before it has
+// deleted what is before that, hides nothing of the rest.
+func TestAnUnfinishedDeletionHidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memStore{}
+		var left *memStore // what there is when something is to be deleted
+		m.hook = func(op string) (error, bool) {
+			if op == "drop" && left == nil {
+				left = m.clone()
+			}
+			return nil, false
+		}
+		j := openMem(t, m, Options{})
+		j.opt.MaxBytes, j.idx.grain = 5000, 300
+		for i := 0; left == nil; i++ {
+			j.Append(sample(i, 10))
+			if i%20 == 19 {
+				if err := j.Sync(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		want, stats := find(t, j, Filter{}), j.Stats()
+		if stats.First < 2 || uint64(len(want)) != stats.Records {
+			t.Fatalf("%d records: %+v", len(want), stats)
+		}
+
+		j = openMem(t, left, Options{})
+		if err := j.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := find(t, j, Filter{}) // with what the recovery adds
+		if !slices.Equal(got[:min(len(want), len(got))], want) {
+			t.Errorf("%d records from %d on, want %d from %d on, and more", len(got), got[0].Seq, len(want), want[0].Seq)
+		}
+		if s := j.Stats(); s.First != stats.First || s.Records != uint64(len(got)) {
+			t.Errorf("%+v, want First %d, Records %d", s, stats.First, len(got))
+		}
+	})
+}
+
 // A state of many requests takes several blocks; all are read back.
 func TestManyOpenRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
