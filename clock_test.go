@@ -27,6 +27,7 @@ var wallClockUses = map[string]string{
 	"cmd/dmxfs/daemon.go":           "when a view was made, for people",
 	"cmd/dmxfs/departed.go":         "when a member went, for people",
 	"cmd/dmxfs/doctorchecks.go":     "how far apart the clocks of two hosts are, for people",
+	"cmd/dmxfs/doctorkept.go":       "when the doctor gave a verdict, for people",
 	"cmd/dmxfs/doctorhands.go":      "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/restorecmd.go":       "when a view was made, for people",
 	"cmd/dmxfs/journalviews.go":     "the times of records, for people",

@@ -41,7 +41,8 @@ func newDoctorCommand(s streams) *cobra.Command {
 and what the other sees of it, and when. It says in words what can be relied
 on, and which options dmxfs needs for it. As root it also hands locks to and
 fro through the mount that dmxfs would use. Nothing is changed but files in
-.dmxfs/doctor, which are removed.
+.dmxfs/doctor, which are removed. The last verdict is kept, on the host that gives
+it, for "dmxfs support".
 
   dmxfs doctor /mnt/shared          on one host, and on the other
   dmxfs doctor --join ADDRESS/CODE /mnt/shared   as the first one prints it; or
@@ -142,6 +143,9 @@ func consult(ctx context.Context, s streams, sources []string, listen string, pa
 	j.Storage = d.storage.Type
 	j.Findings, j.Options = append(j.Findings, d.findings...), append(j.Options, d.options...)
 	j.Fit, j.Verdict = d.verdict()
+	if err := keepVerdict(j, sources, time.Now()); err != nil {
+		fmt.Fprintf(s.err, "dmxfs: %v\n", err)
+	}
 	return j, nil
 }
 

@@ -108,6 +108,11 @@ func TestDoctorOnALocalDirectory(t *testing.T) {
 	if err != nil || !strings.Contains(out, "CHECK") || !strings.Contains(out, "is fit for dmxfs") {
 		t.Errorf("%v\n%s", err, out)
 	}
+	// For support, the last verdict.
+	var kept keptVerdict
+	if b, err := os.ReadFile(filepath.Join(c.dir, "dmxfs", "doctor", mountName(src)+".json")); err != nil || json.Unmarshal(b, &kept) != nil || kept.Partner != src || !kept.Fit {
+		t.Errorf("kept: %v %+v", err, kept)
+	}
 }
 
 func TestDoctorSaysWhatIsWrong(t *testing.T) {

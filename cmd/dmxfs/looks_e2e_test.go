@@ -81,7 +81,7 @@ func TestLooksAgree(t *testing.T) {
 		})
 	}
 	out, err := c.try("support", "-o", filepath.Join(c.dir, "s.tar.gz"), b.dir)
-	if err != nil || !strings.Contains(out, "waits.json") {
+	if err != nil || !strings.Contains(out, "waits.json") || !strings.Contains(out, "has not run dmxfs doctor") {
 		t.Fatalf("support: %v\n%s", err, out)
 	}
 	noSecrets(t, c, b, filepath.Join(c.dir, "s.tar.gz"))

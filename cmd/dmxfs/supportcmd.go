@@ -36,8 +36,8 @@ func newSupportCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use: "support [MOUNTPOINT]", Short: "Put what helps to find out what is wrong into one archive",
 		Long: `Write an archive (tar.gz) of the mount's status, peers, locks, waits and metrics, the
-end of the journal and of the log, options, rules, versions, and the mount options of
-the storage, and tell what is in it. It is made also when the daemon is stopped or
+end of the journal and of the log, options, rules, versions, the mount options of the
+storage, and what "dmxfs doctor" last found of it, and tell what is in it. It is made also when the daemon is stopped or
 does not run, of what can be had then.
 
 The secret of the cluster, the key of the node, the fence command and what files
@@ -166,6 +166,7 @@ func supportItems(cl *client, r registration) []support.Item {
 		own("versions.json", "what this program is, and the kernel", supportVersions),
 		own("mounts.txt", "the mount, and that of the storage, from mountinfo", func() ([]byte, error) { return supportMounts(r) }),
 		own("state.txt", "names and sizes in the state directory", func() ([]byte, error) { return listing(r.State) }),
+		own("doctor.json", "what dmxfs doctor last found of the storage here, and when", func() ([]byte, error) { return supportVerdict(r.Source) }),
 		own("storage.txt", "room on the storage, and names and sizes in .dmxfs", func() ([]byte, error) { return supportStorage(r) }),
 	}
 }

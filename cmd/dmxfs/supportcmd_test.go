@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // No archive has the fence command, whatever characters it is of, and also when the
@@ -36,5 +38,30 @@ func TestEndOfALog(t *testing.T) {
 		if b, err := endOf(log, most); err != nil || string(b) != want {
 			t.Errorf("the last %d bytes: %v, %q, want %q", most, err, b, want)
 		}
+	}
+}
+
+// An archive has the doctor's last verdict on the storage, by whatever name the doctor
+// was given it, or says that there is none.
+func TestVerdictOfAnArchive(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "home"))
+	raw, link := filepath.Join(dir, "raw"), filepath.Join(dir, "link")
+	if err := errors.Join(os.Mkdir(raw, 0o755), os.Symlink(raw, link)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := supportVerdict(raw); err == nil || !strings.Contains(err.Error(), "dmxfs doctor "+raw) {
+		t.Errorf("of no doctor: %v %s", err, b)
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, verdict := range []string{"the first", "the last"} {
+		if err := keepVerdict(doctorJSON{Verdict: verdict}, []string{link}, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var kept keptVerdict
+	b, err := supportVerdict(raw)
+	if err != nil || json.Unmarshal(b, &kept) != nil || kept.Verdict != "the last" || !kept.Time.Equal(now) || kept.Version != version() {
+		t.Errorf("%v %s", err, b)
 	}
 }
