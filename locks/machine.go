@@ -194,6 +194,27 @@ type Delegable interface {
 	Redundant(to NodeID) bool
 }
 
+// Heir is a machine that can take the place of one of its algorithm in another
+// process, which has ended between two epochs. Those that programs wait for at
+// that moment, and hold, go on: with what the machine says of them to the others,
+// nothing has happened.
+type Heir interface {
+	Machine
+	// Legacy is what Inherit needs to know beside the tickets. It is asked for
+	// after State.
+	Legacy() []byte
+	// Inherit is called once, on a new machine, after its State, with the legacy of
+	// the one whose place it takes and with the tickets of that one: as they were
+	// given to Acquire, but with the range and the mode that the last Replace has
+	// left of those that are held, and with the stamps of those that wait. Its
+	// State is then that of the other. Its view may name this node by another ID
+	// than the next one does.
+	//
+	// An error means that this cannot have been the tickets of a machine. Then it
+	// is of no use any more.
+	Inherit(legacy []byte, held, waiting []Ticket) error
+}
+
 // Config is what a machine is made of.
 type Config struct {
 	Key  Key

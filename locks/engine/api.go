@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
@@ -97,6 +98,36 @@ func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error 
 // held is lost, every wait fails with ErrLost. The engine is outside until the
 // next Install. It returns what was lost.
 func (e *Engine) Expelled(reason string) []LostLock { return e.epochs.expelled(reason) }
+
+// HandOver ends this engine in favor of one in another process. It freezes it for
+// good, and returns what [Engine.TakeOver] of the other one needs; it grants, gives
+// and sends nothing from then on. Calls of Lock, Test and Admit that wait, and
+// those to come, end with [locks.ErrHandedOver]. Of all methods only those that
+// tell something, and State, do something still. An error means that nothing has
+// happened: there is a moment, as when the view changes, at which it cannot be.
+//
+// Nothing may be written under locks any more, and no other call may be under way
+// but those of Lock and Test that wait.
+func (e *Engine) HandOver() ([]byte, error) { return e.bequest.handOver() }
+
+// TakeOver makes this engine, which is new, what another one was at its HandOver:
+// between two epochs. It holds what that one held, with the same tokens and in the
+// same tenure, and what waited there has its place. A call of Lock with the same
+// key, owner, handle, mode, range and Try goes on with what waits, or was granted
+// and not told yet; what no call has claimed after ten seconds of an epoch is
+// given up. An error means that state cannot be used; nothing was taken over then.
+//
+// The next Install must be of the view that drops the node of that engine and adds
+// this one; else Expelled is to be called before it. The methods of Files may be
+// called from the next State on. Until Install, Rule has to answer as it did.
+func (e *Engine) TakeOver(state []byte) error { return e.heirs.takeOver(state) }
+
+// Resumed lists the requests, as the Recorder knows them, that were taken over.
+func (e *Engine) Resumed() []uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.heirs.taken)
+}
 
 // Condemn says that an admin takes away what programs of this node hold of k
 // through the handles, which it returns. From now on the end of those locks is

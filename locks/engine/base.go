@@ -31,6 +31,7 @@ type base struct {
 
 	left   atomic.Bool // see Leave; set under mu
 	closed bool
+	handed bool // see HandOver: closed, left and frozen for good
 
 	// These are set by epochs only.
 	tenure   atomic.Uint64
@@ -78,10 +79,10 @@ func (b *base) Admit(cancel <-chan struct{}, t locks.Tenure) error {
 			return nil
 		}
 		b.mu.Lock()
-		changed, closed := b.changed, b.closed
+		changed, closed, why := b.changed, b.closed, b.over()
 		b.mu.Unlock()
 		if closed {
-			return errClosed
+			return why
 		}
 		// Live again, or expelled: the driver calls Resume or Expelled. The
 		// condition is looked at once more, since it may have come true
@@ -109,13 +110,21 @@ func (b *base) id() uint64 {
 	return b.lastID
 }
 
+// over is why nothing is granted by this engine any more, if it is closed.
+func (b *base) over() error {
+	if b.handed {
+		return locks.ErrHandedOver
+	}
+	return errClosed
+}
+
 // member waits until this node can grant anything at all. A try does not wait.
 // REQUIRES: mu held; it is held again when member returns.
 func (b *base) member(cancel <-chan struct{}, limit <-chan struct{}, r *locks.Request) error {
 	for {
 		switch {
 		case b.closed:
-			return errClosed
+			return b.over()
 		case b.phase != outside:
 			return nil
 		case r.Try:

@@ -22,6 +22,7 @@ var costsOf = map[string][]string{
 	"Delegation":   nil, // looks at two fields, as do the next ones without a row
 	"Expelled":     {"expelled"},
 	"Freeze":       {"view"},
+	"HandOver":     {"hand over"},
 	"Install":      {"view"},
 	"Leave":        {"leave"},
 	"Lock":         {"take", "take by many", "take in another order", "replace", "downgrade"},
@@ -33,10 +34,12 @@ var costsOf = map[string][]string{
 	"Ping":         nil,
 	"Receive":      {"asked by another host"},
 	"Resume":       {"resume"},
+	"Resumed":      nil, // copies a list
 	"Run":          {"idle files"},
 	"Share":        {"share"},
 	"State":        {"view"},
 	"Sync":         {"view"},
+	"TakeOver":     {"hand over"},
 	"Tenure":       nil,
 	"Test":         {"ask", "ask of many"},
 	"Unlock":       {"unlock one by one"},
@@ -206,6 +209,15 @@ var costs = []struct {
 			if err := e.Admit(nil, e.Tenure()); err != nil {
 				panic(err)
 			}
+		}
+	}},
+	{"hand over", takeMany, func(e *Engine, n int) {
+		state, err := e.HandOver()
+		if err == nil {
+			err = New(e.o).TakeOver(state)
+		}
+		if err != nil {
+			panic(err)
 		}
 	}},
 	{"resume", takeMany, func(e *Engine, n int) { e.Resume() }},

@@ -22,6 +22,9 @@
 //
 // With the last Sync every machine is restored and granting goes on.
 // [Engine.Expelled] ends a tenure instead: everything held is lost.
+// [Engine.HandOver] ends the engine between two epochs, and [Engine.TakeOver] of
+// another one, in the process that takes the place of this one, goes on with the
+// next epoch (handover.go).
 //
 // # Invariants
 //
@@ -80,10 +83,12 @@
 //   - lent, borrowed: what this node has delegated, and what others have delegated
 //     to it.
 //   - detector: looks for deadlocks, by probes.
+//   - heirs: what was taken over from a process before this one.
 //   - sweeper: what is due: permissions that nobody uses, probes, overtaking.
 //   - closings: what waits for a lock that may be on its way out.
 //   - inbox: the frames of members, also of epochs to come.
 //   - epochs: freeze, state, install, restore; what is lost with a tenure.
+//   - bequest: hands over what there is to the next process.
 //   - calls: serve lock and unlock.
 //
 // Under them are pure types, which tests step by themselves: an owner's pieces

@@ -72,10 +72,12 @@ type Engine struct {
 	lent      *lent
 	borrowed  *borrowed
 	deadlocks *detector
+	heirs     *heirs
 	sweeper   *sweeper
 	closings  *closings
 	inbox     *inbox
 	epochs    *epochs
+	bequest   *bequest
 	calls     *calls
 }
 
@@ -128,8 +130,10 @@ func (e *Engine) assemble() {
 	e.borrowed = &borrowed{base: b, alarm: e.alarm, entries: e.entries, outboxes: e.outboxes, lent: e.lent}
 	e.deadlocks = &detector{base: b, alarm: e.alarm, waiters: e.waiters, entries: e.entries, barriers: e.barriers, tickets: e.tickets,
 		seen: map[seenProbe]bool{}, cycles: map[uint64]*cycle{}}
+	e.heirs = &heirs{base: b, alarm: e.alarm, quota: e.quota, waiters: e.waiters, entries: e.entries, damages: e.damages,
+		tickets: e.tickets, holdings: e.holdings}
 	e.sweeper = &sweeper{base: b, journal: e.journal, waiters: e.waiters, entries: e.entries, stepper: e.stepper, askBacks: e.askBacks,
-		reports: e.reports, tickets: e.tickets, borrowed: e.borrowed, deadlocks: e.deadlocks}
+		reports: e.reports, tickets: e.tickets, borrowed: e.borrowed, deadlocks: e.deadlocks, heirs: e.heirs}
 	e.closings = &closings{base: b, entries: e.entries}
 	e.inbox = &inbox{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, stepper: e.stepper, barriers: e.barriers,
 		askBacks: e.askBacks, queries: e.queries, tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks,
@@ -137,9 +141,11 @@ func (e *Engine) assemble() {
 	e.epochs = &epochs{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		damages: e.damages, outboxes: e.outboxes, stepper: e.stepper, barriers: e.barriers, askBacks: e.askBacks, queries: e.queries,
 		tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks, closings: e.closings, inbox: e.inbox}
+	e.bequest = &bequest{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, queries: e.queries,
+		tickets: e.tickets, holdings: e.holdings, epochs: e.epochs}
 	e.calls = &calls{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		damages: e.damages, stepper: e.stepper, askBacks: e.askBacks, reports: e.reports, tickets: e.tickets, holdings: e.holdings,
-		lent: e.lent, borrowed: e.borrowed, sweeper: e.sweeper, closings: e.closings}
+		lent: e.lent, borrowed: e.borrowed, heirs: e.heirs, sweeper: e.sweeper, closings: e.closings}
 
 	e.stepper.tickets = e.tickets    // what a turn decides is done at once
 	e.entries.lent = e.lent          // how a machine begins depends on what is lent

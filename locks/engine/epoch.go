@@ -52,6 +52,14 @@ func (ep *epochs) freeze() {
 		ep.sync = nil
 		return
 	}
+	if !ep.handed {
+		ep.stop()
+	}
+}
+
+// stop ends the epoch.
+// REQUIRES: mu held. It lets go of it in between.
+func (ep *epochs) stop() {
 	ep.phase, ep.sync, ep.stated = frozen, nil, false
 	ep.askBacks.forget()
 	for _, en := range ep.entries.all {
@@ -133,6 +141,10 @@ func (ep *epochs) writeOut(todo []*entry) {
 func (ep *epochs) install(v *locks.View) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
+	if ep.handed {
+		return // its successor goes on
+	}
+	ep.rename(v.Self)
 	// A machine that is made from now on, also of what others tell of, says nothing
 	// before it is restored, which comes to one after the other.
 	ep.stated = true
@@ -144,6 +156,19 @@ func (ep *epochs) install(v *locks.View) {
 	ep.inbox.forget(v.Epoch)
 }
 
+// rename: the epoch that begins names this node self. One that has taken over the
+// locks of another process went by the name of that until now.
+func (ep *epochs) rename(self locks.NodeID) {
+	if ep.view == nil || ep.view.Self == self {
+		return
+	}
+	for _, en := range ep.entries.all {
+		if ep.beside(en) {
+			en.barrier = map[locks.NodeID]bool{self: true}
+		}
+	}
+}
+
 // collect is [Engine.Sync].
 func (ep *epochs) collect(from locks.NodeID, epoch locks.Epoch, state []byte) error {
 	told, err := decodeState(state, ep.o.Algorithms)
@@ -152,7 +177,7 @@ func (ep *epochs) collect(from locks.NodeID, epoch locks.Epoch, state []byte) er
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.sync == nil || ep.view.Epoch != epoch || ep.view.Index(from) < 0 {
+	if ep.handed || ep.sync == nil || ep.view.Epoch != epoch || ep.view.Index(from) < 0 {
 		return nil // of an epoch that is over, or restored
 	}
 	if _, again := ep.sync.told[from]; again {
@@ -216,6 +241,10 @@ type LostLock struct {
 // expelled is [Engine.Expelled].
 func (ep *epochs) expelled(reason string) []LostLock {
 	ep.mu.Lock()
+	if ep.handed {
+		ep.mu.Unlock()
+		return nil // its successor finds out
+	}
 	ep.tenure.Add(1)
 	ep.phase, ep.view, ep.sync = outside, nil, nil
 	ep.borrowed.reset()

@@ -87,7 +87,7 @@ func (qs *queries) test(cancel <-chan struct{}, r *locks.Request) (*locks.Confli
 		return &found[0], nil
 	}
 	if qs.closed { // meanwhile
-		return nil, errClosed
+		return nil, qs.over()
 	}
 	q := &query{id: qs.id(), key: r.Key, mode: r.Mode, rng: r.Range, done: make(chan struct{})}
 	if qs.phase == active {

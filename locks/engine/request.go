@@ -25,6 +25,7 @@ type calls struct {
 	holdings *holdings
 	lent     *lent
 	borrowed *borrowed
+	heirs    *heirs
 	sweeper  *sweeper
 	closings *closings
 }
@@ -57,17 +58,21 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 		return locks.Grant{}, fmt.Errorf("%w: the journal cannot be written: %w", locks.ErrUnavailable, err)
 	}
 	cl.journal.pace(false)
-	var limit chan struct{}
+	c := call{calls: cl, r: r, cancel: cancel}
 	if r.Patience > 0 {
-		limit = make(chan struct{})
-		defer time.AfterFunc(time.Duration(r.Patience)*time.Millisecond, func() { close(limit) }).Stop()
+		limit := make(chan struct{})
+		c.limit = limit
+		c.timer = time.AfterFunc(time.Duration(r.Patience)*time.Millisecond, func() { close(limit) })
+		defer c.timer.Stop()
 	}
-	c := call{cl, r, cancel, limit}
 	cl.mu.Lock()
 	en, err := c.begin()
 	if err != nil {
 		cl.mu.Unlock()
 		return locks.Grant{}, err
+	}
+	if t := cl.heirs.claim(r); t != nil {
+		return c.goOn(en, t)
 	}
 	req := &request{id: cl.id(), Request: *r, asked: time.Now(), messages: en.messages}
 	req.Waits = nil // belongs to the call
@@ -97,14 +102,29 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	} else {
 		cl.stepper.acquire(t)
 	}
-	if cl.waiters.has(t) {
+	return c.end(en, t)
+}
+
+// goOn goes on with t where the process before this one has left it.
+// REQUIRES: c.mu held. It is released.
+func (c *call) goOn(en *entry, t *ticket) (locks.Grant, error) {
+	if c.timer != nil && c.timer.Stop() {
+		c.timer.Reset(max(0, time.Duration(c.r.Patience)*time.Millisecond-time.Since(t.req.asked)))
+	}
+	return c.end(en, t)
+}
+
+// end waits until t is decided, and tells of it.
+// REQUIRES: c.mu held. It is released.
+func (c *call) end(en *entry, t *ticket) (locks.Grant, error) {
+	if c.waiters.has(t) {
 		c.await(t)
 	}
 	if t.err != nil {
-		cl.mu.Unlock()
+		c.mu.Unlock()
 		return locks.Grant{}, t.err
 	}
-	return cl.deliver(cancel, en, t, r)
+	return c.deliver(c.cancel, en, t, c.r)
 }
 
 // call is one attempt of a program to have a lock.
@@ -112,7 +132,8 @@ type call struct {
 	*calls
 	r      *locks.Request
 	cancel <-chan struct{}
-	limit  <-chan struct{} // closed when it has waited as long as it may; nil: never
+	limit  <-chan struct{} // closed by timer, when it has waited as long as it may; nil: never
+	timer  *time.Timer
 }
 
 // begin waits until this node can grant anything at all, and finds what it has of
@@ -154,10 +175,13 @@ func (c *call) await(t *ticket) {
 	c.r.WillWait()
 	timeout := t.await(c.cancel, c.limit)
 	c.mu.Lock()
-	if waits := c.waiters.has(t); waits && timeout {
+	switch waits := c.waiters.has(t); {
+	case c.handed && waits:
+		t.err = locks.ErrHandedOver
+	case waits && timeout:
 		why := c.reports.waitsFor(t)
 		c.tickets.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
-	} else if waits {
+	case waits:
 		c.tickets.places.put(c.r, t.place(), t.since, time.Now())
 		c.alarm.wake()
 		c.tickets.withdraw(t, locks.ErrInterrupted, "interrupted")

@@ -40,12 +40,16 @@ type sweeper struct {
 	tickets   *tickets
 	borrowed  *borrowed
 	deadlocks *detector
+	heirs     *heirs
 }
 
 // sweep does what is due, and returns after what time it should be called
 // again.
 // REQUIRES: mu held. It may let go of it in between.
 func (sw *sweeper) sweep(now time.Time) time.Duration {
+	if sw.handed {
+		return time.Hour
+	}
 	s := sweeping{sw, now, time.Hour}
 	s.idle()
 	for _, t := range sw.waiters.sorted() {
@@ -55,6 +59,9 @@ func (sw *sweeper) sweep(now time.Time) time.Duration {
 		}
 	}
 	if left := sw.tickets.places.expire(now); left > 0 {
+		s.in(left)
+	}
+	if left := sw.heirs.expire(); left > 0 {
 		s.in(left)
 	}
 	s.next = sw.askBacks.sweep(now, s.next)

@@ -34,7 +34,10 @@ type machine struct {
 
 	// open: the core has been asked for the lock and does not have it.
 	open bool
-	asks uint64 // numbers of Core.Ask
+	// again is the stamp of the request that was open in the machine whose place
+	// this one has taken; 0 if there was none, and after Restore.
+	again uint64
+	asks  uint64 // numbers of Core.Ask
 	// last is the last ticket, by arrival, that is served before the lock is
 	// given to a member that wants it; 0 while nobody does.
 	last uint64
@@ -86,13 +89,19 @@ func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
 		t.Stamp = locks.Stamp{SN: m.site.Tick()}
 	}
 	t.Stamp.Site = m.site.view.Self
-	m.arrived++
-	w := &ticket{Ticket: t, arrival: m.arrived}
+	w := &ticket{Ticket: t}
 	m.tickets[t.ID] = w
-	i, _ := slices.BinarySearchFunc(m.waiting, w, before)
-	m.waiting = slices.Insert(m.waiting, i, w)
-	m.waits[t.Owner]++
+	m.enqueue(w)
 	m.pump()
+}
+
+// enqueue puts a ticket on the queue.
+func (m *machine) enqueue(t *ticket) {
+	m.arrived++
+	t.arrival = m.arrived
+	i, _ := slices.BinarySearchFunc(m.waiting, t, before)
+	m.waiting = slices.Insert(m.waiting, i, t)
+	m.waits[t.Owner]++
 }
 
 // before is the order in which waiting tickets are served: tries first, so that

@@ -13,8 +13,12 @@ func (m *machine) panicf(format string, args ...any) {
 	panic(m.opt.Name + ": " + fmt.Sprintf(format, args...))
 }
 
+func sound(mode locks.Mode, r locks.Range) bool {
+	return (mode == locks.Read || mode == locks.Write) && !r.Empty() && r.End <= locks.MaxOffset
+}
+
 func (m *machine) mustBeSound(mode locks.Mode, r locks.Range) {
-	if mode != locks.Read && mode != locks.Write || r.Empty() || r.End > locks.MaxOffset {
+	if !sound(mode, r) {
 		m.panicf("a ticket for %v %v", mode, r)
 	}
 }

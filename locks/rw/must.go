@@ -12,8 +12,12 @@ type tickets map[locks.TicketID]*claim
 // Stamp is the stamp of a waiting ticket.
 func (ts tickets) Stamp(id locks.TicketID) locks.Stamp { return ts.mustWait(id).stamp }
 
+func sound(mode locks.Mode, r locks.Range) bool {
+	return (mode == locks.Read || mode == locks.Write) && !r.Empty() && r.End <= locks.MaxOffset
+}
+
 func mustBeSound(mode locks.Mode, r locks.Range) {
-	if mode != locks.Read && mode != locks.Write || r.Empty() || r.End > locks.MaxOffset {
+	if !sound(mode, r) {
 		panic(fmt.Sprintf("rw: a ticket for %v %v", mode, r))
 	}
 }

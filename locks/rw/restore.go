@@ -47,6 +47,9 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	m.owed = nil
 	m.install(v)
 	m.hear(high)
+	for _, t := range m.waiting.queue {
+		t.stamp.Site = v.Self // it was another one when they were inherited
+	}
 	for i, p := range m.others() {
 		p.auth, p.given = auth[i], writes[p.id]
 	}
@@ -156,4 +159,50 @@ func (m *machine) mustBeUntouched() {
 	if m.frozen || m.known != nil || len(m.tickets) > 0 {
 		panic("rw: a machine that is not new")
 	}
+}
+
+// Legacy is the clock.
+func (m *machine) Legacy() []byte { return wire.Uint(wire.Uint(nil, m.high), m.count) }
+
+// Inherit makes a new machine one that has these tickets. What it kept for reuse
+// is given up by not being said, as at every new epoch.
+func (m *machine) Inherit(legacy []byte, held, waiting []locks.Ticket) error {
+	if m.known != nil || len(m.tickets) > 0 {
+		panic("rw: a machine that is not new")
+	}
+	r := wire.NewReader(legacy)
+	m.high, m.count = r.Max(maxClock), r.Uint()
+	if err := r.End(); err != nil {
+		return fmt.Errorf("rw: the clock: %w", err)
+	}
+	m.frozen = true
+	for _, x := range held {
+		t, err := m.inherit(x)
+		if err != nil {
+			return err
+		}
+		if u := m.held.hard(t); u != nil {
+			return fmt.Errorf("rw: tickets %d and %d cannot both be held", u.id, t.id)
+		}
+		m.held.add(t)
+	}
+	for _, x := range waiting {
+		t, err := m.inherit(x)
+		if err != nil {
+			return err
+		}
+		t.rank = rank{try: x.Try, stamp: m.stamp(x), id: x.ID}
+		t.stamp.Site = m.view.Self
+		m.waiting.add(t)
+	}
+	return nil
+}
+
+func (m *machine) inherit(x locks.Ticket) (*claim, error) {
+	if m.tickets[x.ID] != nil || !sound(x.Mode, x.Range) {
+		return nil, fmt.Errorf("rw: ticket %d, for %v %v, is there twice or makes no sense", x.ID, x.Mode, x.Range)
+	}
+	t := &claim{rank: rank{id: x.ID}, mode: x.Mode, rng: x.Range, owner: x.Owner}
+	m.tickets[t.id] = t
+	return t, nil
 }
