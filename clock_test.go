@@ -45,6 +45,7 @@ var wallClockUses = map[string]string{
 	"cmd/dmxfs/showjournal.go":      "the time of a record, and times that an admin asks for",
 	"fusefs/cache.go":               "whether a file is still as it was: its time is compared with itself",
 	"fusefs/attrcache.go":           "times of files, which programs see",
+	"fusefs/savedcode.go":           "times of files, as they were told",
 	"fusefs/sole.go":                "whether a file is another one: its time is compared with what it was; clocks may differ by a minute",
 	"journal/blockwriter.go":        "times of records",
 	"journal/codec.go":              "times of records",

@@ -145,11 +145,20 @@ func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w
 	if !errors.Is(err, locks.ErrLost) {
 		letsGo, unpark := f.parkAdmission(a, in)
 		over, stop := f.waits.waitOver(cancel, in, letsGo)
+		f.pause.enter()
+		over, stop = either(over, f.pause.handed, stop)
 		err = f.locker.Admit(over, a.tenure)
 		stop()
 		unpark()
-		if err == nil {
+		if err == nil && f.pause.leave() {
 			return fuse.OK, true
+		}
+		if err == nil {
+			return handedOver, false
+		}
+		f.pause.giveUp()
+		if closed(f.pause.handed) {
+			return handedOver, false
 		}
 		if closed(letsGo) && errors.Is(err, locks.ErrInterrupted) {
 			return fuse.EINTR, false
@@ -191,12 +200,7 @@ func (f *fence) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader, 
 	defer unpark()
 	over, stop := f.waits.waitOver(cancel, in, letsGo)
 	defer stop()
-	select {
-	case <-a.done:
-		return lockErrno(a.err, cancel)
-	case <-over:
-		return fuse.EINTR
-	}
+	return f.pause.await(a.done, over, func() fuse.Status { return lockErrno(a.err, cancel) })
 }
 
 // either is closed when a or b is. stop ends the watch and calls also.

@@ -1,6 +1,10 @@
 package fusefs
 
 import (
+	"errors"
+
+	"github.com/dmxfs/dmxfs/locks"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -186,13 +190,18 @@ func timespec(valid, set, now uint32, sec uint64, nsec uint32) unix.Timespec {
 
 // setSize is ftruncate(2), with a handle; or truncate(2), which takes an open
 // lock for as long as it lasts.
-func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn, size uint64) fuse.Status {
+func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn, size uint64) (st fuse.Status) {
 	fh, ok := in.GetFh()
 	h := ac.handles.get(fh)
 	byName := !ok || h == nil
 	if byName {
 		again := ac.retries.take(in.Pid)
 		ac.retries.abandonRetry(again)
+		defer func() {
+			if st == handedOver {
+				ac.retries.putBack(in.Pid, again)
+			}
+		}()
 		h = ac.openLocks.newHandle(n, unix.O_WRONLY, true, &in.InHeader)
 		ac.openLocks.attach(h, h.open.state)
 		defer ac.openLocks.abandon(h)
@@ -203,7 +212,7 @@ func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			over, stop := either(cancel, letsGo, unpark)
 			err := ac.openLocks.lockOpened(over, h, false, &in.InHeader)
 			stop()
-			if err != nil && closed(letsGo) && !closed(cancel) {
+			if err != nil && closed(letsGo) && !closed(cancel) && !errors.Is(err, locks.ErrHandedOver) {
 				return ac.retries.truncateLater(&in.InHeader, again)
 			}
 			if err != nil {

@@ -32,6 +32,7 @@ type base struct {
 
 	arrivals arrivals
 	stats    counters
+	pause    *pausing
 
 	tasks sync.WaitGroup // what background started
 }
@@ -45,7 +46,13 @@ type arrivals struct {
 }
 
 // background runs a task that ends by itself, or when the mount does.
-func (b *base) background(task func()) { b.tasks.Go(task) }
+func (b *base) background(task func()) {
+	b.pause.busy.Add(1)
+	b.tasks.Go(func() {
+		defer b.pause.busy.Add(-1)
+		task()
+	})
+}
 
 func (b *base) newID() uint64 { return b.lastID.Add(1) }
 

@@ -102,12 +102,12 @@ func runChild(conf string) {
 			fail(err)
 		}
 	}
-	sock, err := net.FileConn(os.NewFile(3, "control"))
-	if err != nil {
-		fail(err)
-	}
 	signal.Ignore(syscall.SIGINT)
 	if c.Loopback {
+		sock, err := controlSocket()
+		if err != nil {
+			fail(err)
+		}
 		runLoopback(c, sock, fail)
 		return
 	}
@@ -116,7 +116,7 @@ func runChild(conf string) {
 	if err != nil {
 		fail(err)
 	}
-	s, err := New(o)
+	s, accept, err := begin(o, ctl)
 	if err != nil {
 		fail(err)
 	}
@@ -151,7 +151,11 @@ func runChild(conf string) {
 	if err := rs.RegisterName("Child", ctl); err != nil {
 		fail(err)
 	}
-	rs.ServeConn(sock) // until the test closes it, or is no more
+	if sock, err := accept(); err != nil {
+		fmt.Fprintln(os.Stderr, "child:", err)
+	} else {
+		rs.ServeConn(sock) // until the test closes it, or is no more
+	}
 	s.Abort()
 	<-s.Done()
 }
@@ -203,6 +207,7 @@ type testMount struct {
 	cmd       *exec.Cmd
 	stderr    *strings.Builder
 	exited    chan error
+	lives     int // how often it was upgraded
 }
 
 // mount mounts a new directory.

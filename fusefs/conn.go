@@ -35,6 +35,11 @@ type conn struct {
 	watching atomic.Bool   // watch looks
 	wake     chan struct{} // it begins to
 
+	pause  *pausing
+	first  first // see greet
+	unused func(reservation)
+	left   leftOver
+
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 
 	held  func(opcode uint32) // tests keep answers back by it; or nil
@@ -68,24 +73,34 @@ func newBuffer(size int) *[]byte {
 
 // newConn takes dev, and answers the first request of the kernel, INIT.
 func newConn(f *fileSystem, dev int, o *fuse.MountOptions) (*conn, error) {
+	c := newConnOf(f, o)
+	c.file = os.NewFile(uintptr(dev), "/dev/fuse")
+	if err := c.greet(); err != nil {
+		c.file.Close()
+		return nil, fmt.Errorf("the conversation with the kernel: %w", err)
+	}
+	return c, nil
+}
+
+// newConnOf prepares a conversation.
+func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 	c := &conn{
-		file:    os.NewFile(uintptr(dev), "/dev/fuse"),
 		proto:   fuse.NewProtocolServer(f, o),
 		log:     f.log,
 		readers: newReaders(max(usual, runtime.GOMAXPROCS(0))),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		observe: f.opts.Observe,
+		pause:   f.pause,
+		unused: func(r reservation) {
+			f.locker.UnlockHandle(r.key, r.handle, "the request has come to something else")
+		},
 	}
 	c.readers.start = func() { c.loops.Go(c.read) }
 	c.large.New = func() any { return newBuffer(largeSize) }
 	c.medium.New = func() any { return newBuffer(pageSize + mediumSize) }
 	c.small.New = func() any { b := make([]byte, smallSize); return &b }
-	if err := c.greet(); err != nil {
-		c.file.Close()
-		return nil, fmt.Errorf("the conversation with the kernel: %w", err)
-	}
-	return c, nil
+	return c
 }
 
 func (c *conn) greet() (err error) {
@@ -100,13 +115,19 @@ func (c *conn) greet() (err error) {
 		return err
 	}
 	var init fuse.InitIn
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&init)), unsafe.Sizeof(init)), in[:n])
+	copy(rawBytes(&init), in[:n])
 	if init.Opcode != opInit {
 		return fmt.Errorf("it begins with request %d", init.Opcode)
 	}
 	c.kernel = init.Flags64()
+	c.first.asked = slices.Clone(in[:n])
 	_, err = c.answer(in[:n])
 	return err
+}
+
+// rawBytes is the memory of init.
+func rawBytes(init *fuse.InitIn) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(init)), unsafe.Sizeof(*init))
 }
 
 // Some numbers of requests, from include/uapi/linux/fuse.h.
@@ -157,6 +178,8 @@ func (c *conn) serve() {
 		defer close(watch)
 		c.watch(over)
 	}()
+	c.loops.Go(func() { <-c.dead }) // also while nobody reads
+	c.doAgain()
 	c.loops.Go(c.read)
 	c.loops.Wait()
 	close(over)
@@ -174,7 +197,10 @@ func (c *conn) close() {
 // read reads requests and answers them for as long as readers wants it.
 func (c *conn) read() {
 	growStack()
-	r := c.readers.reading()
+	c.readAs(c.readers.reading())
+}
+
+func (c *conn) readAs(r *reader) {
 	paused := time.Now()
 	for c.readers.wait(r) {
 		b := c.large.Get().(*[]byte)
@@ -258,6 +284,9 @@ func (c *conn) serveOne(r *reader, b *[]byte, in []byte, ready bool) (on bool) {
 	c.awake()
 	began := time.Now()
 	op := head(in).Opcode
+	if op == opInterrupt {
+		c.readers.interrupt(in)
+	}
 	n, err := c.answer(in)
 	if err != nil {
 		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
@@ -346,6 +375,12 @@ func (c *conn) answer(in []byte) (n int, err error) {
 	}
 	if n == 0 {
 		return 0, nil // FORGET
+	}
+	if head(in).Opcode == opInit {
+		c.first.answer = slices.Clone(out[:n])
+	}
+	if isHandedOver(out[:n]) && c.leave(in, out) {
+		return 0, nil
 	}
 	if c.held != nil {
 		c.held(head(in).Opcode)
@@ -448,9 +483,6 @@ func (c *conn) watch(over <-chan struct{}) {
 // kernel does for one by INTERRUPT.
 func (c *conn) interruptAll() {
 	for _, id := range c.readers.underway() {
-		in := fuse.InterruptIn{Unique: id}
-		in.Opcode, in.Length = opInterrupt, uint32(unsafe.Sizeof(in))
-		b := unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))
-		c.proto.HandleRequest([][]byte{b}, [][]byte{make([]byte, smallSize)})
+		c.interrupt(id)
 	}
 }

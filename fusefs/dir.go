@@ -231,9 +231,12 @@ func (dc *dirCalls) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry
 	}
 }
 
+// direntSize is how long the first one is.
+func direntSize(b []byte) int { return int(binary.NativeEndian.Uint16(b[16:])) }
+
 // parseDirent reads one struct linux_dirent64; see getdents(2).
 func parseDirent(b []byte) (e fuse.DirEntry, size int) {
-	size = int(binary.NativeEndian.Uint16(b[16:]))
+	size = direntSize(b)
 	name := b[19:size]
 	if i := bytes.IndexByte(name, 0); i >= 0 {
 		name = name[:i]

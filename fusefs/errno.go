@@ -21,6 +21,7 @@ import (
 //	ErrUnavailable  ENOLCK     as fcntl(2) and flock(2); for open(2), too
 //	ErrLost         EIO
 //	ErrDamaged      EIO
+//	ErrHandedOver   none, see handedOver
 //	anything else   EIO
 //
 // A request that the Locker ended as interrupted although the kernel did not
@@ -43,6 +44,8 @@ func lockErrno(err error, cancel <-chan struct{}) fuse.Status {
 		return fuse.Status(unix.EDEADLK)
 	case errors.Is(err, locks.ErrUnavailable):
 		return fuse.Status(unix.ENOLCK)
+	case errors.Is(err, locks.ErrHandedOver):
+		return handedOver
 	}
 	return fuse.EIO
 }
@@ -64,8 +67,11 @@ func status(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
 	}
-	if err == errLetGo {
+	switch err {
+	case errLetGo:
 		return fuse.EINTR
+	case locks.ErrHandedOver:
+		return handedOver
 	}
 	var errno unix.Errno
 	if !errors.As(err, &errno) {

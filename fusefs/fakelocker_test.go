@@ -23,6 +23,7 @@ type fakeLocker struct {
 	token     locks.Token
 	tenure    locks.Tenure
 	suspended bool
+	over      bool // see handOver
 	lastID    int
 	calls     []string
 
@@ -119,8 +120,11 @@ func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 	l.note("lock %v owner=%s h=%d %v %v try=%v path=%s%s", r.Key, l.ownerName(r), r.Handle, r.Mode, r.Range, r.Try, r.Path, born)
 	withdrawn, ends := false, l.ends[r.Handle]
 	for {
-		if c := l.conflict(r.Key, r.Owner, false, r.Mode, r.Range); c == nil && !l.suspended {
+		if c := l.conflict(r.Key, r.Owner, false, r.Mode, r.Range); c == nil && !l.suspended && !l.over {
 			break
+		} else if l.over {
+			l.mu.Unlock()
+			return locks.Grant{}, fmt.Errorf("fake: %w", locks.ErrHandedOver)
 		} else if r.Try {
 			l.mu.Unlock()
 			return locks.Grant{}, locks.ErrWouldBlock

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dmxfs/dmxfs/locks"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
@@ -77,8 +79,11 @@ type change struct {
 // REQUIRES: the caller is not admitted to a file.
 func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) error {
 	a, st := f.enterLeased(cancel, c)
-	if st == fuse.EINTR {
+	switch st {
+	case fuse.EINTR:
 		return errLetGo
+	case handedOver:
+		return locks.ErrHandedOver
 	}
 	if !st.Ok() {
 		return unix.Errno(st)
@@ -136,16 +141,13 @@ func (f *fence) awaitLease(cancel <-chan struct{}, a *admission, in *fuse.InHead
 	defer unpark()
 	over, stop := f.waits.waitOver(cancel, in, letsGo)
 	defer stop()
-	select {
-	case <-wait.done:
+	return f.pause.await(wait.done, over, func() fuse.Status {
 		if wait.err != nil {
 			f.log.Warn("a change was refused: whether other hosts keep what it changes cannot be known", "pid", in.Pid, "err", wait.err)
 			return fuse.EIO
 		}
 		return fuse.OK
-	case <-over:
-		return fuse.EINTR
-	}
+	})
 }
 
 // enterChange waits until a change may be made.

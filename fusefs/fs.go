@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -24,6 +25,7 @@ type fileSystem struct {
 	notServed
 
 	removedRound time.Duration
+	wakes        atomic.Int64 // how many wait in wakeReaders
 
 	descriptors *descriptors
 	actor       *actor

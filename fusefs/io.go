@@ -66,9 +66,14 @@ func (fc *fileCalls) writePieces(cancel <-chan struct{}, in *fuse.WriteIn, data 
 	// With FUSE_ASYNC_DIO the kernel makes EIO of a part of what it has sent.
 	direct := in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_DIRECT != 0
 	var done uint32
+	stays := false
 	again := true
 	for _, b := range data {
 		for len(b) > 0 {
+			if done > 0 && !stays {
+				stays = true
+				defer fc.pause.stay()()
+			}
 			piece := b[:min(len(b), maxPiece)]
 			n, st := fc.write(cancel, in, piece, int64(in.Offset)+int64(done))
 			done += uint32(n)

@@ -26,7 +26,7 @@ func (w *waits) killed(cancel <-chan struct{}, tid uint32) (killed <-chan struct
 		return nil, func() {}
 	}
 	dies, over := make(chan struct{}), make(chan struct{})
-	w.background(func() {
+	w.tasks.Go(func() { // it may end at any moment
 		select {
 		case <-cancel:
 		case <-over:

@@ -222,10 +222,14 @@ func (l *leases) run(ctx context.Context) {
 				wait = time.Duration(max(at-l.now(), 1)) * time.Millisecond
 			}
 			timer.Reset(wait)
+			l.pause.rest()
 			select {
 			case <-l.kick:
 			case <-timer.C:
 			case <-ctx.Done():
+			}
+			if !l.pause.work() {
+				return
 			}
 		}
 	}
@@ -238,10 +242,13 @@ func (l *leases) run(ctx context.Context) {
 // lock takes the lock: for reading, to change; or tries it for writing, to keep.
 func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 	h := locks.HandleID(l.newID())
-	g, err := l.locker.Lock(ctx.Done(), &locks.Request{
+	g, err := l.lockBehind(ctx.Done(), &locks.Request{
 		Key: leaseKey, Path: LeasePath, Owner: sharedOwner, Handle: h, Mode: mode, Range: locks.Whole,
 		Try: mode == locks.Write, Blind: true, Program: locks.Program{Command: defaultSubtype},
 	})
+	if errors.Is(err, locks.ErrHandedOver) {
+		return
+	}
 	l.mu.Lock()
 	old := l.handle
 	switch {

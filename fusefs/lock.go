@@ -59,7 +59,7 @@ func (lc *lockCalls) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	} else {
 		h.flocked.Store(true)
 	}
-	g, err := lc.locker.Lock(cancel, req)
+	g, err := lc.lockFor(cancel, &in.InHeader, req, false)
 	if err != nil {
 		if req.Key.Class == locks.Posix {
 			h.n.posixUse.Add(-1)
@@ -146,7 +146,7 @@ func (lc *lockCalls) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOu
 		req.Mode = 0
 	}
 	lc.conn.handOver(in.Unique)
-	c, err := lc.locker.Test(cancel, req)
+	c, err := lc.testFor(cancel, req)
 	if err != nil {
 		return lockErrno(err, cancel)
 	}

@@ -30,14 +30,14 @@ func (nc *nameCalls) lockNew(cancel <-chan struct{}, in *fuse.InHeader, name str
 	}
 	path := nc.tree.join(dir, name)
 	nc.tree.unpin(dir)
-	id := nc.newID()
 	// No file has a name that ends so.
 	key := locks.Key{File: "p" + path + "/", Class: locks.Flock}
+	id := nc.handleFor(in, key)
 	r := locks.Request{
 		Key: key, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id), Mode: locks.Write, Range: locks.Whole,
 		Blind: true, Patience: newPatience.Milliseconds(), Program: nc.procs.program(nc.procs.find(in.Pid), in), Waits: nc.handsOver(in),
 	}
-	if _, err := nc.locker.Lock(cancel, &r); err != nil {
+	if _, err := nc.lockFor(cancel, in, &r, true); err != nil {
 		return release, lockErrno(err, cancel)
 	}
 	return func() { nc.locker.UnlockHandle(key, locks.HandleID(id), "the directory is made") }, fuse.OK

@@ -76,6 +76,24 @@ func mountID(path string) (int, error) {
 		return 0, err
 	}
 	defer unix.Close(fd)
+	return mountOf(fd)
+}
+
+// open opens the root of the mount, without asking the file system. The mount
+// cannot be unmounted meanwhile.
+func (m mountpoint) open() (fd int, err error) {
+	if fd, err = unix.Open(m.path, unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	if id, err := mountOf(fd); err != nil || id != m.id {
+		unix.Close(fd)
+		return -1, fmt.Errorf("the mount is not at %s any more", m.path)
+	}
+	return fd, nil
+}
+
+// mountOf tells which mount a descriptor is of.
+func mountOf(fd int) (int, error) {
 	info, err := os.ReadFile("/proc/self/fdinfo/" + itoa(fd))
 	if err != nil {
 		return 0, err

@@ -143,6 +143,9 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 			return st
 		}
 	}
+	if nc.tree.ids.paths {
+		defer nc.pause.stay()() // it has locks that only it gives up
+	}
 	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName, leave: from}
 	for i, n := range [...]*node{nc.tree.child(from, oldName), nc.tree.child(to, newName)} {
 		if c.files[i] = n; n != nil {

@@ -3,12 +3,27 @@ package fusefs
 import (
 	"encoding/binary"
 
+	"github.com/dmxfs/dmxfs/locks"
+
 	"golang.org/x/sys/unix"
 )
 
 // device is a descriptor of the connection to the kernel, for what is told it
 // unasked.
-type device struct{ fd int }
+type device struct {
+	fd    int
+	pause *pausing
+}
+
+// write sends a notification.
+func (d device) write(b []byte) error {
+	if !d.pause.tell() {
+		return locks.ErrHandedOver
+	}
+	defer d.pause.told()
+	_, err := unix.Write(d.fd, b)
+	return err
+}
 
 // From include/uapi/linux/fuse.h.
 const (
@@ -39,7 +54,7 @@ func (d device) invalInode(node uint64, off, length int64) {
 	e.PutUint64(b[16:], node)
 	e.PutUint64(b[24:], uint64(off))
 	e.PutUint64(b[32:], uint64(length))
-	_, _ = unix.Write(d.fd, b[:])
+	_ = d.write(b[:])
 }
 
 // expireEntry makes the kernel look a name up again at its next use (Linux
@@ -61,8 +76,7 @@ func (d device) expireEntry(dir uint64, name string) error {
 	e.PutUint32(b[24:], uint32(len(name)))
 	e.PutUint32(b[28:], expireOnly)
 	copy(b[32:], name)
-	_, err := unix.Write(d.fd, b)
-	return err
+	return d.write(b)
 }
 
 // removed tells the kernel that a name is gone, and led to the last of the
@@ -81,5 +95,5 @@ func (d device) removed(dir, node uint64, name string) {
 	e.PutUint64(b[24:], node)
 	e.PutUint32(b[32:], uint32(len(name)))
 	copy(b[outHeaderSize+deleteSize:], name)
-	_, _ = unix.Write(d.fd, b)
+	_ = d.write(b)
 }

@@ -39,8 +39,19 @@ type openCalls struct {
 // its place. Then the answer is ESTALE, upon which the kernel looks up the
 // path again, once; see retry.
 func (oc *openCalls) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	again := oc.retries.take(in.Pid)
+	st := oc.open(cancel, in, again, out)
+	if st == handedOver {
+		oc.retries.putBack(in.Pid, again)
+	}
+	return st
+}
+
+// open is Open; again is the first attempt, or nil.
+func (oc *openCalls) open(cancel <-chan struct{}, in *fuse.OpenIn, again *retry, out *fuse.OpenOut) fuse.Status {
 	n, errno := oc.finder.node(&in.InHeader)
 	if !errno.Ok() {
+		oc.retries.abandonRetry(again)
 		return errno
 	}
 	defer oc.tree.unpin(n)
@@ -48,7 +59,6 @@ func (oc *openCalls) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Ope
 	truncate := in.Flags&unix.O_TRUNC != 0
 	joins := n.holds()
 	filled := n.filled.Load()
-	again := oc.retries.take(in.Pid)
 	if again.isTruncate() {
 		again = nil // of another call
 	}

@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
@@ -50,7 +51,9 @@ type openLock struct {
 // acquisition is the change that ends the state openWaiting.
 type acquisition struct {
 	done   chan struct{} // closed when it is over
+	again  bool          // see lockLater
 	cancel chan struct{} // closed to withdraw the request; nil when there is none
+	shared atomic.Bool   // see askAgain
 	err    error         // why there is no lock; read it after done
 }
 
@@ -71,11 +74,17 @@ type openLocks struct {
 // askFor asks for the open lock of h, which is in openWaiting, and waits for
 // it: for its owner by the rules of this moment. If they have changed while it
 // waited, so that it would be another owner's, it asks again.
-func (o *openLocks) askFor(cancel <-chan struct{}, h *handle, try bool, waits func()) (locks.Request, locks.Grant, error) {
+//
+// in is of the request that asks; nil: it is done in the background.
+func (o *openLocks) askFor(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) (req locks.Request, g locks.Grant, err error) {
 	for {
-		req := o.request(h)
-		req.Try, req.Waits = try, waits
-		g, err := o.locker.Lock(cancel, &req)
+		req = o.request(h)
+		if req.Try = try; in != nil {
+			req.Waits = o.handsOver(in)
+			g, err = o.lockFor(cancel, in, &req, true)
+		} else {
+			g, err = o.lockBehind(cancel, &req)
+		}
 		if err != nil || o.request(h).Owner == req.Owner {
 			return req, g, err
 		}
@@ -104,12 +113,12 @@ func (o *openLocks) request(h *handle) locks.Request {
 // lockOpened asks for the open lock of h, which is in openWaiting, and waits
 // for it. Without an error h holds it, or needs it no more.
 func (o *openLocks) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *fuse.InHeader) error {
-	req, g, err := o.askFor(cancel, h, try, o.handsOver(in))
+	req, g, err := o.askFor(cancel, h, try, in)
 	for end := o.now() + h.cycles(); errors.Is(err, locks.ErrDeadlock) && o.now() < end; {
 		select {
 		case <-cancel:
 		case <-time.After(cycleTime):
-			req, g, err = o.askFor(cancel, h, try, o.handsOver(in))
+			req, g, err = o.askFor(cancel, h, try, in)
 			continue
 		}
 		break
@@ -120,7 +129,7 @@ func (o *openLocks) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *
 		o.granted(h, g)
 	}
 	h.mu.Unlock()
-	if wanted {
+	if wanted || errors.Is(err, locks.ErrHandedOver) {
 		return err
 	}
 	// Given up meanwhile, because its process began to lock for itself.
@@ -141,12 +150,16 @@ func (o *openLocks) granted(h *handle, g locks.Grant) {
 // does. again says that h has given way, and another host may have renamed the
 // file since. REQUIRES: h.mu held, or h not known to anybody else yet.
 func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
-	a := &acquisition{done: make(chan struct{}), cancel: make(chan struct{})}
-	h.open.wait = a
+	a := &acquisition{done: make(chan struct{}), cancel: make(chan struct{}), again: again}
 	shared := h.open.state == openShared
+	a.shared.Store(shared)
+	h.open.wait = a
 	o.setState(h, openWaiting)
 	o.background(func() {
-		req, g, err := o.askAgain(a.cancel, h, again, shared)
+		req, g, err := o.askAgain(a, h, again, shared)
+		if errors.Is(err, locks.ErrHandedOver) {
+			return // it is in the state, see savedHandle
+		}
 		if err == nil && again && o.tree.leads(h.n, req.Key.File) != nil {
 			o.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
 			h.lost.Store(true)
@@ -177,14 +190,15 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 // Open locks that are idle give way, so a cycle of hosts that wait for them is
 // no deadlock: it opens by itself. I/O asks until it does, since programs do not
 // expect that it fails.
-func (o *openLocks) askAgain(cancel <-chan struct{}, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
+func (o *openLocks) askAgain(a *acquisition, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
 	for {
-		req, g, err := o.askFor(cancel, h, false, nil)
-		if err == nil {
-			return req, g, nil
+		req, g, err := o.askFor(a.cancel, h, false, nil)
+		if err == nil || errors.Is(err, locks.ErrHandedOver) {
+			return req, g, err
 		}
 		if shared {
 			shared = false
+			a.shared.Store(false)
 			o.locker.UnlockHandle(req.Key, req.Handle, "it could not be one for writing again")
 			if errors.Is(err, locks.ErrLost) {
 				h.lost.Store(true) // others may have written since
@@ -194,7 +208,7 @@ func (o *openLocks) askAgain(cancel <-chan struct{}, h *handle, again, shared bo
 			return req, g, err
 		}
 		select {
-		case <-cancel:
+		case <-a.cancel:
 			return req, g, err
 		case <-time.After(cycleTime):
 		}
@@ -282,7 +296,7 @@ func (o *openLocks) locksForItself(h *handle, p *process) {
 func (o *openLocks) newHandle(n *node, flags uint32, truncate bool, in *fuse.InHeader) *handle {
 	access := flags & unix.O_ACCMODE
 	h := &handle{
-		id: o.newID(), n: n, fd: -1,
+		n: n, fd: -1,
 		flags: int(flags) & keptFlags,
 		write: access != unix.O_RDONLY, appends: flags&unix.O_APPEND != 0,
 		mixed: access == unix.O_RDWR,
@@ -295,6 +309,7 @@ func (o *openLocks) newHandle(n *node, flags uint32, truncate bool, in *fuse.InH
 	file, path := o.tree.identify(n)
 	rule := o.rules.of(n, path)
 	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
+		h.id = o.newID()
 		return h
 	}
 	h.open.kept, h.open.alone = rule.Kept, rule.PerProcess
@@ -309,8 +324,10 @@ func (o *openLocks) newHandle(n *node, flags uint32, truncate bool, in *fuse.InH
 	}
 	h.open.state = openWaiting
 	h.open.gen, h.open.yields = rule.gen, rule.yields()
+	key := locks.Key{File: file, Class: locks.Open}
+	h.id = o.handleFor(in, key)
 	h.open.req = locks.Request{
-		Key: locks.Key{File: file, Class: locks.Open}, Path: path,
+		Key: key, Path: path,
 		Owner: o.openOwner(rule, h), Handle: h.lockID(),
 		Mode: mode, Range: locks.Whole, Patience: rule.patience(), Program: o.procs.program(h.proc, in),
 	}

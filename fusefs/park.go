@@ -205,7 +205,7 @@ func (w *waits) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) f
 	w.conn.handOver(in.Unique)
 	killed, stop := w.killed(cancel, in.Pid)
 	defer stop()
-	err := w.pages.awaitDropping(n, killed)
+	err := w.pages.awaitDropping(n, killed) // a drop that is under way is waited for by a pause, too
 	if err == unix.EINTR {
 		return fuse.EINTR
 	}
@@ -244,10 +244,5 @@ func (w *waits) awaitUnparking(cancel <-chan struct{}, n *node, in *fuse.InHeade
 	if n.blocked.Load() == 0 {
 		return fuse.OK
 	}
-	select {
-	case <-less:
-		return fuse.OK
-	case <-over:
-		return fuse.EINTR
-	}
+	return w.pause.await(less, over, func() fuse.Status { return fuse.OK })
 }

@@ -29,6 +29,7 @@ type readers struct {
 	serving map[uint64]*reader   // by the number of the request
 	ticks   uint64
 	begun   uint64 // requests, so far
+	paused  bool   // nobody begins to read
 }
 
 // reader is a goroutine that reads requests and answers them. Its fields are
@@ -39,6 +40,8 @@ type reader struct {
 	waits   bool   // for another node or the storage, and has said so
 	blocked bool   // waits for the storage, and is active
 	streak  int    // requests that it did not have to wait for, one after the other
+	// interrupted: the kernel has withdrawn the request.
+	interrupted bool
 }
 
 // usual is how many readers there are when none is held up, and not too much to do.
@@ -79,6 +82,9 @@ const starting = ^uint64(0)
 
 // REQUIRES: mu held.
 func (rs *readers) more() {
+	if rs.paused {
+		return
+	}
 	rs.active[&reader{request: starting}] = struct{}{}
 	rs.start()
 }
@@ -88,7 +94,7 @@ func (rs *readers) more() {
 func (rs *readers) wait(r *reader) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.waiting >= usual {
+	if rs.waiting >= usual || rs.paused {
 		delete(rs.active, r)
 		return false
 	}
@@ -103,7 +109,7 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.begun++
-	r.request, r.since, r.waits = request, rs.ticks, false
+	r.request, r.since, r.waits, r.interrupted = request, rs.ticks, false, false
 	rs.serving[request] = r
 	rs.waiting--
 	if r.streak++; !ready {

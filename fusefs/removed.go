@@ -32,10 +32,13 @@ func (f *fileSystem) forgetRemoved(ctx context.Context) {
 	defer t.Stop()
 	pause := min(removedPause, f.removedRound)
 	for hand, began := 0, time.Now(); ; {
+		f.pause.rest()
 		select {
 		case <-ctx.Done():
-			return
 		case <-t.C:
+		}
+		if !f.pause.work() || ctx.Err() != nil {
+			return
 		}
 		var files []*node
 		files, hand = f.tree.idleFiles(hand, removedBatch)

@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,30 @@ func (r *retries) take(tid uint32) *retry {
 	return x
 }
 
+// putBack is for a second attempt that is done anew. x may be nil, and has no lock
+// any more.
+func (r *retries) putBack(tid uint32, x *retry) {
+	if x != nil {
+		r.put(tid, &retry{flags: x.flags, at: x.at, truncate: x.truncate})
+	}
+}
+
+// unlock gives up the locks of all. Second attempts take what they get then.
+func (r *retries) unlock() {
+	r.mu.Lock()
+	var hs []*handle
+	for _, x := range r.byID {
+		if x.h != nil {
+			hs = append(hs, x.h)
+			x.h = nil
+		}
+	}
+	r.mu.Unlock()
+	for _, h := range hs {
+		r.openLocks.abandon(h)
+	}
+}
+
 // old takes those that are not waited for any more.
 func (r *retries) old(now int64) (xs []*retry) {
 	if r.some.Load() == 0 {
@@ -187,7 +212,7 @@ func (r *retries) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fuse.O
 		r.tree.forget(n.id, 1)             // the kernel was not told
 		if err := r.openLocks.lockOpened(cancel, h, false, &in.InHeader); err != nil {
 			r.openLocks.detach(h)
-			if err == locks.ErrInterrupted || closed(cancel) {
+			if err == locks.ErrInterrupted || closed(cancel) || errors.Is(err, locks.ErrHandedOver) {
 				return nil, err
 			}
 			return nil, nil // the second attempt will get the same error

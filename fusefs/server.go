@@ -17,6 +17,8 @@ type Server struct {
 	fs    *fileSystem
 	mount mountpoint
 	done  chan struct{} // closed when Serve has returned
+
+	resumed *saved // what another process has left; nil: the mount is new
 }
 
 // New mounts. Programs that use the mount wait until [Server.Serve] runs. The
@@ -48,7 +50,8 @@ func New(o Options) (*Server, error) {
 
 // newFileSystem prepares everything that needs no mount.
 func newFileSystem(o Options) (*fileSystem, error) {
-	b := &base{opts: o, log: o.Log, locker: o.Locker, fds: -1, dev: device{-1}, start: time.Now()}
+	b := &base{opts: o, log: o.Log, locker: o.Locker, fds: -1, start: time.Now(), pause: newPausing()}
+	b.dev = device{-1, b.pause}
 	f := &fileSystem{
 		notServed:    notServed{fuse.NewDefaultRawFileSystem()},
 		base:         b,
@@ -117,8 +120,23 @@ func (f *fileSystem) connect(dev int) error {
 		unix.Close(dev)
 		return err
 	}
-	f.dev = device{notify}
-	c, err := newConn(f, dev, &fuse.MountOptions{
+	f.dev.fd = notify
+	c, err := newConn(f, dev, f.mountOptions())
+	if err != nil {
+		return err
+	}
+	f.conn = c
+	const needed = fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS
+	if c.kernel&needed != needed {
+		return errors.New("the kernel's FUSE is too old: it does not pass on locks")
+	}
+	f.greeted()
+	return nil
+}
+
+// mountOptions are what go-fuse answers the first request of the kernel by.
+func (f *fileSystem) mountOptions() *fuse.MountOptions {
+	return &fuse.MountOptions{
 		AllowOther:        true,
 		EnableLocks:       true,
 		EnableAcl:         f.acls,
@@ -131,21 +149,16 @@ func (f *fileSystem) connect(dev int) error {
 		Logger:       slog.NewLogLogger(f.log.Handler(), slog.LevelWarn),
 		PanicHandler: f.panicked,
 		Name:         defaultSubtype,
-	})
-	if err != nil {
-		return err
 	}
-	f.conn = c
-	const needed = fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_POSIX_LOCKS | fuse.CAP_FLOCK_LOCKS
-	if c.kernel&needed != needed {
-		return errors.New("the kernel's FUSE is too old: it does not pass on locks")
-	}
+}
+
+// greeted is called when it is known what the kernel can do.
+func (f *fileSystem) greeted() {
 	f.attrTTL = f.opts.TTL
-	if c.kernel&fuse.CAP_HAS_EXPIRE_ONLY != 0 { // Linux 6.2
+	if f.conn.kernel&fuse.CAP_HAS_EXPIRE_ONLY != 0 { // Linux 6.2
 		f.entryTTL = f.opts.TTL
 	}
 	f.leases.open(f.private.folds)
-	return nil
 }
 
 // panicked is called when a handler has panicked, and goes on with that. go-fuse
@@ -207,6 +220,11 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 		for _, r := range f.retries.old(now) {
 			f.retries.abandonRetry(r)
 		}
+	}
+	f.locker = &guard{f.locker, f.pause}
+	if s.resumed != nil {
+		goOn(ctx, f, s.resumed)
+		s.resumed = nil
 	}
 	if f.leases.on {
 		f.background(func() { f.leases.run(ctx) })
@@ -280,6 +298,24 @@ func (s *Server) CutOff(patience time.Duration) bool {
 	var st unix.Statx_t
 	return !s.mount.gone() && unix.Statx(unix.AT_FDCWD, s.mount.path, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st) == unix.ENOTCONN
 }
+
+// Pause brings the mount to rest: it returns when no request is under way but
+// those that wait for other hosts, and nothing else that the mount does. Programs
+// that ask for something wait from then on, for [Server.Unpause], or the process
+// that [Server.Export] tells of all. An error says what has not come to rest
+// until ctx ended; then the mount goes on as if nothing had been. Serve must run.
+func (s *Server) Pause(ctx context.Context) error { return pauseMount(ctx, s.fs, s.mount) }
+
+// Unpause ends what Pause has begun.
+func (s *Server) Unpause() { unpause(s.fs) }
+
+// Export describes the mount for the process that goes on with it, see [Resume];
+// fds are the descriptors that it needs, under the numbers that they have here.
+// It must be paused, and the lock engine handed over: what waits in [Locker.Lock]
+// or [Locker.Test] ends with locks.ErrHandedOver. There is no way back: from now
+// on this process must not touch what the other one goes on with. With an error
+// the mount is lost, and this process has to end.
+func (s *Server) Export() (state []byte, fds []int, err error) { return export(s.fs, s.mount) }
 
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }

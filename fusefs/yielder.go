@@ -182,12 +182,19 @@ func (y *yielder) keepYielding(ctx context.Context, also func()) {
 	defer timer.Stop()
 	wanted := make(map[locks.Key]struct{})
 	for {
+		swept := false
+		y.pause.rest()
 		select {
 		case <-ctx.Done():
-			return
 		case <-y.wishes.some:
 		case <-timer.C:
 		case <-tick.C:
+			swept = true
+		}
+		if !y.pause.work() || ctx.Err() != nil {
+			return
+		}
+		if swept {
 			y.giveWay()
 			also()
 			continue

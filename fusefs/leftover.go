@@ -1,0 +1,219 @@
+package fusefs
+
+import (
+	"encoding/binary"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/dmxfs/dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// A request that waits for another host when its process is replaced is not
+// answered. The next process has its bytes, and does it anew: under its number,
+// which is all that the kernel knows of it.
+
+// first is the request with which the conversation began, and its answer.
+type first struct{ asked, answer []byte }
+
+// leftRequest is a request that the next process does anew.
+type leftRequest struct {
+	Bytes []byte
+	// Interrupted: the kernel has withdrawn it, and does not say so again.
+	Interrupted bool
+	// Key and Handle are of a lock that it waits for, or was granted, through a
+	// handle that nobody knows yet: by these the lock engine finds it again.
+	// Handle is 0 if there is none.
+	Key    locks.Key
+	Handle locks.HandleID
+}
+
+// leftOver are the requests that this process leaves, or that the one before it
+// has left.
+type leftOver struct {
+	mu       sync.Mutex
+	requests []leftRequest
+	// reserved are the handles of requests by their numbers. some is how many.
+	reserved map[uint64]reservation
+	some     atomic.Int32
+}
+
+type reservation struct {
+	key    locks.Key
+	handle locks.HandleID
+}
+
+// reserve remembers the handle of a request that is handed over.
+func (c *conn) reserve(request uint64, k locks.Key, h locks.HandleID) {
+	l := &c.left
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reserved == nil {
+		l.reserved = make(map[uint64]reservation)
+	}
+	l.reserved[request] = reservation{k, h}
+	l.some.Store(int32(len(l.reserved)))
+}
+
+// reserved takes what was reserved for a request; 0: nothing, for that key.
+func (c *conn) reserved(request uint64, k *locks.Key) (r reservation) {
+	l := &c.left
+	if l.some.Load() == 0 {
+		return r
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r, ok := l.reserved[request]
+	if !ok || k != nil && r.key != *k {
+		return reservation{}
+	}
+	delete(l.reserved, request)
+	l.some.Store(int32(len(l.reserved)))
+	return r
+}
+
+// handleFor is the number of a new handle, through which a request asks for a
+// lock of k.
+func (b *base) handleFor(in *fuse.InHeader, k locks.Key) uint64 {
+	if b.conn != nil {
+		if r := b.conn.reserved(in.Unique, &k); r.handle != 0 {
+			return uint64(r.handle)
+		}
+	}
+	return b.newID()
+}
+
+// isHandedOver reports whether an answer is none.
+func isHandedOver(out []byte) bool {
+	return len(out) >= readHead && int32(binary.NativeEndian.Uint32(out[4:])) == -maxErrno
+}
+
+// leave keeps a request for the next process. If there is none it makes an
+// answer of out, and is false.
+func (c *conn) leave(in, out []byte) bool {
+	if !closed(c.pause.handed) {
+		io := int32(unix.EIO)
+		binary.NativeEndian.PutUint32(out[4:], uint32(-io))
+		return false
+	}
+	x := leftRequest{Bytes: slices.Clone(in), Interrupted: c.readers.wasInterrupted(head(in).Unique)}
+	r := c.reserved(head(in).Unique, nil)
+	x.Key, x.Handle = r.key, r.handle
+	c.left.mu.Lock()
+	c.left.requests = append(c.left.requests, x)
+	c.left.mu.Unlock()
+	return true
+}
+
+// doAgain does the requests that the process before this one has left, each in
+// the background. It returns when all have begun.
+func (c *conn) doAgain() {
+	c.left.mu.Lock()
+	requests := c.left.requests
+	c.left.requests = nil
+	c.left.mu.Unlock()
+	for i := range requests {
+		x := &requests[i]
+		in := x.Bytes
+		if head(in).Opcode == opWrite {
+			in = (*c.large.Get().(*[]byte))[pageSize-writeHead:] // as a reader has it
+			in = in[:copy(in, x.Bytes)]
+		}
+		if x.Handle != 0 {
+			c.reserve(head(in).Unique, x.Key, x.Handle)
+		}
+		r := c.readers.again(head(in).Unique)
+		c.loops.Go(func() { c.doOneAgain(r, in) })
+		if x.Interrupted {
+			c.loops.Go(func() { c.interruptSoon(head(in).Unique) })
+		}
+	}
+}
+
+func (c *conn) doOneAgain(r *reader, in []byte) {
+	number, op := head(in).Unique, head(in).Opcode
+	if _, err := c.answer(in); err != nil {
+		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
+	}
+	if x := c.reserved(number, nil); x.handle != 0 {
+		c.unused(x) // it has come to something else this time
+	}
+	if on, _ := c.readers.end(r); on {
+		c.readAs(r)
+	}
+}
+
+// interruptSoon interrupts a request as soon as go-fuse knows it.
+func (c *conn) interruptSoon(request uint64) {
+	for c.readers.serves(request) && !c.interrupt(request) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// interrupt ends the waiting of a request, as the kernel does by INTERRUPT. It is
+// false if it is not known, or was interrupted before.
+func (c *conn) interrupt(request uint64) bool {
+	in := fuse.InterruptIn{Unique: request}
+	in.Opcode, in.Length = opInterrupt, uint32(unsafe.Sizeof(in))
+	b := unsafe.Slice((*byte)(unsafe.Pointer(&in)), unsafe.Sizeof(in))
+	n, _ := c.proto.HandleRequest([][]byte{b}, [][]byte{make([]byte, smallSize)})
+	return n == 0
+}
+
+// pause has nobody begin to read any more. It tells how many wait in read(2).
+func (rs *readers) pause() (waiting int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.paused = true
+	return rs.waiting
+}
+
+// goOn ends pause.
+func (rs *readers) goOn() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.paused {
+		rs.paused = false
+		rs.more()
+	}
+}
+
+// atWork is how many wait in read(2), and how many requests are being answered.
+func (rs *readers) atWork() (waiting, serving int) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.waiting, len(rs.serving)
+}
+
+// again is begin for a request that was read by another process.
+func (rs *readers) again(request uint64) *reader {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := &reader{request: request, since: rs.ticks, waits: true}
+	rs.serving[request] = r
+	return r
+}
+
+// interrupt notes that the kernel has sent the INTERRUPT in.
+func (rs *readers) interrupt(in []byte) {
+	if len(in) < int(unsafe.Sizeof(fuse.InterruptIn{})) {
+		return
+	}
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.serving[(*fuse.InterruptIn)(unsafe.Pointer(&in[0])).Unique]; r != nil {
+		r.interrupted = true
+	}
+}
+
+func (rs *readers) wasInterrupted(request uint64) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.serving[request]
+	return r != nil && r.interrupted
+}

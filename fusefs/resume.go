@@ -1,0 +1,350 @@
+package fusefs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/dmxfs/dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// Resume goes on with the mount of another process, which [Server.Export] has
+// described in state. fds tells the number that a descriptor has here, -1 if it is
+// missing; after execve(2) that is the one which it had. o is as for [New], but
+// that nothing is mounted: MountPoint and Mount are not used, and Root is used
+// only to describe the storage. What FileIDs, TTL and CacheTime say may have changed
+// since, but not whether locks go by path.
+//
+// [Server.Serve] then does what the other process has left, and goes on. An error
+// means that nothing was taken, and that nothing of the mount was changed:
+// [ErrStateVersion] if the state is of another version.
+func Resume(o Options, state []byte, fds func(old int) int) (*Server, error) {
+	fail := func(err error) (*Server, error) {
+		return nil, fmt.Errorf("fusefs: the mount of another process is not taken over: %w", err)
+	}
+	x, err := decode(state, fds)
+	if err != nil {
+		return fail(err)
+	}
+	if o.MountPoint == "" {
+		o.MountPoint = x.Mount.Path
+	}
+	if o, err = o.withDefaults(); err != nil {
+		return nil, err
+	}
+	f, err := newFileSystem(o)
+	if err != nil {
+		return fail(err)
+	}
+	if f.tree.ids.paths != x.Paths {
+		f.close()
+		return fail(errors.New("locks would go by other names of files than until now"))
+	}
+	if x.Nodes[x.root()].Key != f.tree.root.key {
+		f.close()
+		return fail(errors.New("it is the mount of another shared directory"))
+	}
+	if err := reconnect(f, x); err != nil {
+		f.close()
+		return fail(err)
+	}
+	restore(f, x)
+	m := x.Mount
+	return &Server{fs: f, mount: mountpoint{m.Path, m.ID, m.Number, m.Helper}, done: make(chan struct{}), resumed: x}, nil
+}
+
+func (s *saved) root() int {
+	for i := range s.Nodes {
+		if s.Nodes[i].ID == rootID {
+			return i
+		}
+	}
+	return -1
+}
+
+// reconnect goes on with the conversation: go-fuse is told how it began, and must
+// answer as the kernel was answered.
+func reconnect(f *fileSystem, x *saved) error {
+	notify, err := unix.FcntlInt(uintptr(x.Dev), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("the connection to the kernel: %w", err)
+	}
+	f.dev.fd = notify
+	c := newConnOf(f, f.mountOptions())
+	if err := c.repeatGreeting(x.Asked, x.Answered); err != nil {
+		return err
+	}
+	c.file = os.NewFile(uintptr(x.Dev), "/dev/fuse")
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		return err
+	}
+	f.conn = c
+	f.greeted()
+	return nil
+}
+
+// repeatGreeting has go-fuse answer the first request of the kernel once more.
+func (c *conn) repeatGreeting(asked, answered []byte) error {
+	var init fuse.InitIn
+	copy(rawBytes(&init), asked)
+	c.kernel = init.Flags64()
+	out := make([]byte, smallSize)
+	n, st := c.proto.HandleRequest([][]byte{asked}, [][]byte{out})
+	if !st.Ok() || !bytes.Equal(out[:n], answered) {
+		return errors.New("this program would not speak to the kernel as the other one has agreed with it; the mount has to be made anew (dmxfs unmount, dmxfs mount)")
+	}
+	c.first = first{asked, answered}
+	return nil
+}
+
+// restorer puts what was saved in its place.
+type restorer struct {
+	*fileSystem
+	*saved
+	processes []*process // and nil before them
+}
+
+// restore takes over what x has, which is consistent.
+func restore(f *fileSystem, x *saved) {
+	r := &restorer{fileSystem: f, saved: x}
+	if now, err := monotonic(); err == nil {
+		f.start = time.Now().Add(-time.Duration(now - x.Start))
+	}
+	f.lastID.Store(x.LastHandle)
+	f.records.turns.Store(x.Turns)
+	f.arrivals.all.Store(x.Arrivals)
+	f.arrivals.explicit.Store(x.ExplicitArrivals)
+	if x.Arrived {
+		now := time.Now()
+		f.arrivals.last.Store(&now)
+	}
+	for _, d := range x.Devices {
+		f.devices.known[d.Dev] = &subDevice{index: d.Index, path: d.Path, warned: d.Warned}
+	}
+	r.restoreTree()
+	r.restoreProcesses()
+	r.restoreOpen()
+	r.restoreRecords()
+	for _, y := range x.Retries {
+		f.retries.put(y.TID, &retry{flags: y.Flags, at: y.At, truncate: y.Truncate})
+	}
+	f.private.nested = x.Nested
+	f.conn.left.requests = x.Requests
+	// Names that the kernel was told may be valid for that long.
+	f.entries.full = f.now() + (f.opts.TTL + tickSlack).Milliseconds()
+	k := f.kept
+	if len(x.KeptNames)+len(x.KeptNodes) > 0 {
+		k.begin()
+		for _, y := range x.KeptNames {
+			k.names[keptName{y.Dir, y.Name}] = keptThing{node: y.Node, listing: y.Listing, at: y.At}
+		}
+		for _, y := range x.KeptNodes {
+			k.nodes[y.Node] = keptThing{node: y.Node, listing: y.Listing, at: y.At}
+		}
+		for _, y := range x.KeptBy {
+			k.tids[y.TID] = keptAnswer{at: y.At}
+		}
+	}
+}
+
+func (r *restorer) restoreTree() {
+	t := r.tree
+	t.last = r.LastNode
+	for i := range r.saved.Nodes {
+		x := &r.saved.Nodes[i]
+		n := t.root
+		if x.ID == rootID {
+			closeFD(n.fd)
+			n.fd, n.lookups = x.FD, x.Lookups
+		} else {
+			n = &node{id: x.ID, key: x.Key, kind: x.Kind, fd: -1, lookups: x.Lookups, path: x.Path, spare: x.Spare}
+			t.byID[n.id] = n
+			if x.Primary {
+				t.byKey[n.key] = n
+			}
+			if x.FD >= 0 {
+				n.fd, n.slot, n.used = x.FD, len(t.anchors.nodes), true
+				t.anchors.nodes = append(t.anchors.nodes, n)
+			}
+			t.setFile(n, x.File)
+		}
+		n.cluster.Store(x.Cluster)
+		n.restore(x)
+	}
+	for i := range r.saved.Nodes {
+		x := &r.saved.Nodes[i]
+		n := t.byID[x.ID]
+		for _, l := range x.Names {
+			dir := t.byID[l.Dir]
+			if dir.children == nil {
+				dir.children = make(map[string]*node)
+			}
+			n.names = append(n.names, dirName{dir, l.Name})
+			dir.children[l.Name] = n
+		}
+	}
+}
+
+// restore is about the parts of a node that have nothing to do with the tree.
+func (n *node) restore(x *savedNode) {
+	n.replaced.Store(x.Replaced)
+	n.sole.known, n.sole.spoiled, n.sole.st = x.Sole.Known, x.Sole.Spoiled, x.Sole.St
+	n.sole.reopened.Store(x.Sole.Reopened)
+	u := &n.unwritten
+	u.count.Store(x.Failures)
+	u.pages.Store(x.PageFailures)
+	if u.told, u.owed = x.Told, x.Owed; x.Error != 0 {
+		u.err = x.Error
+	}
+	n.appends.end = x.AppendEnd
+	for _, p := range x.Appended {
+		if n.appends.wrote == nil {
+			n.appends.wrote = make(map[int64]int64)
+		}
+		n.appends.wrote[p.Off] = p.Size
+	}
+	n.cached.Store(x.Cached)
+	n.attrTold.Store(x.AttrTold)
+	n.keptLong.Store(x.KeptLong)
+	n.toldAt.Store(x.ToldAt)
+	n.filled.Store(x.Filled)
+	n.empty.Store(x.Empty)
+	n.version, n.told, n.sizes = x.Version, x.TheyKnow, x.Sizes
+	for _, a := range x.Answers {
+		if n.answers == nil {
+			n.answers = make(map[*sizeAnswer]struct{})
+		}
+		n.answers[&sizeAnswer{a.Request, a.TID, a.Size, a.At}] = struct{}{}
+	}
+}
+
+func (r *restorer) restoreProcesses() {
+	ps := r.procs
+	ps.owners = max(r.LastOwner, firstOwner)
+	ps.tasks.Store(r.LastTask)
+	r.processes = make([]*process, len(r.Processes)+1)
+	for i := range r.Processes {
+		x := &r.Processes[i]
+		p := &process{pid: x.PID, owner: x.Owner, comm: -1}
+		p.name.Store(&x.Name)
+		p.selfLocking.Store(x.Self)
+		r.processes[i+1] = p
+	}
+	for i := range r.Processes {
+		if x := &r.Processes[i]; x.UpKnown {
+			r.processes[i+1].up.Store(&lineage{r.processes[x.Up], x.Depth})
+		}
+	}
+	for _, x := range r.Threads {
+		p := r.processes[x.Process]
+		ps.threads[x.TID] = &thread{comm: x.Comm, leader: x.Leader, p: p, task: x.Task}
+		if x.Leader {
+			p.comm = x.Comm
+		} else {
+			p.tids = append(p.tids, x.TID)
+		}
+	}
+	ps.sweepAt = max(sweepFrom, 2*len(ps.threads))
+}
+
+func (r *restorer) restoreOpen() {
+	o := r.openLocks
+	for i := range r.saved.Handles {
+		x := &r.saved.Handles[i]
+		h := &handle{
+			id: x.ID, n: r.tree.byID[x.Node], fd: x.FD, flags: x.Flags, write: x.Write, appends: x.Appends, mixed: x.Mixed,
+			proc: r.processes[x.Process], sole: x.SoleFile, filled: x.Filled,
+		}
+		h.open = openLock{
+			req: x.Request, yields: x.Yields, kept: x.Kept, alone: x.Alone, stream: x.Stream, shared: x.Shared,
+			tenure: x.Tenure, token: x.Token,
+			gen: ^uint64(0), // the rules may be others here
+		}
+		h.open.req.Range = x.Request.Range
+		n := h.n
+		sole := n.sole.known
+		spoiled := n.sole.spoiled
+		o.attach(h, x.State)
+		n.sole.known, n.sole.spoiled = sole, spoiled // as it was
+		held := x.State == openHeld || x.State == openShared
+		if h.holds.Store(held); held {
+			h.since.Store(uint64(x.Tenure) + 1)
+		}
+		h.lost.Store(x.Lost)
+		h.wrote.Store(x.Wrote)
+		h.touched.Store(x.Touched)
+		h.fresh.Store(x.Fresh)
+		h.knows.Store(x.Knows)
+		h.used.Store(x.Used)
+		h.dropped.Store(x.Dropped)
+		h.flocked.Store(x.FlockedBefore)
+		h.posixed.Store(x.PosixUsed)
+		if x.AloneSince > 0 {
+			r.records.ownAlone(h.proc, h, locks.Tenure(x.AloneSince-1))
+		}
+		r.fileSystem.handles.put(h.id, h)
+	}
+	for i := range r.saved.Dirs {
+		x := &r.saved.Dirs[i]
+		d := &dirHandle{n: r.tree.byID[x.Node], fd: x.FD, rest: x.Rest, next: x.Next, read: x.Read}
+		d.in.Uid, d.in.Gid, d.in.Pid = x.UID, x.GID, x.PID
+		if x.Lists {
+			d.lease = ^uint64(0) // one that has ended
+		}
+		r.tree.pin(d.n)
+		r.fileSystem.dirs.put(x.ID, d)
+	}
+}
+
+func (r *restorer) restoreRecords() {
+	for i := range r.Records {
+		x := &r.Records[i]
+		n, h, p := r.tree.byID[x.Node], r.fileSystem.handles.get(x.Handle), r.processes[x.Process]
+		y := &lockRecord{
+			recordKey: recordKey{x.Class, x.Owner}, n: n, h: h, p: p, ranges: x.Ranges, tenure: x.Tenure, token: x.Token, turn: x.Turn,
+		}
+		n.lockMu.Lock()
+		if n.records == nil {
+			n.records = make(map[recordKey]*lockRecord, 1)
+		}
+		n.records[y.recordKey] = y
+		r.records.explicit.Add(1)
+		if x.Class == locks.Posix {
+			n.posixUse.Add(1)
+		}
+		h.gets(y)
+		p.own(y)
+		h.proc.own(y)
+		n.lockMu.Unlock()
+	}
+}
+
+// goOn begins what the process before this one has left, when there is a lock
+// engine and nobody reads requests yet.
+func goOn(ctx context.Context, f *fileSystem, x *saved) {
+	for i := range x.Owed {
+		x.Owed[i].giveUp(f.locker)
+	}
+	for i := range x.Handles {
+		y := &x.Handles[i]
+		if h := f.handles.get(y.ID); y.Asks {
+			h.mu.Lock()
+			f.openLocks.lockLater(h, y.Again)
+			h.mu.Unlock()
+		}
+	}
+	// The lease of names is not gone on with; it is given up when the kernel has
+	// dropped what it keeps, which may have to wait for requests.
+	if x.LeaseHandle != 0 {
+		f.background(func() {
+			f.kept.drop(ctx)
+			f.locker.UnlockHandle(leaseKey, x.LeaseHandle, "the daemon was replaced")
+		})
+	}
+}
