@@ -31,6 +31,7 @@ var bugs = []struct {
 	{"syncOnce", 2000, random},
 	{"keepJoiners", 4000, random},
 	{"anyFileID", 200, random},
+	{"succeedAnyway", 400, takeovers},
 	{"noHolding", 20, damagedViewAndCutNewcomer},
 	{"lookAtReply", 20, stoppedAfterListing},
 	{"dropUnproved", 20, oldListingAndCutNewcomer},
@@ -103,6 +104,11 @@ func random(seed uint64, bug string) error {
 	o := randomOptions(int64(seed))
 	o.bug = bug
 	return schedule(o, false).w.check.err
+}
+
+// takeovers is random with daemons that are replaced.
+func takeovers(seed uint64, bug string) error {
+	return withTakeovers(int64(seed), bug, false).w.check.err
 }
 
 // directed runs a story quietly; its outcome is that of the checks.

@@ -25,6 +25,9 @@
 //	S2  A node that a view has dropped is not live from the moment of its link.
 //	S3  No node grants at an epoch before it has the SYNC of all its members.
 //	S4  All that are live in an epoch tell files apart by the same.
+//	S5  A node goes on with what its former self held only if nobody has granted
+//	    anything, since that was handed over, by a view with neither of them; and
+//	    only one does. See succession.go.
 //	L1  After the last fault all nodes that run are live in one view, within
 //	    L + delta + 3 s + back-off (at most 2 s) + 1 s, and 7S, with Ls for L
 //	    if that is longer. The 7S are the worst case, a node that must go on
@@ -177,6 +180,7 @@
 //     node is; what it is, its view, and the one that it is about to install.
 //   - memory: what is kept over the end of the process.
 //   - proofs: which members are known to be dead.
+//   - succession: whether this node goes on with what its former self held.
 //   - fences: members that are kept from the storage before they are dropped.
 //   - engine: what the engine was told, and has answered.
 //   - scans: what looks at the views have shown.

@@ -30,6 +30,7 @@ func Plant(m *Machine, bug string) {
 		"forgetEpoch":           &b.forgetEpoch,
 		"anyFileID":             &b.anyFileID,
 		"noTwins":               &b.noTwins,
+		"succeedAnyway":         &b.succeedAnyway,
 		"graceForLooks":         &b.graceForLooks,
 	}[bug] = true
 }

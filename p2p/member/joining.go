@@ -5,16 +5,17 @@ import "fmt"
 // joining gets a node into the view.
 type joining struct {
 	*position
-	memory   *memory
-	proofs   *proofs
-	fences   *fences
-	scans    *scans
-	proposer *proposer
-	asking   *asking
-	twins    *twins
-	mail     *mail
-	terms    *terms
-	welcomes *welcomes
+	memory     *memory
+	proofs     *proofs
+	succession *succession
+	fences     *fences
+	scans      *scans
+	proposer   *proposer
+	asking     *asking
+	twins      *twins
+	mail       *mail
+	terms      *terms
+	welcomes   *welcomes
 
 	at     int64 // not before: back-off
 	quit   bool  // the node wants to leave before it has joined
@@ -86,7 +87,7 @@ func (j *joining) try() {
 		}
 		return
 	}
-	if dead := j.proofs.members(); len(dead) > 0 && j.fences.stand(dead, true) {
+	if dead := j.proofs.members(); len(dead) > 0 {
 		// The locks of the dead come free now. A short pause is left out: it
 		// keeps nobody from anything, and a node that has to join on its own
 		// takes longer.
@@ -95,8 +96,10 @@ func (j *joining) try() {
 			w.add(j.record())
 			j.terms.bring(w)
 		}
-		j.proposer.propose(w)
-		return
+		if j.fences.stand(j.succession.others(dead, w), true) {
+			j.proposer.propose(w)
+			return
+		}
 	}
 	if !j.cfg.Bury.IsZero() {
 		if !j.view.Has(j.cfg.Bury) {

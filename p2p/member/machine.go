@@ -19,6 +19,12 @@ type Config struct {
 	// Former are incarnations of this peer that had Self.Lock, as its state
 	// directory says: the last of them, at least. See [Output.Inc].
 	Former []Inc
+	// Succeeds, if not zero, is the former self whose place this node takes, with
+	// all that its engine held: the same process, with another program. Its engine
+	// is frozen for good, and it says nothing any more. A notice ([Succeeded]) tells
+	// that it has come about, Output.Expelled that it has not: one of them comes
+	// with the first Freeze that has a View at the latest.
+	Succeeds Node
 	// Policy is what this node asks for; nil is whatever the cluster has. The
 	// first member's is that of the cluster. Others are refused if theirs is
 	// not that one, nor one that was changed into it.
@@ -84,6 +90,7 @@ type Machine struct {
 
 	memory     *memory
 	proofs     *proofs
+	succession *succession
 	fences     *fences
 	engine     *engine
 	scans      *scans
@@ -149,6 +156,7 @@ func newMachine(cfg Config) *Machine {
 	m := &Machine{position: at}
 	m.memory = &memory{base: b}
 	m.proofs = &proofs{position: at, dead: map[Node]string{}}
+	m.succession = &succession{position: at, memory: m.memory, over: cfg.Succeeds.IsZero()}
 	m.fences = &fences{position: at, all: map[Node]*fence{}}
 	m.engine = &engine{position: at}
 	m.scans = &scans{position: at, at: never}
@@ -166,7 +174,7 @@ func newMachine(cfg Config) *Machine {
 	m.sponsor = &sponsor{position: at, proposer: m.proposer, mail: m.mail, terms: m.terms, joiners: map[Node]*joiner{}}
 	m.changes = &changes{position: at}
 	m.welcomes = &welcomes{position: at, mail: m.mail, terms: m.terms}
-	m.joining = &joining{position: at, memory: m.memory, proofs: m.proofs, fences: m.fences, scans: m.scans, proposer: m.proposer,
+	m.joining = &joining{position: at, memory: m.memory, proofs: m.proofs, succession: m.succession, fences: m.fences, scans: m.scans, proposer: m.proposer,
 		asking: m.asking, twins: m.twins, mail: m.mail, terms: m.terms, welcomes: m.welcomes}
 	m.storage = &storage{position: at, proposer: m.proposer, asking: m.asking, answering: m.answering}
 	return m
@@ -196,6 +204,7 @@ func (m *Machine) Step(now int64, in Input, out *Output) {
 	out.Granting = m.engine.synced && live
 	m.lease.tell(live)
 	if out.End != nil {
+		m.succession.ended(out.End.Text)
 		m.changes.giveUp(fmt.Errorf("this node is no member any more: %s", out.End.Text))
 	}
 	m.done()

@@ -162,10 +162,11 @@ const (
 	Waiting                         // why this node cannot join yet
 	Storage                         // what is wrong with the storage, or that it is well again
 	Fencing                         // Node cannot be fenced
+	Succeeded                       // this node goes on with what its former self, Node, held
 )
 
 func (k NoticeKind) String() string {
-	names := [...]string{"", "joined", "left", "removed", "installed", "suspended", "resumed", "refusing", "waiting", "storage", "fencing"}
+	names := [...]string{"", "joined", "left", "removed", "installed", "suspended", "resumed", "refusing", "waiting", "storage", "fencing", "succeeded"}
 	if int(k) < len(names) && k > 0 {
 		return names[k]
 	}

@@ -35,6 +35,9 @@ func (p *proofs) how(n Node) string {
 	if n == p.cfg.Bury {
 		return "its process has ended"
 	}
+	if n == p.cfg.Succeeds {
+		return "its daemon was replaced"
+	}
 	i := p.view.Index(n)
 	if i < 0 {
 		return ""

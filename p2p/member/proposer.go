@@ -43,6 +43,14 @@ func (p *proposer) propose(w *View) {
 	p.open = &proposal{view: w, file: file, at: p.now}
 }
 
+// proposed is the view that this node tries to link; nil if there is none.
+func (p *proposer) proposed() *View {
+	if p.open == nil {
+		return nil
+	}
+	return p.open.view
+}
+
 // leavesOut reports whether n is not in the view that this node tries to link.
 func (p *proposer) leavesOut(n Node) bool { return p.open != nil && !p.open.view.Has(n) }
 

@@ -59,6 +59,9 @@ func schedule(o options, tracing bool) outcome {
 		}
 		victim := alive[rng.IntN(len(alive))]
 		f := faults[rng.IntN(len(faults))]
+		if o.takeovers && rng.IntN(2) == 0 {
+			f = replaced[rng.IntN(len(replaced))]
+		}
 		length := 200 + rng.Int64N(6000)
 		if rng.IntN(3) == 0 {
 			length = 5000 + rng.Int64N(15_000)

@@ -43,6 +43,7 @@ type node struct {
 	ticked       bool // a tick is waiting in the inbox
 
 	disk client
+	took *takeover // what it goes on with; nil: nothing
 }
 
 // host is what outlives a process.
@@ -243,6 +244,7 @@ func (n *node) step(in member.Input) {
 		n.held, n.heldNode, n.heldEpoch = n.published, before, beforeEpoch
 	}
 	n.published = out.LiveUntil
+	w.check.noticed(n)
 	if out.Expelled != nil {
 		n.expelled++
 		w.after(w.between(0, 5), func() { n.held = 0 })

@@ -57,6 +57,7 @@ type options struct {
 	clones     bool          // one peer can run on two hosts
 	lan        bool          // messages take well under a millisecond
 	fileID     string        // what nodes tell files apart by; empty: "inode 1"
+	takeovers  bool          // daemons are replaced
 	slowAt     int64         // storage operations take up to this long, in ms; 0: 4
 }
 
@@ -286,7 +287,10 @@ type checker struct {
 	added   map[member.Node]bool // every node that was ever in a view
 	dropped map[member.Node]bool // every node that was, and is not
 	reasons map[string]int       // views by reason
-	free    bool                 // the rules of a chain do not hold: somebody removed .dmxfs
+	// takeovers that were begun, and how many of them have come about
+	takeovers   []*takeover
+	succeedings int
+	free        bool // the rules of a chain do not hold: somebody removed .dmxfs
 }
 
 func (c *checker) init(w *world) {
@@ -367,6 +371,7 @@ func (c *checker) live(n *node) {
 // grants checks S3: no grant before the state of all members is here.
 func (c *checker) grants(n *node) {
 	v := n.m.View()
+	c.went(n)
 	if n.epoch != v.Epoch {
 		c.failf("S3: %v grants at %d, its engine is at %d", n.m.Self(), v.Epoch, n.epoch)
 	}

@@ -30,5 +30,6 @@ type variant struct {
 	cloneProof            bool // a boot ID and an inode are proof enough of death
 	anyFileID             bool // members may tell files apart by different things
 	graceForLooks         bool // looks of a new view count that do not show it
+	succeedAnyway         bool // a successor's claims count whoever dropped its former self
 	noTwins               bool // a node with the identity of a live one takes its connections
 }

@@ -12,11 +12,12 @@ func (m *Machine) learn(w *View, mine bool) {
 		return
 	}
 	m.memory.linked(w.Epoch)
+	own := m.proposer.proposed()
 	if m.proposer.learned(w) {
 		mine = true
 	}
 	if w.Has(m.me) {
-		m.follow(w, mine)
+		m.follow(w, own, mine)
 		return
 	}
 	switch m.state {
@@ -35,12 +36,14 @@ func (m *Machine) learn(w *View, mine bool) {
 	}
 }
 
-// follow begins the installation of w. Nothing is sent at its epoch, and
+// follow begins the installation of w; own is the view that this node was trying
+// to link. Nothing is sent at its epoch, and
 // nothing is granted at all, until the engine has stopped granting at the
 // epoch before it: only so does "y promises me at e" mean that y is not live
 // in an epoch before e.
-func (m *Machine) follow(w *View, mine bool) {
+func (m *Machine) follow(w, own *View, mine bool) {
 	if m.state == StateOut {
+		m.succession.added(w, own)
 		if !m.joined {
 			m.terms.fixFileID(w)
 		}
@@ -123,6 +126,7 @@ func (m *Machine) left(w *View) {
 
 // outside: w is the newest view known, and this node is not in it.
 func (m *Machine) outside(w *View) {
+	m.succession.outside(w)
 	m.position.outside(w)
 	m.engine.outside()
 	m.heartbeats.outside()
