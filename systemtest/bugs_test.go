@@ -35,6 +35,7 @@ var bugs = []struct {
 	{"no syncfs before a replacement", 100, replaced},
 	{"a fence command that does nothing", 40, fenced},
 	{"a former self is not replaced", 5, replaced},
+	{"a successor that is late keeps its locks", 100, takeovers},
 	{"a look is stamped when it ends", 50, stoppedAfterListing},
 }
 

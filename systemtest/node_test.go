@@ -39,6 +39,9 @@ type proc struct {
 	ended    *member.End
 	closing  bool // it is being unmounted
 
+	legacy    *legacy // nil: nothing is taken over
+	succeeded bool    // it went on with what it took over
+
 	// Guarded by world.mu.
 	isAlive      bool
 	online       bool
@@ -69,18 +72,24 @@ func (w *world) ofPeer(peer string) *proc {
 
 // startOn starts one on a host. It returns nil if a process of the peer is
 // alive: it has the lock of the state directory, unless the host has a copy of that.
-func (w *world) startOn(name string, h *host) *proc {
+func (w *world) startOn(name string, h *host) *proc { return w.startAs(name, h, nil) }
+
+// startAs is startOn; l is what the process takes over, if anything.
+func (w *world) startAs(name string, h *host, l *legacy) *proc {
 	name = w.id(name)
 	if w.ofPeer(name) != nil && !h.copied {
 		return nil
 	}
 	p := &proc{
-		w: w, name: name, serial: len(w.procs), host: h, isAlive: true, dead: make(chan struct{}), gone: make(chan struct{}),
+		w: w, name: name, serial: len(w.procs), host: h, isAlive: true, dead: make(chan struct{}), gone: make(chan struct{}), legacy: l,
 		cache: map[locks.Key][]int{}, dropped: map[locks.Key]int{},
 	}
 	p.disk.init(p)
 	p.node = p.newDriver()
 	p.engine = p.newEngine()
+	if l != nil {
+		p.inherit(l)
+	}
 	p.node.Bind((*boundEngine)(p))
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
@@ -113,6 +122,9 @@ func (w *world) startOn(name string, h *host) *proc {
 		<-wired
 	}()
 	for i := range w.opt.programs {
+		if l != nil {
+			break // it has those of its former self
+		}
 		g := newProgram(p, i)
 		p.programs = append(p.programs, g)
 		g.think()
@@ -131,8 +143,13 @@ func (p *proc) newDriver() *cluster.Node {
 	if w.opt.bug == "a former self is not replaced" {
 		self.Lock = member.LockFile{}
 	}
+	var succeeds member.Node
+	if p.legacy != nil {
+		succeeds = p.legacy.node
+	}
 	m, err := member.New(member.Config{
-		Params: w.opt.params, Cluster: strings.Repeat("c", 32), Self: self,
+		Succeeds: succeeds,
+		Params:   w.opt.params, Cluster: strings.Repeat("c", 32), Self: self,
 		Former: lives, FileID: p.host.files(), Restored: p.host.restored,
 		Random: random.Uint64, HasFence: w.opt.fence,
 		Made: func() string { return "2026-01-01T00:00:00Z" },
@@ -157,7 +174,7 @@ func (p *proc) newDriver() *cluster.Node {
 			p.host.lives = append(p.host.lives, inc)
 			return nil
 		},
-		Notice: func(n member.Notice) { w.logf("%s: %v", p.name, n) },
+		Notice: p.notice,
 		Begin:  p.begin,
 		Static: p.known,
 		Log:    slog.New((*logHandler)(p)),
@@ -168,6 +185,9 @@ func (p *proc) newDriver() *cluster.Node {
 func (p *proc) newEngine() *engine.Engine {
 	w := p.w
 	p.rule.Store(w.opt.algorithm)
+	if p.legacy != nil {
+		p.rule.Store(p.legacy.former.rule.Load())
+	}
 	rng := rand.New(rand.NewPCG(w.opt.seed, uint64(p.serial)+2000))
 	o := engine.Options{
 		Transport: (*transport)(p), Files: (*files)(p), Recorder: (*recorder)(p), Log: slog.New((*logHandler)(p)),

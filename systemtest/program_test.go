@@ -124,10 +124,7 @@ func (g *program) ask() {
 	g.begun++
 	serial, cancel := g.begun, g.cancel
 	req := g.req
-	go func() {
-		grant, err := p.engine.Lock(cancel, &req)
-		g.post(func() { g.told(grant, err) })
-	}()
+	g.lock(&req, cancel, g.told)
 	if g.rng.IntN(12) == 0 {
 		g.later(between(g.rng, 0, 2*time.Second), func() {
 			if g.waiting && g.begun == serial {
@@ -197,7 +194,7 @@ func (g *program) release(r *locks.Request) {
 // order: with others that do the same it may be a deadlock. It is one of fcntl,
 // since only that knows EDEADLK.
 func (g *program) nest(rounds int) {
-	p, w := g.proc, g.proc.w
+	w := g.proc.w
 	first := g.req
 	for g.req.Key.File == first.Key.File || g.req.Key.Class != locks.Posix {
 		g.req = g.request()
@@ -207,28 +204,24 @@ func (g *program) nest(rounds int) {
 	g.doing = fmt.Sprintf("asking for %v, too", second.Key)
 	g.cancel, g.waiting = make(chan struct{}), true
 	cancel := g.cancel
-	go func() {
-		_, err := p.engine.Lock(cancel, &second)
-		g.post(func() {
-			g.waiting = false
-			next := func() { g.work(rounds - 1) }
-			switch {
-			case err == nil:
-				g.later(between(g.rng, 0, 50*ms), func() {
-					g.release(&second)
-					next()
-				})
-			case errors.Is(err, locks.ErrWouldBlock), errors.Is(err, locks.ErrInterrupted), errors.Is(err, locks.ErrDeadlock):
+	g.lock(&second, cancel, func(_ locks.Grant, err error) {
+		next := func() { g.work(rounds - 1) }
+		switch {
+		case err == nil:
+			g.later(between(g.rng, 0, 50*ms), func() {
+				g.release(&second)
 				next()
-			case errors.Is(err, locks.ErrLost):
-				g.fail()
-			case errors.Is(err, locks.ErrUnavailable):
-				g.unlock()
-			default:
-				w.check.failf("pid %d: %v", g.pid, err)
-			}
-		})
-	}()
+			})
+		case errors.Is(err, locks.ErrWouldBlock), errors.Is(err, locks.ErrInterrupted), errors.Is(err, locks.ErrDeadlock):
+			next()
+		case errors.Is(err, locks.ErrLost):
+			g.fail()
+		case errors.Is(err, locks.ErrUnavailable):
+			g.unlock()
+		default:
+			w.check.failf("pid %d: %v", g.pid, err)
+		}
+	})
 }
 
 // fail is what the mount does when a lock is lost: the handle is of no use any
@@ -268,6 +261,8 @@ func (g *program) admit(then func()) {
 					g.admit(then) // asked again where it is used
 				case errors.Is(err, locks.ErrLost):
 					g.fail()
+				case g.proc != p: // it was replaced
+					g.admit(then)
 				default:
 					g.think() // the mount is going away
 				}
@@ -383,7 +378,7 @@ func (g *program) write(versions []int, then func()) {
 		// The system call goes on whatever becomes of the process.
 		p.disk.whenWell(d, func() {
 			p.host.dirty.land(x)
-			p.deliver(done)
+			g.proc.deliver(done)
 		})
 	})
 }

@@ -123,6 +123,9 @@ func (w *world) play() time.Duration {
 	if w.opt.edges {
 		faults = slices.Concat(edges, edges, edges, faults)
 	}
+	if w.opt.takeovers {
+		faults = slices.Concat(replacements, replacements, replacements, faults)
+	}
 	for range 1 + rng.IntN(4) {
 		w.run(w.between(0, 5*time.Second))
 		alive := w.running()

@@ -21,6 +21,13 @@ func (p *proc) begin(v *member.View) {
 	}
 }
 
+func (p *proc) notice(n member.Notice) {
+	p.w.logf("%s: %v", p.name, n)
+	if n.Kind == member.Succeeded {
+		p.succeeded = true
+	}
+}
+
 // logHandler is the log of a node. An error in it is one of the program: here
 // nothing goes wrong that it would not be made for.
 type logHandler proc
@@ -128,7 +135,7 @@ func (b *boundEngine) Sync(from locks.NodeID, e locks.Epoch, s []byte) error {
 
 func (b *boundEngine) Expelled(why string) {
 	p := (*proc)(b)
-	if b.w.opt.bug == "the expelled keeps its locks" {
+	if b.w.opt.bug == "the expelled keeps its locks" || b.w.opt.bug == "a successor that is late keeps its locks" && p.legacy != nil && !p.succeeded {
 		return
 	}
 	if !p.alive() {

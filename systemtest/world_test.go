@@ -33,6 +33,7 @@ type options struct {
 	wired     bool          // over the transport of package p2p
 	edges     bool          // faults at the edges of a cluster, too
 	restored  bool          // the storage loses views: they are no chain
+	takeovers bool          // daemons are replaced
 	tracing   bool
 }
 

@@ -1,0 +1,177 @@
+package systemtest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
+)
+
+var flagTakeovers = flag.Int("system.takeovers", long.Or(40, 100), "how many random schedules with takeovers to run")
+
+// legacy is what a process takes over from the one before it.
+type legacy struct {
+	former *proc
+	node   member.Node
+	state  []byte
+}
+
+// takeOver replaces the daemon of p by another one, which its programs use from
+// then on. It returns nil if it cannot be at this moment: nothing has happened then.
+func (w *world) takeOver(p *proc) *proc {
+	if !p.alive() || p.stopped() || p.closing || w.opt.wired {
+		return nil
+	}
+	l := &legacy{former: p, node: p.status().Self}
+	var err error
+	if l.state, err = p.engine.HandOver(); err != nil {
+		w.logf("%s is not replaced: %v", p.name, err)
+		return nil
+	}
+	w.logf("%s hands over", p.name)
+	held := w.check.heldBy(p)
+	p.kill()
+	next := w.startAs(p.name, p.host, l)
+	w.check.mu.Lock()
+	for _, h := range held {
+		h.p = next
+	}
+	w.check.holders = append(w.check.holders, held...)
+	w.check.mu.Unlock()
+	for _, x := range p.host.dirty.writes {
+		if x.p == p {
+			x.p = next
+		}
+	}
+	return next
+}
+
+// inherit makes p, which has not begun to run, go on with what l says.
+func (p *proc) inherit(l *legacy) {
+	if err := p.engine.TakeOver(l.state); err != nil {
+		p.w.check.failf("%s: %v", p.name, err)
+	}
+	p.programs, l.former.programs = l.former.programs, nil
+	for _, g := range p.programs {
+		g.proc = p
+	}
+	// The kernel's.
+	p.cache, p.dropped = l.former.cache, l.former.dropped
+}
+
+// again asks the successor for what the program waits for, and reports whether it
+// does: whether that was what its call has ended with.
+func (g *program) again(err error, req *locks.Request, cancel chan struct{}, told func(locks.Grant, error)) bool {
+	if !errors.Is(err, locks.ErrHandedOver) {
+		return false
+	}
+	select {
+	case <-cancel:
+	default:
+		g.waiting = true
+	}
+	g.lock(req, cancel, told)
+	return true
+}
+
+// lock asks for req; told gets the answer.
+func (g *program) lock(req *locks.Request, cancel chan struct{}, told func(locks.Grant, error)) {
+	e := g.proc.engine
+	go func() {
+		grant, err := e.Lock(cancel, req)
+		g.post(func() {
+			if g.waiting = false; !g.again(err, req, cancel, told) {
+				told(grant, err)
+			}
+		})
+	}()
+}
+
+// replacements are faults that replace a daemon.
+var replacements = []fault{
+	{"takeover", func(w *world, p *proc, d time.Duration) time.Duration {
+		w.takeOver(p)
+		return time.Second
+	}},
+	{"takeover of all, one after the other", func(w *world, p *proc, d time.Duration) time.Duration {
+		for i, o := range w.running() {
+			w.after(time.Duration(i)*w.between(0, time.Second), func() { w.takeOver(o) })
+		}
+		return 6 * time.Second
+	}},
+	{"takeover of several at once", func(w *world, p *proc, d time.Duration) time.Duration {
+		for _, o := range w.running() {
+			if o == p || w.chance(0.5) {
+				w.takeOver(o)
+			}
+		}
+		return time.Second
+	}},
+	{"takeover by one that is stopped", func(w *world, p *proc, d time.Duration) time.Duration {
+		if s := w.takeOver(p); s != nil {
+			s.stop(d)
+		}
+		return d
+	}},
+	{"takeover by one that is stopped at its link", func(w *world, p *proc, d time.Duration) time.Duration {
+		if s := w.takeOver(p); s != nil {
+			return w.stopAt(s, beforeLink, d)
+		}
+		return 0
+	}},
+	{"takeover by one that reaches nobody", func(w *world, p *proc, d time.Duration) time.Duration {
+		if s := w.takeOver(p); s != nil {
+			w.isolate([]*proc{s}, w.others(s), w.chance(0.5), true, true, d)
+		}
+		return d
+	}},
+	{"takeover by one that dies", func(w *world, p *proc, d time.Duration) time.Duration {
+		if s := w.takeOver(p); s != nil {
+			w.after(w.between(0, 50*ms), func() { w.restart(s, w.between(1*ms, d), w.chance(0.7)) })
+		}
+		return d + time.Second
+	}},
+	{"takeover of a takeover", func(w *world, p *proc, d time.Duration) time.Duration {
+		if s := w.takeOver(p); s != nil {
+			w.after(w.between(0, 500*ms), func() { w.takeOver(s) })
+		}
+		return 2 * time.Second
+	}},
+}
+
+// takeovers is a random schedule in which daemons are replaced.
+func takeovers(t *testing.T, seed int64, bug string) error {
+	return withTakeovers(t, seed, bug, false).err
+}
+
+func withTakeovers(t *testing.T, seed int64, bug string, tracing bool) ran {
+	o := randomOptions(seed)
+	o.bug, o.takeovers, o.tracing = bug, true, tracing
+	return schedule(t, o)
+}
+
+func TestTakeovers(t *testing.T) {
+	came := 0
+	for seed := *flagFirst; seed < *flagFirst+int64(*flagTakeovers); seed++ {
+		r := withTakeovers(t, seed, "", false)
+		if r.err != nil {
+			o := r.world.opt
+			report(t, o, r, fmt.Sprintf("go test ./systemtest -run TestTakeovers -system.first %d -system.takeovers 1 -v", seed))
+			return
+		}
+		for _, p := range r.world.procs {
+			if p.succeeded {
+				came++
+			}
+		}
+	}
+	t.Logf("%d takeovers came about", came)
+	if came == 0 && *flagTakeovers >= 40 {
+		t.Error("no takeover came about")
+	}
+}
