@@ -25,8 +25,8 @@ type net struct {
 	t     *testing.T
 	ctx   context.Context // ends with the test, also for what begins after that
 	mu    sync.Mutex
-	nodes map[locks.NodeID]*node
-	delay time.Duration // guarded by mu, as is sent
+	nodes map[locks.NodeID]*node // written by the test only, with mu
+	delay time.Duration          // guarded by mu, as is sent
 	epoch locks.Epoch
 	sent  int
 	// exclusive, if not empty, is the first name of paths that ring serves;
@@ -105,7 +105,9 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 	}
 	n.Engine = New(o)
 	go n.Run(ctx)
+	c.mu.Lock()
 	c.nodes[id] = n
+	c.mu.Unlock()
 	c.t.Cleanup(stop)
 	return id
 }
@@ -171,7 +173,10 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 							return
 						}
 					}
-					if r := n.net.nodes[to]; r != nil {
+					n.net.mu.Lock()
+					r := n.net.nodes[to]
+					n.net.mu.Unlock()
+					if r != nil {
 						r.Receive(n.id, d.epoch, d.frame)
 					}
 				case <-ctx.Done():

@@ -25,12 +25,18 @@ func (c *net) succeed(old, name locks.NodeID) *node {
 	}
 	synctest.Wait()
 	a.stop()
-	delete(c.nodes, old)
+	c.remove(old)
 	b := c.nodes[c.add(name)]
 	if err := b.TakeOver(state); err != nil {
 		c.t.Fatalf("%s takes over: %v", name, err)
 	}
 	return b
+}
+
+func (c *net) remove(id locks.NodeID) {
+	c.mu.Lock()
+	delete(c.nodes, id)
+	c.mu.Unlock()
 }
 
 func isHandedOver(t *testing.T, ps ...*pending) {
@@ -421,7 +427,7 @@ func TestASuccessorIsWhatItsFormerSelfWas(t *testing.T) {
 			}
 			isHandedOver(t, waiting...)
 			a.stop()
-			delete(c.nodes, "n0")
+			c.remove("n0")
 			x := c.nodes[c.add("n0x")]
 			if err := x.TakeOver(state); err != nil {
 				t.Fatal(err)
