@@ -14,7 +14,8 @@ import (
 // program takes a lock, reads and writes under it, gives it up, and begins
 // again. All of it happens in the one goroutine, but for what waits.
 type program struct {
-	proc *proc
+	w    *world
+	proc *proc // which may be replaced
 	pid  int
 	rng  *rand.Rand
 
@@ -41,7 +42,7 @@ func sortResults(rs []result) {
 
 // post hands a result to the one goroutine.
 func (g *program) post(then func()) {
-	w := g.proc.w
+	w := g.w
 	w.mu.Lock()
 	w.results = append(w.results, result{g, then})
 	w.mu.Unlock()
@@ -50,7 +51,7 @@ func (g *program) post(then func()) {
 
 func newProgram(p *proc, i int) *program {
 	pid := (p.serial+1)*100 + i
-	return &program{proc: p, pid: pid, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
+	return &program{w: p.w, proc: p, pid: pid, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
 }
 
 // later has the program do something in d, if its process still lives then.

@@ -12,7 +12,7 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-var flagTakeovers = flag.Int("system.takeovers", long.Or(40, 100), "how many random schedules with takeovers to run")
+var flagTakeovers = flag.Int("system.takeovers", long.Or(20, 100), "how many random schedules with takeovers to run")
 
 // legacy is what a process takes over from the one before it.
 type legacy struct {
@@ -171,7 +171,7 @@ func TestTakeovers(t *testing.T) {
 		}
 	}
 	t.Logf("%d takeovers came about", came)
-	if came == 0 && *flagTakeovers >= 40 {
+	if came == 0 && *flagTakeovers >= 20 {
 		t.Error("no takeover came about")
 	}
 }
