@@ -39,7 +39,7 @@ var mistakes = []mistake{
 	{"the port is in use", "dmxfs --listen /ip4/127.0.0.1/tcp/7654 src b", 1, []string{"address already in use", "ss -ltnp", "--listen at another port"}},
 	{"an address of another host", "dmxfs --listen /ip4/192.0.2.1/tcp/0 src b", 1, []string{"cannot assign requested address", "does not have that address", "ip addr"}},
 	{"an address and a port", "dmxfs --listen 127.0.0.1:7654 src b", 2, []string{`"127.0.0.1:7654" is not a multiaddr like /ip4/0.0.0.0/tcp/7654`}},
-	{"a firewall", "iptables -A INPUT -i lo -p tcp -j REJECT; dmxfs --state firewall src b; code=$?; iptables -F; (exit $code)", 1, []string{"none of them can be reached over the network", "/ip4/127.0.0.1/tcp/7654"}},
+	{"a firewall", "iptables -A INPUT -i lo -p tcp -j REJECT; dmxfs --state firewall src b; code=$?; iptables -F; (exit $code)", 1, []string{"none of them can be reached over the network", "/ip4/127.0.0.1/tcp/7654", "look for a firewall", "--listen"}},
 	{"no FUSE", `unshare --mount sh -c 'mkdir dev; mount -t tmpfs none dev; cp -a /dev/null /dev/random /dev/urandom dev; mount --move dev /dev; dmxfs src b'`, 1, []string{"/b: open /dev/fuse: no device", "modprobe fuse", "container"}},
 	{"no fusermount3", asNobody("env PATH=/nowhere $(command -v dmxfs) $U/src $U/m"), 1, []string{`"fusermount3": executable file not found`, "install the package fuse3"}},
 	{"no user_allow_other", asNobody("dmxfs -o allow_other $U/src $U/m"), 1, []string{"user_allow_other", "/etc/fuse.conf", "write the line user_allow_other there, as root, or mount without allow_other"}},
@@ -118,4 +118,24 @@ func TestMistakes(t *testing.T) {
 	if end := parts[len(mistakes)]; strings.Count(end, "fuse.dmxfs") != 1 || !strings.Contains(end, "a has locks") {
 		t.Errorf("what is mounted after the mistakes, and has locks:\n%s", end)
 	}
+}
+
+// TestFirewallBetweenSomeHosts: a host that reaches one member and not the other is
+// told which one, where, and what to do. It takes the half minute for which a host
+// waits for the others' welcomes.
+func TestFirewallBetweenSomeHosts(t *testing.T) {
+	t.Parallel()
+	need(t, "unshare", "ip", "bash", "iptables", "flock")
+	dir := t.TempDir()
+	out, err := apart(t, `exec 2>&1; set -e
+cd `+dir+`; mkdir raw a b c
+dmxfs --listen /ip4/127.0.0.1/tcp/7654 raw a
+dmxfs --listen /ip4/127.0.0.1/tcp/7655 raw b
+iptables -A INPUT -i lo -p tcp -m multiport --dports 7655,7656 -j REJECT
+dmxfs --listen /ip4/127.0.0.1/tcp/7656 raw c || echo "c ends with $?"
+iptables -F
+flock -n a/f echo 'a has locks'
+dmxfs unmount b; dmxfs unmount a
+`, dir+"/home").Output()
+	hasAll(t, out, err, "some members can be reached, but not all: no welcome from ", "/ip4/127.0.0.1/tcp/7655", "look for a firewall", "c ends with 1", "a has locks")
 }

@@ -87,7 +87,14 @@ type Options struct {
 // Ended is why a node is no member any more, and will not be again.
 type Ended struct{ member.End }
 
-func (e *Ended) Error() string { return e.Text }
+// Error tells what has happened, and what to do where the network may be why.
+func (e *Ended) Error() string {
+	switch e.Code {
+	case member.EndUnreachable, member.EndPartial:
+		return e.Text + ". Each host must reach the TCP port of every other one: look for a firewall between them, and let it pass; --listen gives the daemon a port that stays the same"
+	}
+	return e.Text
+}
 
 // Node drives one membership machine. Its methods are safe for concurrent use.
 type Node struct {
