@@ -149,7 +149,7 @@ func TestMutantsAreFound(t *testing.T) {
 		{Name: "a permission is what is held at the end, not what was announced", File: "restore.go",
 			Old: "slices.Clone(writes[v.Self])", New: "slices.Clone(m.held.written(m.breathe))", Inside: true},
 		{Name: "goes on between two epochs", File: "restore.go",
-			Old: "	m.frozen = true\n", New: ""},
+			Old: "	m.frozen = true\n	if len(m.tickets)", New: "	if len(m.tickets)"},
 
 		// Data and tokens.
 		{Name: "a reply does not hand over", File: "pump.go",
