@@ -143,7 +143,11 @@ func consult(ctx context.Context, s streams, sources []string, listen string, pa
 	j.Storage = d.storage.Type
 	j.Findings, j.Options = append(j.Findings, d.findings...), append(j.Options, d.options...)
 	j.Fit, j.Verdict = d.verdict()
-	if err := keepVerdict(j, sources, time.Now()); err != nil {
+	examined := []string{d.here.real}
+	if len(sources) == 2 {
+		examined = append(examined, d.there.real)
+	}
+	if err := keepVerdict(j, examined, time.Now()); err != nil {
 		fmt.Fprintf(s.err, "dmxfs: %v\n", err)
 	}
 	return j, nil

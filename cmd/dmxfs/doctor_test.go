@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +37,12 @@ func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func
 	if err := first.Start(); err != nil {
 		c.t.Fatal(err)
 	}
+	// Longer than any --patience that is given here.
+	late := time.AfterFunc(time.Minute, func() {
+		c.t.Errorf("dmxfs doctor %s %s does not end", a, flags)
+		_ = first.Process.Kill()
+	})
+	defer late.Stop()
 	for lines := bufio.NewScanner(says); lines.Scan(); {
 		if _, command, ok := strings.Cut(lines.Text(), "dmxfs doctor --join "); ok {
 			where, _, _ := strings.Cut(command, " ")
@@ -103,14 +110,18 @@ func TestDoctorOnALocalDirectory(t *testing.T) {
 	if left, err := os.ReadDir(src); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
-	// For people.
-	out, err := c.try("doctor", src, src)
+	// For people, by another name.
+	link := filepath.Join(c.dir, "link")
+	if err := os.Symlink(src, link); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.try("doctor", link, link)
 	if err != nil || !strings.Contains(out, "CHECK") || !strings.Contains(out, "is fit for dmxfs") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// For support, the last verdict.
 	var kept keptVerdict
-	if b, err := os.ReadFile(filepath.Join(c.dir, "dmxfs", "doctor", mountName(src)+".json")); err != nil || json.Unmarshal(b, &kept) != nil || kept.Partner != src || !kept.Fit {
+	if b, err := os.ReadFile(filepath.Join(c.dir, "dmxfs", "doctor", mountName(src)+".json")); err != nil || json.Unmarshal(b, &kept) != nil || kept.Partner != link || !kept.Fit {
 		t.Errorf("kept: %v %+v", err, kept)
 	}
 }

@@ -53,7 +53,7 @@ func (d *doctor) open(ctx context.Context, side *doctorSide, name string) error 
 	if side == d.here {
 		d.storage = *r.Storage
 	}
-	side.dev = r.Dev
+	side.dev, side.real = r.Dev, string(r.Real)
 	return nil
 }
 

@@ -46,6 +46,7 @@ type doctorReport struct {
 	Count   int             `json:"count,omitempty"`
 	Time    int64           `json:"time,omitempty"` // ns: since 1970, of this side's clock; or how long it took
 	Host    string          `json:"host,omitempty"`
+	Real    []byte          `json:"real,omitempty"` // path of the directory, see realPath; not always UTF-8
 	Storage *fusefs.Storage `json:"storage,omitempty"`
 }
 
@@ -234,10 +235,7 @@ func (h *hands) inDir(o *doctorOrder, r *doctorReport) error {
 
 // open looks at the directory that is to be examined.
 func (h *hands) open(r *doctorReport) error {
-	real, err := filepath.EvalSymlinks(h.source)
-	if err == nil {
-		real, err = filepath.Abs(real)
-	}
+	real, err := realPath(h.source)
 	if err != nil {
 		return fmt.Errorf("cannot use the directory: %w", err)
 	}
@@ -268,8 +266,17 @@ func (h *hands) open(r *doctorReport) error {
 	if err := unix.Fstat(h.fd, &st); err != nil {
 		return err
 	}
-	r.Storage, r.Dev = &h.store, st.Dev
+	r.Storage, r.Dev, r.Real = &h.store, st.Dev, []byte(real)
 	return nil
+}
+
+// realPath is the absolute path without symbolic links.
+func realPath(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(real)
 }
 
 // leaveMounts detaches the copies of mounts by FUSE that are of no use for dir

@@ -20,17 +20,13 @@ type keptVerdict struct {
 
 // verdictFile is where it is kept. A directory may be examined before there is a mount
 // of it, so that it is not in the state directory of one.
-func verdictFile(source string) string {
-	if real, err := filepath.EvalSymlinks(source); err == nil {
-		source = real
-	}
-	if path, err := filepath.Abs(source); err == nil {
-		source = path
-	}
-	return filepath.Join(stateHome(), "doctor", mountName(source)+".json")
+func verdictFile(real string) string {
+	return filepath.Join(stateHome(), "doctor", mountName(real)+".json")
 }
 
-// keepVerdict keeps what was found of all the directories.
+// keepVerdict keeps what was found of all the directories, given as absolute paths
+// without symbolic links. To find these out here would be to ask storage that may
+// hang by now.
 func keepVerdict(j doctorJSON, sources []string, now time.Time) error {
 	b, err := json.MarshalIndent(keptVerdict{now.UTC(), version(), j}, "", "  ")
 	for _, source := range sources {
@@ -52,9 +48,14 @@ func keepVerdict(j doctorJSON, sources []string, now time.Time) error {
 	return nil
 }
 
-// supportVerdict is the last verdict on the directory below a mount.
+// supportVerdict is the last verdict on the directory below a mount. It waits for
+// storage that hangs.
 func supportVerdict(source string) ([]byte, error) {
-	b, err := os.ReadFile(verdictFile(source))
+	real, err := realPath(source)
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(verdictFile(real))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("this user has not run dmxfs doctor %s on this host", source)
 	}

@@ -23,6 +23,7 @@ type doctorSide struct {
 	end   func()
 
 	dev     uint64 // of its directory
+	real    string // path of its directory, see realPath
 	pending bool   // it has an order whose report was not waited for
 }
 

@@ -41,8 +41,8 @@ func TestEndOfALog(t *testing.T) {
 	}
 }
 
-// An archive has the doctor's last verdict on the storage, by whatever name the doctor
-// was given it, or says that there is none.
+// An archive has the doctor's last verdict on the storage, by whatever name the mount
+// has it, or says that there is none.
 func TestVerdictOfAnArchive(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "home"))
@@ -55,12 +55,12 @@ func TestVerdictOfAnArchive(t *testing.T) {
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, verdict := range []string{"the first", "the last"} {
-		if err := keepVerdict(doctorJSON{Verdict: verdict}, []string{link}, now); err != nil {
+		if err := keepVerdict(doctorJSON{Verdict: verdict}, []string{raw}, now); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var kept keptVerdict
-	b, err := supportVerdict(raw)
+	b, err := supportVerdict(link)
 	if err != nil || json.Unmarshal(b, &kept) != nil || kept.Verdict != "the last" || !kept.Time.Equal(now) || kept.Version != version() {
 		t.Errorf("%v %s", err, b)
 	}
