@@ -127,7 +127,11 @@ func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
 	var a locksAnswer
 	hosts := map[string]string{}
 	if v := t.node.Load().Status().View; v != nil && !local {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		limit := askTimeout
+		if end, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(end).Round(100*time.Millisecond))
+		}
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		var mu sync.Mutex
 		var wg sync.WaitGroup
@@ -143,7 +147,7 @@ func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
 				defer mu.Unlock()
 				all = append(all, rows...)
 				if err != nil {
-					a.Missing = append(a.Missing, fmt.Sprintf("%s (%s): %v", m.Host, m.Peer, err))
+					a.Missing = append(a.Missing, fmt.Sprintf("%s (%s): %s", m.Host, m.Peer, silence(err, limit)))
 				}
 			})
 		}

@@ -93,7 +93,7 @@ func newLocksCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use: "locks [MOUNTPOINT]", Short: "Show who holds which lock, and who waits for whom",
 		Long: `Show who holds which lock, and who waits for whom, in the whole cluster. What
-members have that do not answer within 3 s is not shown; they are named on
+members have that do not answer within 2 s is not shown; they are named on
 standard error.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
@@ -108,15 +108,15 @@ standard error.`,
 			return err
 		}
 		var v locksAnswer
-		path := "/locks"
+		path := "/locks?timeout=" + membersAnswerTime.String()
 		if local {
-			path += "?local=1"
+			path = "/locks?local=1"
 		}
 		if err := cl.get(c.Context(), path, &v); err != nil {
 			return noDaemon(err, r)
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: no answer from %s\n", printable(m))
+			fmt.Fprintf(s.err, "dmxfs: silent, so what its programs hold and wait for is not in this: %s\n", printable(m))
 		}
 		if *asJSON {
 			if v.Locks == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,9 @@ import (
 // answerTime is how long a command that shows the cluster takes at most, by
 // default, whoever is silent.
 const answerTime = 3 * time.Second
+
+// membersAnswerTime is what the members have of it.
+const membersAnswerTime = 2 * time.Second
 
 func newWhyCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
@@ -58,11 +62,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			return printJSON(s.out, story)
 		}
 		if len(story.Steps) == 0 {
-			if t.PID != 0 {
-				fmt.Fprintf(s.out, "process %d waits for no lock of %s\n", t.PID, printable(r.Mountpoint))
-			} else {
-				fmt.Fprintf(s.out, "nobody waits for a lock of %s\n", printable(t.Path))
-			}
+			fmt.Fprintln(s.out, noWait(t, story.Silent, r.Mountpoint))
 		}
 		for _, l := range story.Lines() {
 			fmt.Fprintln(s.out, printable(l))
@@ -70,6 +70,21 @@ PATH is relative to the mount, or below it, or the file's identity as
 		return nil
 	}
 	return c
+}
+
+// noWait says that nothing was found. That nobody waits is only known when all members
+// have answered: who waits on a silent one is in its memory alone.
+func noWait(t waitgraph.Target, silent []waitgraph.Member, mount string) string {
+	unknown := slices.ContainsFunc(silent, func(m waitgraph.Member) bool { return m.State != "expelled" })
+	switch {
+	case t.PID != 0 && unknown:
+		return fmt.Sprintf("process %d waits for no lock of %s that is known here", t.PID, printable(mount))
+	case t.PID != 0:
+		return fmt.Sprintf("process %d waits for no lock of %s", t.PID, printable(mount))
+	case unknown:
+		return fmt.Sprintf("whether somebody waits for a lock of %s is not known: on the hosts that answer nobody does", printable(t.Path))
+	}
+	return fmt.Sprintf("nobody waits for a lock of %s", printable(t.Path))
 }
 
 // askGraph asks who waits for whom. The members have what the time of the client

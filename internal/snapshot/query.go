@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -119,4 +120,15 @@ func (s *Snapshot) Hosts() []HostSum {
 		return cmp.Or(cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Held, a.Held), cmp.Compare(a.Host, b.Host), cmp.Compare(a.Node, b.Node))
 	})
 	return out
+}
+
+// HostName is the name of a node's host, with the end of the node's ID if another
+// member's host, or another mount of it, is called the same.
+func (s *Snapshot) HostName(node, host string) string {
+	for _, m := range s.Peers.Members {
+		if m.Host == host && m.ID != node {
+			return fmt.Sprintf("%s (…%s)", host, node[max(0, len(node)-6):])
+		}
+	}
+	return host
 }

@@ -163,3 +163,18 @@ func TestTexts(t *testing.T) {
 		}
 	}
 }
+
+// Hosts that are called the same, as are two mounts of one, are told apart.
+func TestHostName(t *testing.T) {
+	t.Parallel()
+	s := &Snapshot{Peers: Peers{Members: []Peer{{ID: "12D3KooW1AAAAAA", Host: "vm"}, {ID: "12D3KooW2BBBBBB", Host: "vm"}, {ID: "C", Host: "other"}}}}
+	for node, want := range map[string]string{"12D3KooW1AAAAAA": "vm (…AAAAAA)", "12D3KooW2BBBBBB": "vm (…BBBBBB)", "short": "vm (…short)", "C": "other"} {
+		host := "vm"
+		if node == "C" {
+			host = "other"
+		}
+		if got := s.HostName(node, host); got != want {
+			t.Errorf("the host of %s is called %q, want %q", node, got, want)
+		}
+	}
+}

@@ -85,9 +85,9 @@ func (m *Model) header() []string {
 	}
 	for _, x := range m.snap.Silent() {
 		if x.State == "expelled" {
-			alarm("host %s was expelled: %s", x.Host, x.Error)
+			alarm("host %s was expelled: %s", m.snap.HostName(x.ID, x.Host), x.Error)
 		} else {
-			alarm("host %s is silent: what its programs hold and wait for is not known (%s)", x.Host, x.Error)
+			alarm("host %s is silent: what its programs hold and wait for is not known (%s)", m.snap.HostName(x.ID, x.Host), x.Error)
 		}
 	}
 	if n := len(m.snap.Graph.Cycles); n > 0 {
@@ -122,7 +122,7 @@ func (m *Model) hosts() []string {
 		if h.Waiting > 0 {
 			longest = snapshot.Ago(h.Longest)
 		}
-		out = append(out, m.fit(fmt.Sprintf("%s %14d %8d %13s %8d", cell(h.Host, 24), h.Blocks, h.Waiting, longest, h.Held)))
+		out = append(out, m.fit(fmt.Sprintf("%s %14d %8d %13s %8d", cell(m.snap.HostName(h.Node, h.Host), 24), h.Blocks, h.Waiting, longest, h.Held)))
 	}
 	return append(out, "")
 }
