@@ -119,6 +119,7 @@ func (o Once) WriteTable(w io.Writer) error {
 	s := &snapshot.Snapshot{At: o.At, Status: o.Status, Graph: &waitgraph.Graph{Waits: o.Waits, Cycles: o.Cycles, Members: o.Silent}}
 	for _, h := range o.Hosts {
 		s.Graph.Held += h.Held
+		s.Peers.Members = append(s.Peers.Members, snapshot.Peer{ID: h.Node, Host: h.Host})
 	}
 	if o.Error != "" {
 		s.Err = fmt.Errorf("%s", o.Error)
@@ -135,7 +136,7 @@ func (o Once) WriteTable(w io.Writer) error {
 		if h.Waiting > 0 {
 			longest = snapshot.Ago(h.Longest)
 		}
-		fmt.Fprintf(w, "%s %14d %8d %13s %8d\n", cell(h.Host, 24), h.Blocks, h.Waiting, longest, h.Held)
+		fmt.Fprintf(w, "%s %14d %8d %13s %8d\n", cell(s.HostName(h.Node, h.Host), 24), h.Blocks, h.Waiting, longest, h.Held)
 	}
 	fmt.Fprintf(w, "\n%-12s %-14s %-8s %-14s %-6s %-4s %s\n", "WAITS FOR", "HOST", "PID", "COMMAND", "CLASS", "MODE", "FILE ← IN ITS WAY")
 	for i := range o.Waits {

@@ -281,6 +281,14 @@ func TestOnce(t *testing.T) {
 		t.Errorf("the table has what terminals obey: %q", b.String())
 	}
 	b.Reset()
+	for i := range o.Hosts { // now all three are mounts of one host
+		o.Hosts[i].Host = "vm"
+	}
+	o.Silent[0].Host = "vm"
+	if err := o.WriteTable(&b); err != nil || !strings.Contains(b.String(), "host vm (…C) is silent") || !strings.Contains(b.String(), "\nvm (…A) ") {
+		t.Errorf("the table does not tell hosts of one name apart (error %v):\n%s", err, b.String())
+	}
+	b.Reset()
 	if err := o.WriteJSON(&b); err != nil {
 		t.Fatal(err)
 	}
