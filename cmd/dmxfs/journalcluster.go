@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/story"
 )
@@ -197,6 +198,9 @@ func (d onlooker) answerJournal(ctx context.Context, query string) ([]byte, erro
 func silence(err error, limit time.Duration) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "no answer within " + limit.String()
+	}
+	if errors.Is(err, p2p.ErrNotConnected) {
+		return "no connection to it"
 	}
 	return err.Error()
 }
