@@ -55,7 +55,7 @@ var rules = map[string]rule{
 	"internal/top": {why: "the terminal view asks by an interface", ours: []string{"internal/snapshot", "internal/waitgraph"},
 		ext: []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/ansi"}},
 	"internal/web":     {why: "the page asks by an interface, and loads nothing from elsewhere", ours: []string{"internal/snapshot", "internal/waitgraph"}},
-	"internal/long":    {why: "how long tests run"},
+	"internal/long":    {why: "how long tests run, and may take", ext: []string{"golang.org/x/sys/unix"}},
 	"internal/metrics": {why: "what is counted, for Prometheus; it is told of it, and knows nobody who tells", ext: []string{"github.com/prometheus/"}},
 	"story": {why: "a history is told of records; nothing is asked for", ours: []string{"journal", "locks"},
 		std: append(slices.Clone(pure), "container/heap", "encoding/csv", "encoding/json", "io", "time")},

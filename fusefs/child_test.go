@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	tests "github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
@@ -258,6 +259,7 @@ func needRoot(t testing.TB) {
 func mountConfig(t testing.TB, c childConfig) *testMount {
 	t.Helper()
 	needFuse(t)
+	tests.Limit(t, c.Mount)
 	m, err := startChild(t, c, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,9 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-chaos.seed=%d", seed)
-	x.breakThings(rand.New(rand.NewPCG(seed, 0)), cmp.Or(*chaosTime, long.Or(10*time.Second, time.Minute)))
+	lasts := cmp.Or(*chaosTime, long.Or(10*time.Second, time.Minute))
+	x.c.watch.Allow(2*lasts + 10*time.Minute)
+	x.breakThings(rand.New(rand.NewPCG(seed, 0)), lasts)
 
 	// All is well again, and they all go on.
 	x.mend()

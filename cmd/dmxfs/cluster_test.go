@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // needMounts skips a test where no file system can be mounted. In CI nothing
@@ -60,6 +61,18 @@ type testCluster struct {
 	src    string
 	net    *network // nil: all daemons are in the network of the test
 	mounts []*testMount
+	watch  *long.Watch
+}
+
+// emptyCluster has no shared directory yet.
+func emptyCluster(t testing.TB) *testCluster {
+	t.Helper()
+	dir := t.TempDir()
+	c := &testCluster{t: t, dir: dir, watch: long.Limit(t, dir)}
+	if patienceOfTests > usualPatience {
+		c.watch.Allow(4 * patienceOfTests)
+	}
+	return c
 }
 
 // testMount is one daemon, in the role of a host.
@@ -79,7 +92,7 @@ type testMount struct {
 func newCluster(t testing.TB, n int, args ...string) *testCluster {
 	t.Helper()
 	needMounts(t)
-	c := &testCluster{t: t, dir: t.TempDir()}
+	c := emptyCluster(t)
 	c.src = filepath.Join(c.dir, "src")
 	if err := os.Mkdir(c.src, 0o755); err != nil {
 		t.Fatal(err)
@@ -435,7 +448,9 @@ func (p *proc) runIn(dir string) {
 func (p *proc) signal(s syscall.Signal) { _ = unix.Kill(-p.cmd.Process.Pid, s) }
 
 // patienceOfTests is how long a program of a test may take. User-mode Linux is slow, and tests of full size are long.
-var patienceOfTests = 2 * time.Minute
+var patienceOfTests = usualPatience
+
+const usualPatience = 2 * time.Minute
 
 func (p *proc) wait() (string, int) {
 	p.t.Helper()

@@ -86,7 +86,7 @@ func (c *testCluster) checks(found map[string]findingJSON, want ...string) {
 
 func TestDoctorOnALocalDirectory(t *testing.T) {
 	t.Parallel()
-	c := &testCluster{t: t, dir: t.TempDir()}
+	c := emptyCluster(t)
 	src := filepath.Join(c.dir, "src")
 	if err := os.Mkdir(src, 0o755); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestDoctorOnALocalDirectory(t *testing.T) {
 
 func TestDoctorSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	c := &testCluster{t: t, dir: t.TempDir()}
+	c := emptyCluster(t)
 	a, b := filepath.Join(c.dir, "a"), filepath.Join(c.dir, "b")
 	for _, d := range []string{a, b} {
 		if err := os.Mkdir(d, 0o755); err != nil {
@@ -239,7 +239,7 @@ func TestDoctorsVerdict(t *testing.T) {
 func TestDoctorEnds(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
-	c := &testCluster{t: t, dir: t.TempDir()}
+	c := emptyCluster(t)
 	src := filepath.Join(c.dir, "src")
 	if err := os.Mkdir(src, 0o755); err != nil {
 		t.Fatal(err)

@@ -69,6 +69,7 @@ func TestNodesFindEachOtherAndLeave(t *testing.T) {
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
+	c.watch.Allow(long.Or(4*time.Minute, 12*time.Minute))
 	runCounters(t, c, 4, long.Or(25, 250))
 }
 

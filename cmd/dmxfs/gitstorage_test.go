@@ -108,7 +108,7 @@ func runGit(t *testing.T, c *testCluster, n int) {
 	if !*storageFull {
 		return
 	}
-	local := &testCluster{t: t, dir: t.TempDir()}
+	local := emptyCluster(t)
 	m := &testMount{c: local, dir: filepath.Join(local.dir, "local")}
 	makeDirs(t, local.dir, "local")
 	plain := gitOn(t, local.dir, []*testMount{m, m}, n)

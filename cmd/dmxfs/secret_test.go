@@ -31,7 +31,7 @@ func TestSecretsHaveOneRule(t *testing.T) {
 
 func TestShortSecretFoundsNothing(t *testing.T) {
 	needMounts(t)
-	c := &testCluster{t: t, dir: t.TempDir()}
+	c := emptyCluster(t)
 	c.src = filepath.Join(c.dir, "src")
 	if err := os.Mkdir(c.src, 0o755); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestShortSecretFoundsNothing(t *testing.T) {
 func TestFileOfTheSecretIsRemoved(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
-	c := &testCluster{t: t, dir: t.TempDir()}
+	c := emptyCluster(t)
 	c.src = filepath.Join(c.dir, "src")
 	if err := os.Mkdir(c.src, 0o755); err != nil {
 		t.Fatal(err)

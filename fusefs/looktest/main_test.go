@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/long"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,6 +104,7 @@ func mount(t *testing.T) *hosts {
 	dir, err := os.MkdirTemp("", "dmxfs-looktest-")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	long.Limit(t, dir)
 	h := &hosts{t: t, raw: filepath.Join(dir, "raw")}
 	must(t, os.Mkdir(h.raw, 0o755))
 	for i := range h.at {

@@ -1,7 +1,10 @@
-// Package long has tests run in two lengths. The test command of README is over
-// within minutes; .ci/run sets DMXFS_TEST_LONG=1 and has all the repetitions.
+// Package long has tests run in two lengths, and ends those that hang. The
+// test command of README is over within minutes; .ci/run sets DMXFS_TEST_LONG=1 and
+// has all the repetitions.
 //
 // No test runs only when it is long: the shorter variant is the same test with
 // fewer repetitions, rounds or seeds. (But for two in internal/firsthour, which
 // build other versions of the program.)
+//
+// A test that has processes or mounts of its own calls Limit first.
 package long
