@@ -2,10 +2,7 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -320,72 +317,6 @@ func await(t testing.TB, what string, ok func() bool) {
 		}
 		<-time.After(min(max(took/10, 10*time.Millisecond), 100*time.Millisecond))
 	}
-}
-
-func (m *testMount) getJSON(v any, args ...string) error {
-	out, err := m.c.try(append(args, "--json", m.dir)...)
-	if code, ok := errors.AsType[*exec.ExitError](err); ok && code.ExitCode() == exitSick {
-		err = nil // it says so itself
-	}
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal([]byte(out), v)
-}
-
-func (m *testMount) status() (s statusJSON, err error) { return s, m.getJSON(&s, "status") }
-
-func (m *testMount) peers() peersJSON {
-	m.c.t.Helper()
-	var p peersJSON
-	if err := m.getJSON(&p, "peers"); err != nil {
-		m.c.t.Fatal(err)
-	}
-	return p
-}
-
-func (m *testMount) locks() []lockJSON {
-	m.c.t.Helper()
-	var l []lockJSON
-	if err := m.getJSON(&l, "locks"); err != nil {
-		m.c.t.Fatal(err)
-	}
-	return l
-}
-
-// journal is what the journal says, a line a record.
-func (m *testMount) journal(args ...string) []journalRow {
-	m.c.t.Helper()
-	out := m.c.run(append(append([]string{"journal", "--json"}, args...), m.dir)...)
-	var rows []journalRow
-	for d := json.NewDecoder(strings.NewReader(out)); ; {
-		var r journalRow
-		if err := d.Decode(&r); errors.Is(err, io.EOF) {
-			return rows
-		} else if err != nil {
-			m.c.t.Fatal(err)
-		}
-		rows = append(rows, r)
-	}
-}
-
-// awaitMembers waits until all mounts are in one view of n.
-func (c *testCluster) awaitMembers(n int) {
-	c.t.Helper()
-	await(c.t, fmt.Sprintf("all mounts see %d members", n), func() bool {
-		epoch := uint64(0)
-		for _, m := range c.mounts {
-			if !m.mounted() {
-				continue
-			}
-			s, err := m.status()
-			if err != nil || s.Members != n || s.State != "live" || epoch != 0 && s.Epoch != epoch {
-				return false
-			}
-			epoch = s.Epoch
-		}
-		return true
-	})
 }
 
 // path is a file of the mount.
