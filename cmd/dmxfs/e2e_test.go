@@ -70,7 +70,7 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	c.watch.Allow(long.Or(4*time.Minute, 12*time.Minute))
-	runCounters(t, c, 4, long.Or(25, 250))
+	runCounters(t, c, 4, times(250))
 }
 
 func TestTryFailsAtOnce(t *testing.T) {
@@ -311,7 +311,7 @@ func TestSQLiteWAL(t *testing.T) {
 		t.Errorf("the other host afterwards: %d %s", code, out)
 	}
 
-	const n = 15
+	n := long.Or(6, 15)
 	insert := fmt.Sprintf("for i in $(seq %d); do until sqlite3 -cmd '.timeout 60000' t.db \"insert into t values($i)\" 2>>err; do k=$((k+1)); [ $k -lt 200 ] || exit 9; done; done", n)
 	var ps []*proc
 	for _, m := range c.mounts {

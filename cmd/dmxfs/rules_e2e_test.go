@@ -14,13 +14,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
 // Tests of rules with real mounts: exclusive algorithms, the policy of the
 // cluster, and moves from one algorithm to another.
 
-var increments = flag.Int("rules.increments", 15, "how often each process of TestExclusiveCounters adds one")
+var increments = flag.Int("rules.increments", long.Or(6, 15), "how often each process of TestExclusiveCounters adds one")
 
 // exclusiveAlgorithms are those that rules can name, beside rw.
 var exclusiveAlgorithms = policy.Algorithms[1:]
@@ -146,7 +147,7 @@ func TestExclusiveOpensNeverOverlap(t *testing.T) {
 	c := newExclusiveCluster(t, 2)
 	for _, alg := range exclusiveAlgorithms {
 		t.Run(alg, func(t *testing.T) {
-			for round := range 4 {
+			for round := range long.Or(2, 4) {
 				file := fmt.Sprintf("%s/f%d", alg, round)
 				busy := filepath.Join(c.dir, fmt.Sprintf("busy-%s-%d", alg, round))
 				var ps []*proc
