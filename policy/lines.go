@@ -71,7 +71,30 @@ func Problem(err error) string {
 	}
 	if de, ok := errors.AsType[*toml.DecodeError](err); ok {
 		row, _ := de.Position()
-		return fmt.Sprintf("line %d: %s", row, strings.TrimPrefix(de.Error(), "toml: "))
+		return fmt.Sprintf("line %d: %s", row, plainType(strings.TrimPrefix(de.Error(), "toml: ")))
 	}
 	return err.Error()
+}
+
+// plainType says of a value that does not fit what the decoder says of it with names
+// of this program's types.
+func plainType(problem string) string {
+	rest, ok := strings.CutPrefix(problem, "cannot decode TOML ")
+	is, rest, in := strings.Cut(rest, " into ")
+	_, of, typed := strings.Cut(rest, " of type ")
+	if !ok || !in || !typed {
+		return problem
+	}
+	want := "something else"
+	switch strings.Trim(of, "*") {
+	case "string":
+		want = "a string"
+	case "bool":
+		want = "true or false"
+	case "int", "int64", "uint64":
+		want = "a number"
+	case "[]string":
+		want = "an array of strings"
+	}
+	return fmt.Sprintf("a value of type %s is here: it must be %s", is, want)
 }

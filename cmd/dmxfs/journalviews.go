@@ -182,6 +182,9 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *client, r regist
 	}()
 	a, err := v.ask(ctx, cl, r, q)
 	w := <-now
+	if err != nil && w.err != nil && err.Error() == w.err.Error() {
+		err = nil // both were told the same, most likely nothing
+	}
 	if err = errors.Join(err, w.err); err != nil {
 		if exitCode(w.err) == exitNoMount {
 			return noDaemon(w.err, r)

@@ -38,6 +38,11 @@ func newMountCommand(s streams) *cobra.Command {
 		if slices.Contains(args, "") {
 			return withCode(exitUsage, errors.New("a directory has an empty name: is a variable of a script not set?"))
 		}
+		if len(args) > 0 && c.Parent() == nil {
+			if n := commandMeant(args[0], c); n != "" {
+				return withCode(exitUsage, fmt.Errorf("%s is neither a command nor a directory that is here: is %q meant?", args[0], "dmxfs "+n))
+			}
+		}
 		switch len(args) {
 		case 1:
 			cfg.Mountpoint = args[0]
@@ -57,6 +62,9 @@ func newMountCommand(s streams) *cobra.Command {
 			// systemd would not start it again: that is for wrong options.
 			debug.SetTraceback("crash")
 			return watch(c.Context(), cfg, log, s.err, func([]string) {})
+		}
+		if err := notHanging(cfg, answerTime); err != nil {
+			return err
 		}
 		return background(c.Context(), cfg, s.err)
 	}

@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -89,6 +91,52 @@ func listenProblem(err error) error {
 		hint = "; ports below 1024 are for root: --listen at another one"
 	}
 	return fmt.Errorf("listen for other daemons: %w%s", err, hint)
+}
+
+// notHanging refuses a mount point of a daemon that does not answer within limit, since
+// whoever looks at it waits as long. It is asked before a user's mount only: one that
+// is made anew may find what passes.
+func notHanging(cfg Config, limit time.Duration) error {
+	all, err := mounts()
+	if err != nil {
+		return err
+	}
+	m, ok := mountedAt(all, cfg.Mountpoint)
+	if !ok || m.fsType != fsType {
+		return nil
+	}
+	answered := make(chan struct{})
+	go func() { // until the mount answers, or this process ends
+		isDead(cfg.Mountpoint)
+		close(answered)
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-answered:
+		return nil
+	case <-late.C:
+	}
+	return withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s), and has not answered for %v: is its daemon stopped, or does the storage hang? To replace it, end the daemon, and unmount it by umount -l first",
+		cfg.Mountpoint, m.source, limit))
+}
+
+// commandMeant is the command that is most like the name of a directory that is not
+// there, or empty: "dmxfs stauts /mnt" mounts a directory.
+func commandMeant(name string, root *cobra.Command) string {
+	if strings.Contains(name, "/") || len(name) < 4 { // mnt is not init
+		return ""
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return ""
+	}
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return nearest(name, names)
 }
 
 // directoryProblem says what to do when one of the two directories cannot be used.

@@ -51,7 +51,7 @@ second.`,
 		if err != nil {
 			return err
 		}
-		cl.timeout = viewTime
+		cl.timeout = answerTime
 		var v statusJSON
 		if err := cl.get(c.Context(), "/status", &v); err != nil {
 			return noDaemon(err, r)

@@ -46,6 +46,8 @@ var mistakes = []mistake{
 	{"/dev/fuse for root alone", strings.Replace(asNobody("dmxfs $U/src $U/m"), "mount --bind", "chmod 600 $T/fuse; mount --bind", 1) + "; code=$?; chmod 666 $T/fuse; (exit $code)", 1, []string{"/dev/fuse: Permission denied", "chmod 666 /dev/fuse"}},
 	{"the mount point of somebody else", asNobody("dmxfs $U/src $T/b"), 1, []string{"no write access to mountpoint", "mount at a directory that belongs to this user"}},
 	{"storage that cannot be written", asNobody("dmxfs --state $U/home/other $T/empty $U/m"), 4, []string{"/empty", ".dmxfs", "permission denied"}},
+	{"a command misspelt", "dmxfs stauts a", 2, []string{"stauts is neither a command nor a directory", `is "dmxfs status" meant?`}},
+	{"a value of another type", "printf 'mountpoint = 5\\n' >type.toml; dmxfs --config type.toml", 2, []string{"type.toml: line 1: a value of type integer is here: it must be a string"}},
 	{"an option misspelt", "dmxfs -o jion,ro src b", 2, []string{`unknown mount option "jion"`, "is join meant?"}},
 	{"a flag misspelt", "dmxfs --lisen x src b", 2, []string{"unknown flag: --lisen", "is --listen meant?"}},
 	{"an option of nothing", "dmxfs -o bogus src b", 2, []string{`unknown mount option "bogus"`, "dmxfs mount --help"}},
