@@ -56,7 +56,7 @@ func Merge(parts []Part) []Entry {
 	var all []*item
 	for _, p := range parts {
 		var last *item
-		for _, r := range p.Records {
+		for _, r := range viewsFirst(p.Records) {
 			x := &item{Entry: Entry{p.Member, p.Host, r}, epoch: r.Epoch}
 			if last != nil {
 				x.epoch = max(x.epoch, last.epoch)
@@ -93,6 +93,29 @@ func Merge(parts []Part) []Entry {
 			if y.before--; y.before == 0 {
 				heap.Push(&next, y)
 			}
+		}
+	}
+	return out
+}
+
+// viewsFirst puts what is said of a view in front of what a journal has of its epoch: a
+// node grants in a new epoch as soon as it has begun, which may be before that is
+// written down.
+func viewsFirst(records []journal.Record) []journal.Record {
+	ofView := func(r *journal.Record) bool {
+		return r.Epoch != 0 && (r.Event == journal.View || r.Event == journal.Join || r.Event == journal.Leave)
+	}
+	out := slices.Clone(records)
+	begins := 0 // where the records of this epoch begin that are not of its view
+	for i := range out {
+		if i > 0 && out[i].Epoch != out[i-1].Epoch {
+			begins = i
+		}
+		if ofView(&out[i]) {
+			r := out[i]
+			copy(out[begins+1:i+1], out[begins:i])
+			out[begins] = r
+			begins++
 		}
 	}
 	return out

@@ -78,6 +78,7 @@ func TestMerge(t *testing.T) {
 		{"a journal's own order, whatever its clock did", "a 5 1 note\na 3 1 note\nb 4 1 note", "b1 a1 a2"},
 		{"epochs before time", "a 1 2 view\nb 9 1 note\nb 10 2 view", "b1 a1 b2"},
 		{"a record without an epoch is of the one before", "a 1 2 view\na 2 0 note\nb 9 1 note", "b1 a1 a2"},
+		{"an epoch before what is granted in it", "a 1 1 note\na 2 2 granted 1 1 5\na 2 2 view\na 2 2 leave\na 3 2 released 1 1 5", "a1 a3 a4 a2 a5"},
 		{"tokens before time", "a 9 1 granted 1 1 5\nb 1 1 granted 1 2 6", "a1 b1"},
 		{"the end of one before the other", "a 8 1 granted 1 1 5\na 9 1 released 1 1 5\nb 1 1 requested 1 2 0\nb 2 1 granted 1 2 6\nb 3 1 released 1 2 6", "b1 a1 a2 b2 b3"},
 		{"the loss of one before the other", "a 8 1 granted 1 1 5\na 9 1 lost 1 1 5\nb 2 2 granted 1 2 6", "a1 a2 b1"},
