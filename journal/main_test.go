@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // more makes the random tests try more.
@@ -41,9 +43,11 @@ type child struct {
 	err *strings.Builder
 }
 
-// startChild starts one; prepare may change it before.
+// startChild starts one; prepare may change it before. args begin with a path that no
+// other test has.
 func startChild(t testing.TB, prepare func(*exec.Cmd), name string, args ...string) *child {
 	t.Helper()
+	long.Limit(t, args[0])
 	c := &child{Cmd: exec.Command(os.Args[0], args...), err: new(strings.Builder)}
 	c.Env = append(os.Environ(), childEnv+"="+name)
 	c.Stderr = c.err

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // program is the folder with the program, for PATH.
@@ -60,7 +62,9 @@ func need(t *testing.T, programs ...string) {
 // processes end with it, and what it sends goes nowhere.
 func apart(t *testing.T, script, home string) *exec.Cmd {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "script")
+	dir := t.TempDir()
+	long.Limit(t, dir) // of which all else in the namespaces is a descendant
+	file := filepath.Join(dir, "script")
 	if err := os.WriteFile(file, []byte("ip link set lo up || exit\n"+script), 0o644); err != nil {
 		t.Fatal(err)
 	}
