@@ -15,7 +15,7 @@ import (
 )
 
 // window is how many rows a table shows at a time.
-const window = 200
+const window = 100
 
 // waitsPage is the graph, and the waits in words.
 type waitsData struct {

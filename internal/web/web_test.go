@@ -407,7 +407,7 @@ func many(n int) *fake {
 func TestSearchInManyLocks(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, many(10000), false).enter()
-	if body := s.page("locks"); !strings.Contains(body, "10000 found, 1 to 200 shown") || !strings.Contains(body, `rel="next"`) {
+	if body := s.page("locks"); !strings.Contains(body, "10000 found, 1 to 100 shown") || !strings.Contains(body, `rel="next"`) {
 		t.Error("the table has not its first window")
 	}
 	if body := s.page("locks?from=9999&sort=path"); !strings.Contains(body, "9801 to 10000 shown") || strings.Contains(body, `rel="next"`) {
