@@ -106,7 +106,10 @@ func (w *worker) under(file, mode string, flags int, lock func(fd int) error, f 
 		return err
 	})
 	s.OK = err == nil
-	fmt.Fprintln(w.log, s)
+	// An open lock through which nothing was read or written keeps nobody away.
+	if lock != nil || s.Last != s.Acquired {
+		fmt.Fprintln(w.log, s)
+	}
 	if err != nil {
 		return fmt.Errorf("I/O on %s: %w", file, err)
 	}
