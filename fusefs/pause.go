@@ -21,7 +21,7 @@ const (
 
 // pauseMount is [Server.Pause].
 func pauseMount(ctx context.Context, f *fileSystem, m mountpoint) error {
-	if _, serves := f.locker.(*guard); !serves {
+	if f.pause.served.Load() == nil {
 		return errors.New("fusefs: the mount is not served")
 	}
 	if f.pause.on.Load() {
@@ -49,7 +49,7 @@ func pauseMount(ctx context.Context, f *fileSystem, m mountpoint) error {
 
 // unpause is [Server.Unpause].
 func unpause(f *fileSystem) {
-	f.pause.open(f.locker.(*guard).Locker)
+	f.pause.open()
 	f.pause.end()
 	f.conn.readers.goOn()
 }
@@ -68,7 +68,7 @@ func comeToRest(ctx context.Context, f *fileSystem, m mountpoint) (stirs string)
 			if isQuiet(f) { // whoever has begun meanwhile did so before, and is seen
 				return ""
 			}
-			f.pause.open(f.locker.(*guard).Locker)
+			f.pause.open()
 		}
 		select {
 		case <-t.C:

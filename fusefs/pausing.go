@@ -33,6 +33,9 @@ type pausing struct {
 	// the background tasks that do not rest; telling are the notifications.
 	waiting, busy, telling atomic.Int64
 
+	// served is the Locker of the mount; nil before Serve has set it.
+	served atomic.Pointer[guard]
+
 	// handed is closed when the next process goes on.
 	handed chan struct{}
 
@@ -252,7 +255,8 @@ func (x *owedUnlock) giveUp(l Locker) {
 }
 
 // open gives up what was kept back, and goes on.
-func (p *pausing) open(l Locker) {
+func (p *pausing) open() {
+	l := p.served.Load().Locker
 	p.mu.Lock()
 	p.shut.Store(false)
 	owed := p.owed

@@ -221,7 +221,9 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 			f.retries.abandonRetry(r)
 		}
 	}
-	f.locker = &guard{f.locker, f.pause}
+	g := &guard{f.locker, f.pause}
+	f.locker = g
+	f.pause.served.Store(g)
 	if s.resumed != nil {
 		goOn(ctx, f, s.resumed)
 		s.resumed = nil
