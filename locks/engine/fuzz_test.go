@@ -30,6 +30,8 @@ func (f frame) encode() []byte {
 		return cycleFrame(f.kind, f.id, f.path)
 	case frameLifted:
 		return liftedFrame(f.key)
+	case frameDamaged:
+		return damagedFrame(f.key, int(f.origin), f.id)
 	case frameOther:
 		return otherFrame(f.key, f.algorithm)
 	case frameConfirmed:
@@ -77,14 +79,14 @@ func (deaf) Expelled()                              {}
 func (deaf) Healthy() error                         { return nil }
 func (deaf) Record(Event)                           {}
 
-// FuzzFrame: no frame of a member panics; one that is accepted has one form
-// only; and what it does leaves every machine as it must be.
-func FuzzFrame(f *testing.F) {
+// someFrames has each kind of frame but that of a machine, which its algorithm
+// writes.
+func someFrames() []frame {
 	path := []edge{
 		{node: 0, wait: 1, hold: 2, since: 3, key: fuzzKey, mode: locks.Write, rng: locks.Whole},
 		{node: 2, wait: 4, hold: 5, since: 6, key: fuzzKey, mode: locks.Read, rng: locks.Range{Start: 1, End: 9}},
 	}
-	for _, x := range []frame{
+	return []frame{
 		{kind: frameQuery, id: 1, key: fuzzKey, mode: locks.Write, rng: locks.Whole},
 		{kind: frameHolders, id: 1, conflicts: []locks.Conflict{{Mode: locks.Read, Range: locks.Whole, PID: 12}}},
 		{kind: frameProbe, id: 7, path: path},
@@ -93,11 +95,38 @@ func FuzzFrame(f *testing.F) {
 		{kind: frameConfirmed, id: 3, ok: true},
 		{kind: frameLifted, key: fuzzKey},
 		{kind: frameOther, key: fuzzKey, algorithm: "rcv"},
+		{kind: frameDamaged, key: fuzzKey, origin: 2, id: 5},
 		{kind: frameWant}, {kind: frameRefuse}, {kind: frameRecall},
 		{kind: frameDelegate, token: locks.TokenFloor(1) + 1, keys: []locks.Key{fuzzFile, fuzzKey}},
 		{kind: frameReturn, more: true, token: locks.TokenFloor(1) + 1, keys: []locks.Key{fuzzFile}},
 		{kind: frameReturn},
-	} {
+	}
+}
+
+// TestFrames: what encodes a frame and what decodes one know the same kinds.
+func TestFrames(t *testing.T) {
+	seen := map[byte]bool{frameMachine: true}
+	for _, x := range someFrames() {
+		seen[x.kind] = true
+		b := x.encode()
+		y, err := decodeFrame(b, fuzzAlgorithms, 3)
+		if err != nil {
+			t.Errorf("%+v as %x: %v", x, b, err)
+		} else if again := y.encode(); y.kind != x.kind || string(again) != string(b) {
+			t.Errorf("%+v as %x is %+v, and encoded again %x", x, b, y, again)
+		}
+	}
+	for kind := byte(1); kind < frameKinds; kind++ {
+		if !seen[kind] {
+			t.Errorf("no frame of kind %d was tried", kind)
+		}
+	}
+}
+
+// FuzzFrame: no frame of a member panics; one that is accepted has one form
+// only; and what it does leaves every machine as it must be.
+func FuzzFrame(f *testing.F) {
+	for _, x := range someFrames() {
 		f.Add(x.encode())
 	}
 	f.Add([]byte{frameMachine, 3, 2, 'i', '7', 2, 'r', 'w', 1, 2, 3, 4})
