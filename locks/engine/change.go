@@ -181,7 +181,7 @@ func (ep *epochs) convert(en *entry, alg *locks.Algorithm) {
 	en.machine.State() // as the contract of State wants it
 	for _, t := range en.sortedTickets() {
 		if !t.held && t.asks {
-			t.stamp = locks.Stamp{}
+			t.own().stamp = locks.Stamp{}
 			ep.stepper.acquire(t)
 		}
 	}

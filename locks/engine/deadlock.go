@@ -253,7 +253,8 @@ func (d *detector) spared(t *ticket) bool { return time.Now().Before(t.spared) }
 // again makes t look for a cycle soon, if it still waits.
 func (d *detector) again(t *ticket) {
 	if d.waiters.has(t) {
-		t.probe, t.probeStep = time.Now().Add(heldFor), 0
+		w := t.own()
+		w.probe, w.probeStep = time.Now().Add(heldFor), 0
 		d.alarm.wake()
 	}
 }
@@ -291,7 +292,7 @@ func (d *detector) stands(path []edge) bool {
 		}
 	}
 	for _, w := range parts {
-		w.spared = time.Now().Add(heldFor)
+		w.own().spared = time.Now().Add(heldFor)
 	}
 	return true
 }

@@ -64,7 +64,7 @@ func (hs *holdings) undo(en *entry, t *ticket, reason string) {
 func (hs *holdings) undoAll(en *entry, to uint64, err error, reason string, which func(*ticket) bool) {
 	for _, t := range slices.Clone(en.underway[to]) {
 		if t.underway && !hs.gone(en, t) && which(t) {
-			t.err = err
+			t.own().err = err
 			hs.undo(en, t, reason)
 		}
 	}
@@ -75,8 +75,10 @@ func (hs *holdings) tell(en *entry, t *ticket) {
 	switch {
 	case hs.gone(en, t) || !en.arrived(t):
 	case en.handles == nil:
+		t.waiting = &notWaiting
 		hs.place(t)
 	default:
+		t.waiting = &notWaiting
 		old := en.handles[t.Handle]
 		en.handles[t.Handle] = t
 		if old != nil {

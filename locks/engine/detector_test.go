@@ -63,9 +63,10 @@ func (l *lone) add(file string, who int, asked int64, remote ...locks.NodeID) *t
 			owners: map[locks.OwnerID]*owner{}, through: map[locks.HandleID]*tally{}}
 		l.entries.all[k] = en
 	}
-	r := &request{Request: locks.Request{Key: k, Owner: locks.OwnerID(who), Mode: locks.Write, Range: locks.Whole}, asked: time.Unix(asked, 0)}
-	t := &ticket{entry: en, req: r, asks: true}
-	t.ID, t.Mode, t.Range = locks.TicketID(l.id()), r.Mode, r.Range
+	r := newRequest(l.id(), en, &locks.Request{Key: k, Owner: locks.OwnerID(who), Mode: locks.Write, Range: locks.Whole})
+	r.asked = time.Unix(asked, 0)
+	t := newTicket(en, r, r.piece(l.id()))
+	t.asks = true
 	en.tickets[t.ID] = t
 	if remote == nil {
 		en.owner(r.Owner).replace(0, 0, t)

@@ -82,27 +82,36 @@ type entry struct {
 
 // owner is what one owner of a key has, in classes Flock and Posix.
 type owner struct {
-	id locks.OwnerID
+	id     locks.OwnerID
+	askers []*asker // the last ones
 	heldList
 }
 
-// ticket is a request that waits, or a piece of what it was granted.
+// ticket is a request that waits, or a piece of what it was granted. There may be
+// 250,000 of one file, so it is small: what only those need that wait is in a
+// waiting of their own. It is shared by all others.
 type ticket struct {
 	posix.Piece
 	entry *entry
 	req   *request
+	token locks.Token
+	// tenure of the grant.
+	tenure locks.Tenure
+	*waiting
 	// held: the machine knows it as held.
 	held     bool
 	parked   bool // it is parked in waiters
 	underway bool // it is in entry.underway
-	token    locks.Token
-	// tenure of the grant.
-	tenure locks.Tenure
+	asks     bool // the machine knows it
+	told     bool // the journal knows that it waits
+}
+
+// waiting is what there is to know of a ticket while it waits.
+type waiting struct {
 	// since is when it was asked for first, if it was interrupted meanwhile,
-	// and stamp the place that it had then. asks: the machine knows it.
+	// and stamp the place that it had then.
 	since time.Time
 	stamp locks.Stamp
-	asks  bool
 	// done is closed when the waiting is over; err is why, if without a
 	// grant. It is nil when nobody waits.
 	done chan struct{}
@@ -110,7 +119,6 @@ type ticket struct {
 	// due is when sweep looks at it next: then the journal is told of the
 	// wait, later it may move to the front, or a try has waited long enough.
 	due  time.Time
-	told bool
 	step time.Duration // from one overtake to the next
 	// probe is when it next looks whether it is part of a deadlock.
 	probe     time.Time
@@ -119,15 +127,106 @@ type ticket struct {
 	spared time.Time
 }
 
-// request is what a program asked for. Its tickets share it.
+// notWaiting is the waiting of tickets that have none of their own. It never
+// changes.
+var notWaiting waiting
+
+// newTicket is a ticket of req that does not wait.
+func newTicket(en *entry, req *request, p posix.Piece) *ticket {
+	return &ticket{Piece: p, entry: en, req: req, waiting: &notWaiting}
+}
+
+// own is the waiting of t, to be changed.
+func (t *ticket) own() *waiting {
+	if t.waiting == nil || t.waiting == &notWaiting {
+		t.waiting = &waiting{}
+	}
+	return t.waiting
+}
+
+// fail has the waiting of t end with err.
+func (t *ticket) fail(err error) {
+	t.own().err = err
+	t.end()
+}
+
+// end tells the program of t that the waiting is over.
+func (t *ticket) end() {
+	if t.done != nil {
+		close(t.done)
+	}
+}
+
+// request is what a program asked for, see [locks.Request]. Its tickets share it.
 type request struct {
 	id uint64
-	locks.Request
+	*asker
+	Handle   locks.HandleID
+	Range    locks.Range
+	Patience int64
 	asked    time.Time
 	granted  time.Time
-	messages int    // of the entry when it was asked
-	pieces   int    // tickets that are left of it
 	broken   string // why an admin takes it away, see Condemn
+	Mode     locks.Mode
+	Try      bool
+	Blind    bool
+	messages uint32 // of the entry when it was asked; it may have passed the end
+	pieces   int32  // tickets that are left of it
+}
+
+// asker is who asks, and for what file. Many requests share it.
+type asker struct {
+	Key     locks.Key
+	Path    string
+	Owner   locks.OwnerID
+	Program locks.Program
+}
+
+// newRequest is r as the engine keeps it.
+func newRequest(id uint64, en *entry, r *locks.Request) *request {
+	req := &request{id: id, Handle: r.Handle, Range: r.Range, Patience: r.Patience, Mode: r.Mode, Try: r.Try, Blind: r.Blind,
+		asked: time.Now(), messages: uint32(en.messages)}
+	a := asker{r.Key, r.Path, r.Owner, r.Program}
+	if req.asker = en.owners[r.Owner].known(&a); req.asker == nil {
+		mine := a
+		req.asker = &mine
+	}
+	return req
+}
+
+// piece is all of what r is for, as a ticket of that ID.
+func (r *request) piece(id uint64) posix.Piece {
+	return posix.Piece{Part: locks.Part{ID: locks.TicketID(id), Mode: r.Mode, Range: r.Range}, Handle: r.Handle}
+}
+
+// cost is how many messages en has cost since r was asked.
+func (r *request) cost(en *entry) int { return int(uint32(en.messages) - r.messages) }
+
+// maxAskers is how many askers are at hand of an owner, which may have many threads.
+const maxAskers = 8
+
+// known is an asker of o that is like a; nil if it has none.
+func (o *owner) known(a *asker) *asker {
+	if o == nil {
+		return nil
+	}
+	for _, x := range o.askers {
+		if *x == *a {
+			return x
+		}
+	}
+	return nil
+}
+
+// knows has the asker of what o has got be at hand for the next request.
+func (o *owner) knows(a *asker) {
+	if slices.Contains(o.askers, a) {
+		return
+	}
+	if len(o.askers) == maxAskers {
+		o.askers = slices.Delete(o.askers, 0, 1)
+	}
+	o.askers = append(o.askers, a)
 }
 
 // busy reports whether more than the machine of en is still needed.
@@ -212,7 +311,7 @@ func (en *entry) owns(t *ticket) bool {
 }
 
 // replaces reports whether the owner of r has a piece that r covers.
-func (en *entry) replaces(r *locks.Request) bool {
+func (en *entry) replaces(r *request) bool {
 	o := en.owners[r.Owner]
 	if o == nil {
 		return false

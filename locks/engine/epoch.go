@@ -251,10 +251,7 @@ func (ep *epochs) expelled(reason string) []LostLock {
 	ep.lent.reset()
 	for _, t := range ep.waiters.sorted() {
 		ep.waiters.end(t)
-		t.err = fmt.Errorf("%w: %s", locks.ErrLost, reason)
-		if t.done != nil {
-			close(t.done)
-		}
+		t.fail(fmt.Errorf("%w: %s", locks.ErrLost, reason))
 	}
 	entries, left := ep.entries.takeAll(), ep.left.Load()
 	ep.quota.reset()

@@ -58,10 +58,7 @@ func (h *bequest) handOver() ([]byte, error) {
 			h.tickets.withdraw(t, locks.ErrHandedOver, locks.ErrHandedOver.Error())
 			continue
 		}
-		t.err = locks.ErrHandedOver
-		if t.done != nil {
-			close(t.done)
-		}
+		t.fail(locks.ErrHandedOver)
 	}
 	h.queries.fail(locks.ErrHandedOver)
 	h.stated = true

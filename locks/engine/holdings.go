@@ -51,6 +51,7 @@ func (hs *holdings) place(t *ticket) {
 	if t.held { // else the machine has only what t is cut from
 		hs.setAside(en, o, t.Range, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
 	}
+	o.knows(t.req.asker)
 	lo, hi := o.window(t.Range)
 	if lo == hi {
 		o.replace(lo, lo, t)
@@ -164,7 +165,8 @@ func (hs *holdings) source(en *entry, from map[locks.TicketID]*ticket, changes [
 	for _, c := range changes {
 		if c.was.Mode == p.Mode && c.was.Handle == p.Handle && c.was.Range.Contains(p.Range) {
 			p.ID = locks.TicketID(hs.id())
-			t := &ticket{Piece: *p, entry: en, req: c.t.req, token: c.t.token, tenure: c.t.tenure}
+			t := newTicket(en, c.t.req, *p)
+			t.token, t.tenure = c.t.token, c.t.tenure
 			c.t.req.pieces++
 			hs.quota.keep(t)
 			return t // held is false: it is new to the machine
@@ -259,12 +261,11 @@ func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
 	case old.Mode == locks.Read:
 		return true
 	}
-	req := &request{id: hs.id(), Request: old.req.Request, asked: time.Now(), messages: en.messages, pieces: 1}
-	req.Mode, req.granted = locks.Read, req.asked
-	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(hs.id()), Mode: locks.Read, Range: old.Range}, Handle: h},
-		entry: en, req: req, held: true, token: old.token, tenure: old.tenure,
-	}
+	now, was := time.Now(), old.req
+	req := &request{id: hs.id(), asker: was.asker, Handle: was.Handle, Range: was.Range, Patience: was.Patience, Mode: locks.Read,
+		Try: was.Try, Blind: was.Blind, asked: now, granted: now, messages: uint32(en.messages), pieces: 1}
+	t := newTicket(en, req, posix.Piece{Part: locks.Part{ID: locks.TicketID(hs.id()), Mode: locks.Read, Range: old.Range}, Handle: h})
+	t.held, t.token, t.tenure = true, old.token, old.tenure
 	hs.quota.keep(t)
 	en.took(t)
 	hs.quota.lose(old)

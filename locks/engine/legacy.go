@@ -163,8 +163,9 @@ func appendRequest(b []byte, r *request, now time.Time) []byte {
 	return wire.Uint(b, uint(r.messages))
 }
 
-func readRequest(r *wire.Reader, now time.Time) *request {
-	x := &request{id: r.Uint()}
+// readRequest shares the askers that were read before.
+func readRequest(r *wire.Reader, now time.Time, askers map[asker]*asker) *request {
+	x := &request{id: r.Uint(), asker: &asker{}}
 	x.Key, x.Path = readKey(r), r.String()
 	x.Owner, x.Handle, x.Mode, x.Range = locks.OwnerID(r.Uint()), locks.HandleID(r.Uint()), r.Mode(), r.Range()
 	x.Try, x.Blind, x.Patience = r.Bool(), r.Bool(), int64(r.Max(math.MaxInt64))
@@ -172,7 +173,12 @@ func readRequest(r *wire.Reader, now time.Time) *request {
 	p.PID, p.TID, p.Process = int(r.Max(math.MaxInt32)), int(r.Max(math.MaxInt32)), r.Uint()
 	p.Task, p.UID, p.Command = r.Uint(), uint32(r.Max(math.MaxUint32)), r.String()
 	x.asked, x.granted = before(now, readAgo(r)), before(now, readAgo(r))
-	x.messages = int(r.Max(math.MaxInt32))
+	x.messages = uint32(r.Max(math.MaxUint32))
+	if same := askers[*x.asker]; same != nil {
+		x.asker = same
+	} else {
+		askers[*x.asker] = x.asker
+	}
 	return x
 }
 
@@ -208,7 +214,8 @@ func readLegacy(b []byte, now time.Time) (*legacy, error) {
 		p.since, p.ago = readAgo(r), readAgo(r)
 		return p
 	})
-	l.requests = readList(r, 20, func(r *wire.Reader) *request { return readRequest(r, now) })
+	askers := map[asker]*asker{}
+	l.requests = readList(r, 20, func(r *wire.Reader) *request { return readRequest(r, now, askers) })
 	l.keys = readList(r, 10, func(r *wire.Reader) legacyKey {
 		k := legacyKey{key: readKey(r), path: r.String(), algorithm: r.String(), beside: r.Bool(), dirty: r.Bool()}
 		k.messages, k.joined = int(r.Max(math.MaxInt32)), int(r.Max(math.MaxInt32))

@@ -22,7 +22,7 @@ type user struct {
 	owner locks.OwnerID
 }
 
-func userOf(r *locks.Request) user {
+func userOf(r *request) user {
 	if r.Program.PID != 0 {
 		return user{pid: r.Program.PID}
 	}
@@ -47,7 +47,7 @@ type quota struct {
 // keep adds t to its entry.
 func (q *quota) keep(t *ticket) {
 	t.entry.tickets[t.ID] = t
-	by := userOf(&t.req.Request)
+	by := userOf(t.req)
 	u := q.users[by]
 	if u == nil {
 		u = &usage{}
@@ -62,7 +62,7 @@ func (q *quota) reset() { clear(q.users) }
 func (q *quota) lose(t *ticket) {
 	delete(t.entry.tickets, t.ID)
 	t.entry.gaveUp(t)
-	by := userOf(&t.req.Request)
+	by := userOf(t.req)
 	u := q.users[by]
 	if u.tickets--; u.tickets == 0 {
 		delete(q.users, by)
@@ -71,7 +71,7 @@ func (q *quota) lose(t *ticket) {
 
 // tooMany refuses a request of a process that has as many locks as it may.
 // One that takes the place of what its owner has makes them fewer.
-func (q *quota) tooMany(en *entry, r *locks.Request) error {
+func (q *quota) tooMany(en *entry, r *request) error {
 	p, u := &r.Program, q.users[userOf(r)]
 	if u == nil || u.tickets < q.o.MaxLocks || en.replaces(r) {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // calls serve programs: what they ask for, and what they give up.
@@ -74,15 +73,14 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	if t := cl.heirs.claim(r); t != nil {
 		return c.goOn(en, t)
 	}
-	req := &request{id: cl.id(), Request: *r, asked: time.Now(), messages: en.messages}
-	req.Waits = nil // belongs to the call
+	req := newRequest(cl.id(), en, r)
 	cl.journal.record(Requested, en, req, event{rng: r.Range})
 	if g, ok := cl.already(en, req); ok {
 		cl.holdings.giveUpAside(en)
 		cl.mu.Unlock()
 		return g, nil
 	}
-	if err := cl.quota.tooMany(en, &req.Request); err != nil {
+	if err := cl.quota.tooMany(en, req); err != nil {
 		cl.journal.record(Denied, en, req, event{rng: r.Range, reason: err.Error(), final: true})
 		cl.entries.settle(en)
 		cl.mu.Unlock()
@@ -96,7 +94,10 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	}
 	cl.askBacks.asks(en, req)
 	t := cl.tickets.add(en, req)
-	t.stamp, t.since = cl.tickets.places.take(r, req.asked)
+	if s, since := cl.tickets.places.take(r, req.asked); since != req.asked {
+		w := t.own()
+		w.stamp, w.since = s, since
+	}
 	if cl.tickets.gated(t) {
 		en.gate.wait(t)
 	} else {
@@ -177,7 +178,7 @@ func (c *call) await(t *ticket) {
 	c.mu.Lock()
 	switch waits := c.waiters.has(t); {
 	case c.handed && waits:
-		t.err = locks.ErrHandedOver
+		t.own().err = locks.ErrHandedOver
 	case waits && timeout:
 		why := c.reports.waitsFor(t)
 		c.tickets.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
@@ -250,10 +251,8 @@ func (cl *calls) already(en *entry, req *request) (locks.Grant, bool) {
 		cl.journal.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
 		return g, true
 	}
-	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(cl.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
-		entry: en, req: req, token: token, tenure: g.Tenure,
-	}
+	t := newTicket(en, req, req.piece(cl.id()))
+	t.token, t.tenure = token, g.Tenure
 	req.pieces, req.granted = 1, time.Now()
 	cl.quota.keep(t)
 	cl.journal.record(Granted, en, req, event{rng: req.Range, token: token})

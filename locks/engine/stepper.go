@@ -64,7 +64,7 @@ func (s *stepper) openGateFor(t *ticket) {
 // acquire hands t to the machine.
 func (s *stepper) acquire(t *ticket) {
 	t.asks = true
-	r := &t.req.Request
+	r := t.req
 	s.step(t.entry, func(turn *locks.Turn) {
 		t.entry.machine.Acquire(locks.Ticket{
 			ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: t.stamp,

@@ -131,6 +131,7 @@ func (s *sweeping) expire(en *entry) {
 
 // waiting does what is due for t, which waits.
 func (s *sweeping) waiting(t *ticket) {
+	t.own()
 	if left := t.probe.Sub(s.now); left > 0 {
 		s.in(left)
 	} else {

@@ -27,6 +27,8 @@ type claim struct {
 
 func claimOf(r *locks.Request) claim { return claim{r.Key, r.Owner, r.Handle, r.Mode, r.Range, r.Try} }
 
+func (r *request) claim() claim { return claim{r.Key, r.Owner, r.Handle, r.Mode, r.Range, r.Try} }
+
 // heirs take over what another process has left.
 type heirs struct {
 	*base
@@ -165,10 +167,8 @@ func (h *heirs) inherit(l *legacy, k *legacyKey, now time.Time) error {
 
 // settleTicket makes a ticket of en, of req.
 func (h *heirs) settleTicket(en *entry, x *legacyTicket, req *request, now time.Time) error {
-	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: x.id, Mode: x.mode, Range: x.rng}, Handle: x.handle},
-		entry: en, req: req, token: x.token, told: x.told,
-	}
+	t := newTicket(en, req, posix.Piece{Part: locks.Part{ID: x.id, Mode: x.mode, Range: x.rng}, Handle: x.handle})
+	t.token, t.told = x.token, x.told
 	req.pieces++
 	h.quota.keep(t)
 	switch x.state {
@@ -181,6 +181,7 @@ func (h *heirs) settleTicket(en *entry, x *legacyTicket, req *request, now time.
 			h.offer(t)
 		case en.handles == nil:
 			o := en.owner(req.Owner)
+			o.knows(req.asker)
 			o.replace(o.len(), o.len(), t) // order puts them in order
 		case en.handles[t.Handle] != nil:
 			return fmt.Errorf("handle %d has two locks", t.Handle)
@@ -188,8 +189,9 @@ func (h *heirs) settleTicket(en *entry, x *legacyTicket, req *request, now time.
 			en.handles[t.Handle] = t
 		}
 	default:
-		t.stamp, t.since, t.asks = x.stamp, before(now, x.since), x.state == legacyAsks
-		t.due, t.probe = now.Add(tellAfter), now.Add(firstProbe)
+		w := t.own()
+		w.stamp, w.since, t.asks = x.stamp, before(now, x.since), x.state == legacyAsks
+		w.due, w.probe = now.Add(tellAfter), now.Add(firstProbe)
 		h.waiters.add(t)
 		if !t.asks {
 			en.gate.wait(t)
@@ -208,7 +210,7 @@ func (h *heirs) order(en *entry) error {
 				return fmt.Errorf("owner %d has %v twice", id, ts[i].Range)
 			}
 		}
-		fresh := &owner{id: id}
+		fresh := &owner{id: id, askers: o.askers}
 		for i, t := range ts {
 			fresh.replace(i, i, t)
 		}
@@ -219,7 +221,7 @@ func (h *heirs) order(en *entry) error {
 
 // offer has a call be able to go on with t.
 func (h *heirs) offer(t *ticket) {
-	c := claimOf(&t.req.Request)
+	c := t.req.claim()
 	h.unclaimed[c] = append(h.unclaimed[c], t)
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/posix"
 )
 
 // tickets are the requests that machines are asked to grant: they wait, are
@@ -43,10 +42,7 @@ func (tk *tickets) gated(t *ticket) bool {
 
 // add adds a waiting ticket for all of req.
 func (tk *tickets) add(en *entry, req *request) *ticket {
-	t := &ticket{
-		Piece: posix.Piece{Part: locks.Part{ID: locks.TicketID(tk.id()), Mode: req.Mode, Range: req.Range}, Handle: req.Handle},
-		entry: en, req: req,
-	}
+	t := newTicket(en, req, req.piece(tk.id()))
 	req.pieces = 1
 	tk.quota.keep(t)
 	tk.waiters.add(t)
@@ -56,9 +52,13 @@ func (tk *tickets) add(en *entry, req *request) *ticket {
 
 // park prepares t for waiting.
 func (tk *tickets) park(t *ticket) {
-	t.done = make(chan struct{})
+	w := t.own()
+	w.done = make(chan struct{})
+	if w.since.IsZero() {
+		w.since = t.req.asked
+	}
 	tk.waiters.park(t)
-	t.due, t.probe = t.since.Add(tellAfter), t.since.Add(firstProbe)
+	w.due, w.probe = w.since.Add(tellAfter), w.since.Add(firstProbe)
 	tk.wishes.tell(t.entry)
 	if t.asks && t.nested() {
 		tk.overtake(t)
@@ -79,7 +79,7 @@ func (tk *tickets) decided(en *entry, d locks.Outcome) {
 	t := en.tickets[d.Ticket]
 	tk.waiters.end(t)
 	now := time.Now()
-	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: en.messages - t.req.messages}
+	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: t.req.cost(en)}
 	if d.Granted {
 		t.token, t.tenure, t.req.granted = d.Token, tk.Tenure(), now
 		en.took(t)
@@ -93,14 +93,12 @@ func (tk *tickets) decided(en *entry, d locks.Outcome) {
 		en.departs(t)
 	} else {
 		wait.reason, wait.final = tk.reports.holders(en, t.req), true
-		t.err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
+		t.own().err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)
 		tk.quota.lose(t)
 		tk.journal.record(Denied, en, t.req, wait)
 		tk.entries.settle(en)
 	}
-	if t.done != nil {
-		close(t.done)
-	}
+	t.end()
 }
 
 // withdraw ends the waiting of t with err.
@@ -108,18 +106,16 @@ func (tk *tickets) withdraw(t *ticket, err error, reason string) {
 	en := t.entry
 	tk.waiters.end(t)
 	tk.quota.lose(t)
-	t.err = err
+	t.own().err = err
 	if t.asks {
 		tk.stepper.step(en, func(turn *locks.Turn) { en.machine.Cancel(t.ID, turn) })
 	} else {
 		en.gate.leave(t)
 	}
 	tk.journal.record(Withdrawn, en, t.req, event{rng: t.req.Range, wait: time.Since(t.req.asked),
-		messages: en.messages - t.req.messages, reason: reason, final: true})
+		messages: t.req.cost(en), reason: reason, final: true})
 	tk.entries.settle(en)
-	if t.done != nil {
-		close(t.done)
-	}
+	t.end()
 }
 
 // overtake moves t to the front of the queue, if nothing but the queue is in

@@ -35,6 +35,9 @@ func (cs *claims) check() error {
 	if !maps.Equal(waits, cs.waiting.owners) {
 		return fmt.Errorf("%v wait by owner, not %v", waits, cs.waiting.owners)
 	}
+	if nothing.from != nil || nothing.blocker != nil || nothing.blocking != nil || nothing.rank != (rank{}) {
+		return fmt.Errorf("what claims share that have nothing was changed: %+v", nothing)
+	}
 	err := errors.Join(checkTree(cs.held.reads, byMode, reads), checkTree(cs.held.writes, byMode, writes))
 	for o, n := range owned {
 		err = errors.Join(err, checkTree(cs.held.owners[o], byOwner, n))
@@ -71,8 +74,8 @@ func checkTree(t *claim, k, n int) error {
 			writes, mixed = writes || x.mode == locks.Write, mixed || x.owner != c.owner
 			return !writes || !mixed
 		})
-		if writes != c.links[k].writes || mixed != c.links[k].mixed {
-			err = fmt.Errorf("tree %d: ticket %d has writes %v and mixed %v, not %v and %v", k, c.id, c.links[k].writes, c.links[k].mixed, writes, mixed)
+		if writes != c.writes[k] || mixed != c.mixed[k] {
+			err = fmt.Errorf("tree %d: ticket %d has writes %v and mixed %v, not %v and %v", k, c.id, c.writes[k], c.mixed[k], writes, mixed)
 		}
 		if end != c.links[k].end {
 			err = fmt.Errorf("tree %d: ticket %d has end %d, not %d", k, c.id, c.links[k].end, end)

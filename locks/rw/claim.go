@@ -38,21 +38,35 @@ func (a *rank) compare(b *rank) int {
 
 // A claim is a ticket of this node, waiting or held, or a waiting request of a
 // peer that this node owes an answer.
+//
+// One that is held is small, since there may be 250,000: what only waiting
+// claims need is in a pending of their own. It is shared by all that neither
+// wait nor block anything.
 type claim struct {
-	rank
-	mode locks.Mode
-	rng  locks.Range
+	id    locks.TicketID
+	rng   locks.Range
+	owner locks.OwnerID // of a ticket
+	// links are the ticket's places in the trees of what is held; writes and mixed
+	// say of each subtree that something in it is for writing, and that it is not
+	// all of one owner.
+	links         [trees]links
+	writes, mixed [trees]bool
+	mode          locks.Mode
+	held          bool // it is a ticket, and held
+	queued        bool // to be looked at in this turn
+	*pending
+}
 
-	// Of a ticket: its owner, whether it is held, and how often it asked.
-	owner locks.OwnerID
-	held  bool
+// pending is what there is to know of a claim that waits, or blocks another one.
+type pending struct {
+	rank
+
+	// Of a ticket: how often it asked.
 	round uint64
 	// moved: it has overtaken and not looked since. bids is how often it may
 	// still overtake by itself, see onClock.
 	moved bool
 	bids  int
-	// links are the ticket's places in the trees of what is held.
-	links [trees]links
 
 	// Of a request: who asks, by which tag, and what its owner holds there.
 	from *peer
@@ -66,7 +80,25 @@ type claim struct {
 	blocker  *claim
 	blocking []*claim
 	place    int
-	queued   bool // to be looked at in this turn
+}
+
+// nothing is the pending of claims that have none of their own. It never changes.
+var nothing pending
+
+// newClaim is a ticket that does not wait.
+func newClaim(id locks.TicketID, m locks.Mode, r locks.Range, o locks.OwnerID) *claim {
+	return &claim{id: id, mode: m, rng: r, owner: o, pending: &nothing}
+}
+
+// rest takes away what a ticket does not need that is held from now on, to be
+// used again; nil if it still does.
+func (c *claim) rest() *pending {
+	p := c.pending
+	if len(p.blocking) > 0 || p.blocker != nil {
+		return nil
+	}
+	c.pending = &nothing
+	return p
 }
 
 // conflict reports whether a and b exclude each other. Owners are per node, so
@@ -79,7 +111,7 @@ func (a *claim) conflict(b *claim) bool {
 // block makes u the blocker of c; u may be nil.
 func (c *claim) block(u *claim) {
 	if c.blocker == u {
-		return
+		return // also where c has no pending of its own, and u is nil
 	}
 	if o := c.blocker; o != nil {
 		last := o.blocking[len(o.blocking)-1]
@@ -87,6 +119,9 @@ func (c *claim) block(u *claim) {
 		o.blocking = o.blocking[:len(o.blocking)-1]
 	}
 	if c.blocker = u; u != nil {
+		if u.pending == &nothing {
+			u.pending = &pending{}
+		}
 		c.place = len(u.blocking)
 		u.blocking = append(u.blocking, c)
 	}

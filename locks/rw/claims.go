@@ -8,6 +8,17 @@ type claims struct {
 	waiting line
 	owed    queue // requests of peers
 	held    held
+	spare   *pending // to be used again, or nil
+}
+
+// pendingOf is a pending with that rank.
+func (cs *claims) pendingOf(r rank) *pending {
+	p := cs.spare
+	if cs.spare = nil; p == nil {
+		p = &pending{}
+	}
+	*p = pending{rank: r}
+	return p
 }
 
 func newClaims() claims {

@@ -55,7 +55,8 @@ func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
 	mustBeSound(t.Mode, t.Range)
 	s := m.stamp(t)
 	s.Site = m.view.Self
-	c := &claim{rank: rank{try: t.Try, stamp: s, id: t.ID}, mode: t.Mode, rng: t.Range, owner: t.Owner}
+	c := newClaim(t.ID, t.Mode, t.Range, t.Owner)
+	c.pending = m.pendingOf(rank{try: t.Try, stamp: s, id: t.ID})
 	m.tickets[c.id] = c
 	m.waiting.add(c)
 	m.look(c)
@@ -81,7 +82,7 @@ func (m *machine) Replace(old []locks.TicketID, parts []locks.Part, out *locks.T
 		m.unblock(t)
 	}
 	for _, p := range parts {
-		t := &claim{rank: rank{id: p.ID}, mode: p.Mode, rng: p.Range, owner: owner}
+		t := newClaim(p.ID, p.Mode, p.Range, owner)
 		m.tickets[t.id] = t
 		m.hold(t)
 	}

@@ -123,7 +123,8 @@ func TestAnswersThatCross(t *testing.T) {
 	a := &ask{rank: rank{id: 1}, round: 1, mode: locks.Write, rng: locks.Whole}
 	b := &ask{rank: rank{id: 2}, round: 1, mode: locks.Write, rng: locks.Whole}
 	here.asks, there.asks = []*ask{a}, []*ask{b}
-	if here.give(&claim{mode: locks.Write, rng: locks.Whole, tag: b.tag()}) || there.give(&claim{mode: locks.Write, rng: locks.Whole, tag: a.tag()}) {
+	whole := func(t tag) *claim { return &claim{mode: locks.Write, rng: locks.Whole, pending: &pending{tag: t}} }
+	if here.give(whole(b.tag())) || there.give(whole(a.tag())) {
 		t.Error("handed over what nobody had")
 	}
 	hereOpen, thereOpen := here.open(locks.Whole), there.open(locks.Whole)
@@ -144,7 +145,7 @@ func TestAnswersThatCross(t *testing.T) {
 func TestBlockers(t *testing.T) {
 	cs := newClaims()
 	add := func(id locks.TicketID, o locks.OwnerID, m locks.Mode, sn uint64) *claim {
-		c := &claim{rank: rank{id: id, stamp: locks.Stamp{SN: sn, Site: "n0"}}, owner: o, mode: m, rng: locks.Whole}
+		c := &claim{id: id, owner: o, mode: m, rng: locks.Whole, pending: &pending{rank: rank{id: id, stamp: locks.Stamp{SN: sn, Site: "n0"}}}}
 		cs.tickets[id] = c
 		return c
 	}
@@ -156,7 +157,7 @@ func TestBlockers(t *testing.T) {
 	for _, c := range []*claim{write, read, upgrade} {
 		cs.waiting.add(c)
 	}
-	asked := &claim{rank: rank{id: 9, stamp: locks.Stamp{SN: 1, Site: "n1"}}, mode: locks.Write, rng: locks.Whole, from: &peer{}}
+	asked := &claim{id: 9, mode: locks.Write, rng: locks.Whole, pending: &pending{rank: rank{id: 9, stamp: locks.Stamp{SN: 1, Site: "n1"}}, from: &peer{}}}
 	if b := cs.blocker(write); b != held {
 		t.Errorf("the write is blocked by %v", b)
 	}

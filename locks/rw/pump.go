@@ -110,6 +110,9 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 		m.hold(t)
 		out.Done = append(out.Done, locks.Outcome{Ticket: t.id, Granted: true, Token: m.next()})
 		m.withdraw(t, out)
+		if p := t.rest(); p != nil {
+			m.spare = p
+		}
 	}
 }
 

@@ -50,11 +50,10 @@ func (m *machine) onRequest(p *peer, msg *request, out *locks.Turn) error {
 	}
 	m.hear(max(msg.sn, msg.over))
 	stamp := locks.Stamp{SN: msg.sn, Site: p.id, N: msg.n}
-	q := &claim{
+	q := &claim{id: msg.ticket, mode: msg.mode, rng: msg.rng, pending: &pending{
 		rank: rank{try: msg.try, over: msg.over, stamp: stamp, id: msg.ticket},
-		mode: msg.mode, rng: msg.rng,
 		from: p, tag: msg.tag, own: msg.own,
-	}
+	}}
 	m.owed.insert(q)
 	m.look(q)
 	m.pump(out)

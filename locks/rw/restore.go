@@ -125,9 +125,10 @@ func (m *machine) checkState(id locks.NodeID, self bool, writes locks.Ranges) er
 		}
 		return nil
 	}
+	from := &pending{from: &peer{}}
 	for part := range slices.Chunk(writes, partSize) {
 		for _, r := range part {
-			c := &claim{mode: locks.Write, rng: r, from: &peer{}}
+			c := &claim{mode: locks.Write, rng: r, pending: from}
 			if t := m.held.hard(c); t != nil {
 				return fmt.Errorf("%s writes %v, but ticket %d holds %v here", id, r, t.id, t.rng)
 			}
@@ -191,7 +192,7 @@ func (m *machine) Inherit(legacy []byte, held, waiting []locks.Ticket) error {
 		if err != nil {
 			return err
 		}
-		t.rank = rank{try: x.Try, stamp: m.stamp(x), id: x.ID}
+		t.pending = &pending{rank: rank{try: x.Try, stamp: m.stamp(x), id: x.ID}}
 		t.stamp.Site = m.view.Self
 		m.waiting.add(t)
 	}
@@ -202,7 +203,7 @@ func (m *machine) inherit(x locks.Ticket) (*claim, error) {
 	if m.tickets[x.ID] != nil || !sound(x.Mode, x.Range) {
 		return nil, fmt.Errorf("rw: ticket %d, for %v %v, is there twice or makes no sense", x.ID, x.Mode, x.Range)
 	}
-	t := &claim{rank: rank{id: x.ID}, mode: x.Mode, rng: x.Range, owner: x.Owner}
+	t := newClaim(x.ID, x.Mode, x.Range, x.Owner)
 	m.tickets[t.id] = t
 	return t, nil
 }

@@ -18,9 +18,6 @@ const (
 type links struct {
 	left, right *claim
 	end         uint64 // the largest end of a range in this subtree
-	// writes: something in this subtree is for writing. mixed: it is not all of
-	// one owner.
-	writes, mixed bool
 }
 
 // The trees are treaps ordered by (start, id), with the largest end of each
@@ -48,13 +45,12 @@ func inOrder(a, b *claim) int {
 // fix sets what t knows of its subtree from its children, and returns t.
 func fix(t *claim, k int) *claim {
 	l := &t.links[k]
-	l.end, l.writes, l.mixed = t.rng.End, t.mode == locks.Write, false
+	l.end, t.writes[k], t.mixed[k] = t.rng.End, t.mode == locks.Write, false
 	for _, c := range [...]*claim{l.left, l.right} {
 		if c != nil {
-			x := &c.links[k]
-			l.end = max(l.end, x.end)
-			l.writes = l.writes || x.writes
-			l.mixed = l.mixed || x.mixed || c.owner != t.owner
+			l.end = max(l.end, c.links[k].end)
+			t.writes[k] = t.writes[k] || c.writes[k]
+			t.mixed[k] = t.mixed[k] || c.mixed[k] || c.owner != t.owner
 		}
 	}
 	return t
@@ -172,7 +168,7 @@ func search(t *claim, k int, r locks.Range, skip, yield func(*claim) bool) bool 
 // obstacles yields, in order, the tickets in the tree of a mode that conflict
 // with c, of which that mode is known to.
 func obstacles(t, c *claim, yield func(*claim) bool) bool {
-	own := func(t *claim) bool { return c.from == nil && !t.links[byMode].mixed && t.owner == c.owner }
+	own := func(t *claim) bool { return c.from == nil && !t.mixed[byMode] && t.owner == c.owner }
 	return search(t, byMode, c.rng, own, func(u *claim) bool { return !u.conflict(c) || yield(u) })
 }
 
@@ -189,6 +185,6 @@ func obstacle(t, c *claim) *claim {
 // excludes reports whether something in the tree of an owner keeps others from
 // having r in mode m.
 func excludes(t *claim, m locks.Mode, r locks.Range) bool {
-	reads := func(t *claim) bool { return m == locks.Read && !t.links[byOwner].writes }
+	reads := func(t *claim) bool { return m == locks.Read && !t.writes[byOwner] }
 	return !search(t, byOwner, r, reads, func(h *claim) bool { return m == locks.Read && h.mode == locks.Read })
 }

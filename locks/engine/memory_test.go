@@ -1,0 +1,42 @@
+package engine
+
+import (
+	"runtime"
+	"testing"
+
+	"github.com/dmxfs/dmxfs/locks"
+)
+
+// maxRangeBytes is how much a range of a file may take as long as a program holds
+// it, in the engine and in the machine. A process may have 250,000. The garbage
+// collector looks at all of that while programs ask for more, and makes whoever
+// allocates meanwhile, and has the engine, help it.
+const maxRangeBytes = 450
+
+func TestHeldRangeIsSmall(t *testing.T) {
+	if raceEnabled {
+		t.Skip("with -race all is larger")
+	}
+	const n = 60_000
+	e := costly(t, 1)
+	must(e, all(1, locks.Write))
+	e.UnlockOwner(manyKey, 1)
+	before := heap()
+	takeMany(e, n)
+	each := (heap() - before) / n
+	if t.Logf("a range that is held takes %d B", each); each > maxRangeBytes {
+		t.Errorf("a range that is held takes %d B, want %d at most", each, maxRangeBytes)
+	}
+	if held, _ := e.Count(); held != n {
+		t.Errorf("%d are held, want %d", held, n)
+	}
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	runtime.GC()
+	runtime.GC() // what was freed while the first one ran
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
