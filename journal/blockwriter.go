@@ -84,30 +84,29 @@ func (w *blockWriter) emit() {
 	w.cur = block{}
 }
 
-// state writes state blocks that stand before the record at: open are the
+// state writes state blocks that stand before the record at: record are the n
 // records of the open requests, in order, and the journal begins at floor. Only
 // the last part says so: without it, what is before is still needed. The
 // current block must be finished.
-func (w *blockWriter) state(at uint64, closed bool, floor uint64, open []*Record) {
+func (w *blockWriter) state(at uint64, closed bool, floor uint64, n int, record func(int) *Record) {
 	flags := uint8(flagState)
 	if closed {
 		flags |= flagClosed
 	}
+	i := 0
 	for part := uint16(0); ; part++ {
 		w.cur = block{flags: flags, first: at, last: at, part: part}
-		n := 0
-		for n < len(open) && w.cur.count < blockRecords && len(w.body) < blockSize {
-			w.append(open[n])
-			n++
+		for i < n && w.cur.count < blockRecords && len(w.body) < blockSize {
+			w.append(record(i))
+			i++
 		}
-		open = open[n:]
-		if len(open) > 0 {
+		if i < n {
 			w.cur.flags |= flagMore
 		} else {
 			w.floor = floor
 		}
 		w.emit()
-		if len(open) == 0 {
+		if i == n {
 			return
 		}
 	}

@@ -107,7 +107,7 @@ func newJournal(st store, o Options) *Journal {
 		opt:      o,
 		log:      o.Logger,
 		st:       st,
-		open:     newOpenSet(o.Node),
+		open:     newOpenSet(),
 		barriers: make(chan barrier),
 		stop:     make(chan struct{}),
 		stopped:  make(chan struct{}),

@@ -2,79 +2,71 @@ package journal
 
 import (
 	"cmp"
-	"fmt"
+	"iter"
 	"slices"
-
-	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/wire"
-
-	"github.com/klauspost/compress/s2"
 )
 
 // openSet is the requests that have begun and not ended, each with the records
 // that tell its story so far. It is the writer's.
 //
-// Most requests end soon. What is open for long, like 250,000 ranges of one
-// file, is packed: that is a third of the memory, and the garbage collector has
-// no pointers in it to follow.
+// It keeps the last record of each kind: of a request that waits for one node after
+// the other, or gives up its range byte by byte, the rest is only history.
+//
+// Most requests end soon. What is open for long is packed, see shelf.
 type openSet struct {
-	node   locks.NodeID // of most records
-	reqs   map[uint64]*openRequest
+	reqs   map[uint64][]Record // in the order of their sequence
+	packed shelf
 	free   [][]Record // to be used again
 	recent []uint64   // a ring of the requests that were added last, packed when they leave it
 	next   int        // of recent
-	buf    []byte     // for pack
-	one    []byte     // for pack
 }
 
 // recentRequests is how many of the last requests are not packed.
 const recentRequests = 1024
 
-// openRequest keeps the last record of each kind: of a request that waits for
-// one node after the other, or gives up its range byte by byte, the rest is
-// only history.
-type openRequest struct {
-	recs   []Record // in the order of their sequence; nil if they are packed
-	packed []byte   // as in a block; else nil
-}
+func newOpenSet() *openSet { return &openSet{reqs: make(map[uint64][]Record), packed: newShelf()} }
 
-func newOpenSet(node locks.NodeID) *openSet {
-	return &openSet{node: node, reqs: make(map[uint64]*openRequest)}
-}
+func (s *openSet) len() int { return len(s.reqs) + len(s.packed.at) }
 
 // apply takes account of a record.
 func (s *openSet) apply(r *Record) {
 	if r.Request == 0 || r.Event > Lost {
 		return
 	}
-	q := s.reqs[r.Request]
+	recs, fresh := s.reqs[r.Request]
 	if r.ends() {
-		if q != nil {
+		if fresh {
 			delete(s.reqs, r.Request)
-			s.reuse(q.recs)
+			s.reuse(recs)
+		} else {
+			s.packed.drop(r.Request)
 		}
 		return
 	}
-	wasPacked := false
-	if q == nil {
-		if r.Event != Requested && r.Event != Granted {
-			return // late: it has ended
-		}
-		q = &openRequest{recs: s.room()}
-		s.reqs[r.Request] = q
+	_, packed := s.packed.at[r.Request]
+	switch {
+	case fresh:
+	case packed:
+		recs = s.packed.records(r.Request, s.room())
+		s.packed.drop(r.Request)
+	case r.Event != Requested && r.Event != Granted:
+		return // late: it has ended
+	default:
+		recs = s.room()
 		s.remember(r.Request)
-	} else if wasPacked = q.packed != nil; wasPacked {
-		q.recs, q.packed = s.recordsOf(q), nil
 	}
-	for i := range q.recs {
-		if q.recs[i].Event == r.Event {
-			q.recs = slices.Delete(q.recs, i, i+1)
+	for i := range recs {
+		if recs[i].Event == r.Event {
+			recs = slices.Delete(recs, i, i+1)
 			break
 		}
 	}
-	q.recs = append(q.recs, *r)
-	if wasPacked {
-		s.pack(q)
+	recs = append(recs, *r)
+	if packed {
+		s.packed.put(r.Request, recs)
+		s.reuse(recs)
+	} else {
+		s.reqs[r.Request] = recs
 	}
 }
 
@@ -85,28 +77,13 @@ func (s *openSet) remember(request uint64) {
 		s.recent = append(s.recent, request)
 		return
 	}
-	if q := s.reqs[s.recent[s.next]]; q != nil {
-		s.pack(q)
+	if old := s.recent[s.next]; s.reqs[old] != nil {
+		s.packed.put(old, s.reqs[old])
+		s.reuse(s.reqs[old])
+		delete(s.reqs, old)
 	}
 	s.recent[s.next] = request
 	s.next = (s.next + 1) % recentRequests
-}
-
-func (s *openSet) pack(q *openRequest) {
-	if q.packed != nil {
-		return
-	}
-	s.buf = s.buf[:0]
-	c := blockContext{node: s.node}
-	for i := range q.recs {
-		s.one = appendRecord(s.one[:0], &q.recs[i], &c)
-		s.buf = wire.String(s.buf, s.one)
-		c.seq = q.recs[i].Seq
-	}
-	s.one = s2.Encode(s.one[:cap(s.one)], s.buf)
-	q.packed = slices.Clone(s.one)
-	s.reuse(q.recs)
-	q.recs = nil
 }
 
 func (s *openSet) room() []Record {
@@ -119,34 +96,19 @@ func (s *openSet) room() []Record {
 }
 
 func (s *openSet) reuse(recs []Record) {
-	if recs != nil && len(s.free) < recentRequests {
+	if len(s.free) < recentRequests {
 		clear(recs)
 		s.free = append(s.free, recs[:0])
 	}
 }
 
-// recordsOf are those of q, in the order of their sequence. The caller must not
-// change them.
-func (s *openSet) recordsOf(q *openRequest) []Record {
-	if q.packed == nil {
-		return q.recs
+// recordsOf are those of a request, in the order of their sequence; none if it is
+// not open. The caller must not change them.
+func (s *openSet) recordsOf(request uint64) []Record {
+	if recs := s.reqs[request]; recs != nil {
+		return recs
 	}
-	recs := make([]Record, 0, 2)
-	d := decoder{blockContext: blockContext{node: s.node}}
-	plain, err := s2.Decode(nil, q.packed)
-	if err != nil {
-		panic(fmt.Sprintf("journal: records that were packed here cannot be read: %v", err)) // memory is damaged
-	}
-	for in := wire.NewReader(plain); ; {
-		b := in.Bytes()
-		if len(b) == 0 {
-			return recs
-		}
-		if err := d.decode(b); err != nil {
-			panic(fmt.Sprintf("journal: a record that was packed here cannot be read: %v", err)) // memory is damaged
-		}
-		recs = append(recs, d.rec)
-	}
+	return s.packed.records(request, nil)
 }
 
 // held reports whether the program holds something.
@@ -167,25 +129,51 @@ func story(recs []Record) Record {
 	return recs[len(recs)-1]
 }
 
-// records are those of all open requests, in the order of the sequence.
-func (s *openSet) records() []*Record {
-	var all []*Record
-	for _, q := range s.reqs {
-		recs := s.recordsOf(q)
-		for i := range recs {
-			all = append(all, &recs[i])
+// ordered are the numbers of records, and of their requests, that which selects
+// of those of each open request, in order.
+func (s *openSet) ordered(which func([]Record) []Record) (all []openRecord) {
+	add := func(request uint64, recs []Record) {
+		for _, r := range which(recs) {
+			all = append(all, openRecord{r.Seq, request})
 		}
 	}
-	slices.SortFunc(all, func(a, b *Record) int { return cmp.Compare(a.Seq, b.Seq) })
+	for id, recs := range s.reqs {
+		add(id, recs)
+	}
+	var recs []Record
+	for id := range s.packed.at {
+		recs = s.packed.records(id, recs[:0])
+		add(id, recs)
+	}
+	slices.SortFunc(all, func(a, b openRecord) int { return cmp.Compare(a.seq, b.seq) })
 	return all
 }
 
-// stories are the records of each open request, in the order in which they began.
-func (s *openSet) stories() [][]Record {
-	all := make([][]Record, 0, len(s.reqs))
-	for _, q := range s.reqs {
-		all = append(all, s.recordsOf(q))
+// openRecord is a record of an open request.
+type openRecord struct{ seq, request uint64 }
+
+// records yields those of all open requests, in the order of the sequence, and
+// says how many they are. Each is there only until the next one is asked for.
+func (s *openSet) records() (n int, record func(i int) *Record) {
+	all := s.ordered(func(recs []Record) []Record { return recs })
+	var packed []Record
+	return len(all), func(i int) *Record {
+		recs, fresh := s.reqs[all[i].request]
+		if !fresh {
+			packed = s.packed.records(all[i].request, packed[:0])
+			recs = packed
+		}
+		return &recs[slices.IndexFunc(recs, func(r Record) bool { return r.Seq == all[i].seq })]
 	}
-	slices.SortFunc(all, func(a, b []Record) int { return cmp.Compare(a[0].Seq, b[0].Seq) })
-	return all
+}
+
+// stories yields the records of each open request, in the order in which they began.
+func (s *openSet) stories() iter.Seq[[]Record] {
+	return func(yield func([]Record) bool) {
+		for _, first := range s.ordered(func(recs []Record) []Record { return recs[:1] }) {
+			if !yield(s.recordsOf(first.request)) {
+				return
+			}
+		}
+	}
 }

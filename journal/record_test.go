@@ -341,7 +341,7 @@ func FuzzBlock(f *testing.F) {
 	seed(v)
 	w := blockWriter{}
 	r := samples(1)
-	w.state(9, true, 0, []*Record{&r[0]})
+	w.state(9, true, 0, 1, func(i int) *Record { return &r[i] })
 	seed(w.pairs(nil)[0].value)
 	f.Add(byte(1), byte(0), uint64(0), []byte{})
 	f.Fuzz(func(t *testing.T, version, flags byte, size uint64, rest []byte) {

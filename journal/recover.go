@@ -207,7 +207,7 @@ func (j *Journal) replay(s *survey) error {
 
 // closeOpen adds the records that end the open requests, in their order.
 func (j *Journal) closeOpen(now time.Time) {
-	for _, recs := range j.open.stories() {
+	for recs := range j.open.stories() {
 		r := story(recs)
 		r.Time = now
 		if held(recs) {

@@ -65,7 +65,8 @@ func (w *writer) writeState(closed bool, floor uint64) error {
 	}
 	w.w.reset()
 	w.w.node, w.w.age, w.w.floor = w.opt.Node, w.age.age(), w.idx.floor
-	w.w.state(w.idx.end, closed, floor, w.open.records())
+	n, record := w.open.records()
+	w.w.state(w.idx.end, closed, floor, n, record)
 	w.prs = w.w.pairs(w.prs[:0])
 	size := int64(len(w.w.out))
 	if err := w.store(); err != nil {

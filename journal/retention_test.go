@@ -288,7 +288,7 @@ func TestATornState(t *testing.T) {
 			}
 		}
 		w := blockWriter{}
-		w.state(next, false, next, open)
+		w.state(next, false, next, len(open), func(i int) *Record { return open[i] })
 		parts := w.pairs(nil)
 		if len(parts) < 3 {
 			t.Fatalf("%d parts", len(parts))

@@ -212,8 +212,7 @@ func (w *writer) reportDrops() {
 	w.log.Error("the journal dropped records that it could not hold", "records", d.n, "first", d.first, "last", d.last)
 	now := time.Now()
 	for _, id := range slices.Sorted(maps.Keys(d.ended)) {
-		if q := w.open.reqs[id]; q != nil {
-			recs := w.open.recordsOf(q)
+		if recs := w.open.recordsOf(id); recs != nil {
 			r := story(recs)
 			r.Time, r.Event, r.Final = now, Released, true
 			r.Reason = "how it ended is not known: the record was dropped"
