@@ -190,11 +190,16 @@ func (ep *epochs) collect(from locks.NodeID, epoch locks.Epoch, state []byte) er
 	return ep.restore()
 }
 
-// restore begins the epoch of e.view with what all its members told.
+// restore begins the epoch of e.view with what all its members told. If that ends
+// meanwhile it stays ended: what is left is for the next one.
 // REQUIRES: mu held. It lets go of it in between.
 func (ep *epochs) restore() error {
-	verdicts := ep.judge(ep.sync.told)
-	if err := ep.adopt(verdicts); err != nil {
+	s, v := ep.sync, ep.view
+	verdicts := ep.judge(s.told)
+	if ep.sync != s {
+		return nil
+	}
+	if err := ep.adopt(verdicts); err != nil || ep.sync != s {
 		return err
 	}
 	ep.phase, ep.sync, ep.stated, ep.newRules = restoring, nil, false, false
@@ -207,18 +212,23 @@ func (ep *epochs) restore() error {
 		}
 		en.stale++
 		var states map[locks.NodeID][]byte
-		if v := verdicts[en.key]; v != nil {
-			states = v.states
+		if told := verdicts[en.key]; told != nil {
+			states = told.states
 		}
 		var err error
-		ep.stepper.step(en, func(turn *locks.Turn) { err = en.machine.Restore(ep.view, states, turn) })
+		ep.stepper.step(en, func(turn *locks.Turn) { err = en.machine.Restore(v, states, turn) })
+		if ep.phase != restoring || ep.view != v {
+			return nil
+		}
 		if err != nil {
 			ep.phase = frozen
 			return fmt.Errorf("restore %v: %w", en.key, err)
 		}
 		ep.barriers.lift(en)  // it may have been given up since it was told of
 		ep.entries.settle(en) // what kept it from being dropped may be gone
-		ep.mu.breathe()
+		if ep.mu.breathe() && (ep.phase != restoring || ep.view != v) {
+			return nil
+		}
 	}
 	ep.phase, ep.began = active, ep.Moment()
 	ep.inbox.drain()

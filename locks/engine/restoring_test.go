@@ -56,3 +56,58 @@ func TestNothingIsSaidBeforeItsTurn(t *testing.T) {
 		mustGrant(t, p)
 	})
 }
+
+// An epoch that ends while its machines begin, one after the other, is over: what
+// has not begun waits for the next one.
+func TestAnEpochEndsWhileItIsRestored(t *testing.T) {
+	for _, end := range []string{"freeze", "expelled"} {
+		t.Run(end, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { endWhileRestored(t, end) }) })
+	}
+}
+
+func endWhileRestored(t *testing.T, end string) {
+	c := newNet(t, 2)
+	n := c.nodes["n0"]
+	file := func(name string, owner int) *locks.Request {
+		r := req(locks.Flock, owner, locks.Write, locks.Whole)
+		r.Key.File = name
+		return r
+	}
+	for _, f := range []string{"a", "f"} {
+		mustGrant(t, n.start(file(f, 1)))
+	}
+	ended := make(chan struct{})
+	n.Engine.mu.Lock()
+	n.Engine.mu.rest = func() time.Duration {
+		if n.phase != restoring {
+			return 0
+		}
+		n.Engine.mu.rest = nil // "a" has had its turn
+		go func() {
+			if end == "freeze" {
+				n.Freeze()
+			} else {
+				n.Engine.Expelled("a test")
+			}
+			close(ended)
+		}()
+		return time.Millisecond
+	}
+	n.Engine.mu.Unlock()
+	c.view("n0", "n1")
+	<-ended
+	synctest.Wait()
+	n.Engine.mu.Lock()
+	got := n.phase
+	n.Engine.mu.Unlock()
+	if want := map[string]phase{"freeze": frozen, "expelled": outside}[end]; got != want {
+		t.Fatalf("it is in phase %d, want %d", got, want)
+	}
+	p := n.start(file("f", 2))
+	mustWait(t, p)
+	c.view("n0", "n1")
+	if end == "freeze" {
+		n.Unlock(locks.Key{File: "f", Class: locks.Flock}, 1, locks.Whole)
+	}
+	mustGrant(t, p)
+}
