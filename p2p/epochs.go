@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
@@ -130,8 +131,17 @@ func (es *epochs) present() *view {
 	return es.view.Load()
 }
 
+// epochTimeout is how long a stream waits for its epoch. One that came just when
+// its connection ended is not known to have ended, so nothing else would end it;
+// a peer that is there opens another one.
+const epochTimeout = time.Minute
+
+var errEpochLate = fmt.Errorf("its epoch has not begun here within %v", epochTimeout)
+
 // await returns the view as soon as it is that of epoch e or a later one.
 func (es *epochs) await(ctx context.Context, e locks.Epoch) (*view, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, epochTimeout, errEpochLate)
+	defer cancel()
 	for {
 		es.mu.Lock()
 		v, viewed := es.view.Load(), es.viewed
