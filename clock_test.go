@@ -51,6 +51,7 @@ var wallClockUses = map[string]string{
 	"journal/codec.go":              "times of records",
 	"journal/filter.go":             "records of a span of time that an admin asks for",
 	"journal/json.go":               "times of records",
+	"journal/shelf.go":              "times of records",
 	"journal/recover.go":            "the pause between two runs, of which one day counts at most",
 	"journal/stats.go":              "the time of the oldest record, for people",
 	"locks/engine/deadlock.go":      "which of the requests in a deadlock is told: any of them will do",

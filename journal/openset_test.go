@@ -63,26 +63,7 @@ func TestOpenSet(t *testing.T) {
 	if packed := len(s.packed.at); packed < len(want)-recentRequests {
 		t.Errorf("%d of %d are packed", packed, len(want))
 	}
-	n, record := s.records()
-	last := uint64(0)
-	for i := range n {
-		r := record(i)
-		if recs := want[r.Request]; r.Seq <= last || !slices.ContainsFunc(recs, func(x Record) bool { return reflect.DeepEqual(x, *r) }) {
-			t.Fatalf("record %d is %+v, behind that of number %d; want one of %+v", i, *r, last, recs)
-		}
-		last = r.Seq
-	}
-	begun = 0
-	for recs := range s.stories() {
-		if !reflect.DeepEqual(recs, want[recs[0].Request]) || recs[0].Seq <= begun {
-			t.Fatalf("%+v, which begins behind %d; want %+v", recs, begun, want[recs[0].Request])
-		}
-		begun = recs[0].Seq
-		n -= len(recs)
-	}
-	if n != 0 {
-		t.Errorf("%d records are in no story", n)
-	}
+	checkOrder(t, s, want)
 	// What has ended leaves nothing behind.
 	for id, recs := range want {
 		end := recs[0]
@@ -102,6 +83,30 @@ func TestOpenSet(t *testing.T) {
 	}
 	if p := &s.packed; s.len()+len(p.at)+len(p.heads.index) > 0 || len(p.slabs) > 1 {
 		t.Errorf("%d requests, %d heads, %d slabs are left of nothing", s.len(), len(p.heads.index), len(p.slabs))
+	}
+}
+
+// checkOrder compares the records of all requests, and their stories.
+func checkOrder(t *testing.T, s *openSet, want map[uint64][]Record) {
+	n, record := s.records()
+	last := uint64(0)
+	for i := range n {
+		r := record(i)
+		if recs := want[r.Request]; r.Seq <= last || !slices.ContainsFunc(recs, func(x Record) bool { return reflect.DeepEqual(x, *r) }) {
+			t.Fatalf("record %d is %+v, behind that of number %d; want one of %+v", i, *r, last, recs)
+		}
+		last = r.Seq
+	}
+	begun := uint64(0)
+	for recs := range s.stories() {
+		if !reflect.DeepEqual(recs, want[recs[0].Request]) || recs[0].Seq <= begun {
+			t.Fatalf("%+v, which begins behind %d; want %+v", recs, begun, want[recs[0].Request])
+		}
+		begun = recs[0].Seq
+		n -= len(recs)
+	}
+	if n != 0 {
+		t.Errorf("%d records are in no story", n)
 	}
 }
 
