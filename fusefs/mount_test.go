@@ -267,3 +267,19 @@ func enterNamespace(device string) error {
 	}
 	return unix.Mount(device, "/dev/fuse", "", unix.MS_BIND, "")
 }
+
+func TestTheKernelReadsAhead(t *testing.T) {
+	needRoot(t)
+	m := mount(t)
+	id, err := mountID(m.dir)
+	must(t, err)
+	number, err := connectionNumber(id)
+	must(t, err)
+	file := mountpoint{number: number}.readAheadFile()
+	if unix.Access(file, unix.W_OK) != nil {
+		t.Skipf("%s cannot be written here", file)
+	}
+	if got := strings.TrimSpace(readFile(t, file)); got != "512" {
+		t.Errorf("%s: %s", file, got)
+	}
+}

@@ -45,6 +45,9 @@ func New(o Options) (*Server, error) {
 		f.close()
 		return nil, fmt.Errorf("fusefs: %w", err)
 	}
+	if err := mount.raiseReadAhead(); err != nil {
+		f.log.Debug("the kernel reads ahead less than it could", "err", err)
+	}
 	return &Server{fs: f, mount: mount, done: make(chan struct{})}, nil
 }
 
