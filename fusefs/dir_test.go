@@ -466,3 +466,25 @@ func TestMakingWhatAnotherHostRemoves(t *testing.T) {
 		}
 	}
 }
+
+// ls(1) asks for the label of each file of a file system until one answers
+// that there are none.
+func TestLabelsOfSELinux(t *testing.T) {
+	needRoot(t)
+	if labelsCount() {
+		t.Skip("SELinux is on here")
+	}
+	m := mount(t)
+	writeFile(t, m.path("f"), "")
+	b := make([]byte, 100)
+	if _, err := unix.Lgetxattr(m.path("f"), labelAttr, b); err != unix.ENOTSUP {
+		t.Errorf("of a file without one: %v", err)
+	}
+	if _, err := unix.Lgetxattr(m.path("f"), "user.other", b); err != unix.ENODATA {
+		t.Errorf("another attribute: %v", err)
+	}
+	must(t, unix.Setxattr(m.backing("f"), labelAttr, []byte("label"), 0))
+	if n, err := unix.Lgetxattr(m.path("f"), labelAttr, b); err != nil || string(b[:n]) != "label" {
+		t.Errorf("of a file with one: %q %v", b[:max(n, 0)], err)
+	}
+}

@@ -2,7 +2,9 @@ package fusefs
 
 import (
 	"bytes"
+	"os"
 	"strconv"
+	"sync"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -28,8 +30,27 @@ func (ac *attrCalls) GetXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr st
 	if attr == tokenAttr {
 		return ac.getToken(n, in, dest)
 	}
-	return ac.readXAttr(in, dest, func(b []byte) (int, error) { return unix.Getxattr(fdPath(n.fd), attr, b) })
+	return ac.readXAttr(in, dest, func(b []byte) (int, error) {
+		size, err := unix.Getxattr(fdPath(n.fd), attr, b)
+		if err == unix.ENODATA && attr == labelAttr && !labelsCount() {
+			err = unix.EOPNOTSUPP
+		}
+		return size, err
+	})
 }
+
+// labelAttr is the label of a file for SELinux.
+const labelAttr = "security.selinux"
+
+// labelsCount reports whether the kernel goes by labels of SELinux. Where it
+// does not, a file without one is told to be on a file system without labels:
+// ls(1) asks for that of each file again and again, since the kernel keeps no
+// extended attributes of FUSE, but of no more than one file of a file system
+// that has none (see the ENOTSUP of getxattr(2)).
+var labelsCount = sync.OnceValue(func() bool {
+	_, err := os.Stat("/sys/fs/selinux/enforce")
+	return err == nil
+})
 
 func (ac *attrCalls) ListXAttr(cancel <-chan struct{}, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
 	n, errno := ac.finder.node(in)
