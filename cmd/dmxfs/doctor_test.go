@@ -203,6 +203,10 @@ func TestDoctorOverSeparateClients(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDoctorOfAMount(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	if _, err := c.try("doctor", c.mounts[0].dir); code(err) != exitUsage || !strings.Contains(err.Error(), "is a dmxfs mount") {
 		t.Errorf("doctor of a mount: %v", err)
