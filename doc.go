@@ -34,6 +34,7 @@
 //   - internal/web: the page of dmxfs web.
 //   - internal/crash: reports on daemons that crashed.
 //   - internal/support: the archive of dmxfs support.
+//   - internal/mountinfo: what is mounted where, as the kernel tells.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.
 //   - story: the journals of all members as one, and the story of a file.

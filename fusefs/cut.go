@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // A connection to the kernel lives for as long as there is a mount of it, and
@@ -109,17 +110,13 @@ func mountFusectl() (int, error) {
 // connectionNumber is what fusectl calls the connection of a mount: the minor
 // number of its device.
 func connectionNumber(id int) (string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.Read()
 	if err != nil {
 		return "", err
 	}
-	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[0] != strconv.Itoa(id) {
-			continue
-		}
-		if _, minor, ok := strings.Cut(f[2], ":"); ok {
-			return minor, nil
+	for _, m := range mounts {
+		if m.ID == id {
+			return strconv.FormatUint(uint64(unix.Minor(m.Dev)), 10), nil
 		}
 	}
 	return "", fmt.Errorf("mount %d is not in /proc/self/mountinfo", id)

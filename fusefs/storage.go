@@ -1,14 +1,15 @@
 package fusefs
 
 import (
-	"bufio"
 	"fmt"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // Storage is what is known of the file system under the mount.
@@ -116,12 +117,12 @@ var fuseFiles = map[string]string{
 
 // kindOf is the type of a mount, or for a client of which that says only that
 // it is one, the type that it would have.
-func kindOf(m mountInfo, inRoot func(name string) bool) string {
-	if m.kind != "fuse" && m.kind != "fuseblk" {
-		return m.kind
+func kindOf(m mountinfo.Mount, inRoot func(name string) bool) string {
+	if m.Type != "fuse" && m.Type != "fuseblk" {
+		return m.Type
 	}
 	for _, x := range fuseSources {
-		if strings.HasPrefix(m.source, x.begins) {
+		if strings.HasPrefix(m.Source, x.begins) {
 			return x.kind
 		}
 	}
@@ -130,7 +131,7 @@ func kindOf(m mountInfo, inRoot func(name string) bool) string {
 			return kind
 		}
 	}
-	return m.kind
+	return m.Type
 }
 
 // storageMagics knows those whose mount cannot be found: a subvolume of btrfs
@@ -160,26 +161,26 @@ func StorageOf(fd int) (Storage, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return Storage{}, fmt.Errorf("what kind of storage is it: %w", err)
 	}
-	mounts, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.Read()
 	if err != nil {
 		return Storage{}, fmt.Errorf("what kind of storage is it: %w", err)
 	}
-	defer mounts.Close()
-	var found mountInfo
-	for lines := bufio.NewScanner(mounts); lines.Scan(); {
-		if m, ok := parseMountInfo(lines.Text()); ok && m.dev == uint64(st.Dev) {
-			found = m // the newest is the last
+	var found mountinfo.Mount
+	for _, m := range slices.Backward(mounts) { // the newest is the last
+		if m.Dev == uint64(st.Dev) {
+			found = m
+			break
 		}
 	}
-	found.kind = kindOf(found, func(name string) bool {
+	found.Type = kindOf(found, func(name string) bool {
 		var in unix.Stat_t
 		return unix.Fstatat(fd, name, &in, unix.AT_SYMLINK_NOFOLLOW) == nil && in.Mode&unix.S_IFMT == unix.S_IFREG
 	})
 	return storageOf(found, int64(fs.Type)), nil
 }
 
-func storageOf(m mountInfo, magic int64) Storage {
-	name := m.kind
+func storageOf(m mountinfo.Mount, magic int64) Storage {
+	name := m.Type
 	if name == "" {
 		name = storageMagics[magic]
 	}
@@ -193,75 +194,22 @@ func storageOf(m mountInfo, magic int64) Storage {
 		s.Type = fmt.Sprintf("%#x", magic)
 	}
 	if strings.HasPrefix(name, "nfs") {
-		s.Soft = m.has("soft") || m.has("softerr")
+		s.Soft = m.Has("soft") || m.Has("softerr")
 		// Those of NFS 3 that are not local need the lock manager, which may not be there.
-		s.LocksZap = name == "nfs4" || m.has("nolock") || m.options["local_lock"] == "all" || m.options["local_lock"] == "posix"
-		if m.has("nocto") {
-			s.ListingAge = m.seconds(time.Minute, "acdirmax", "actimeo")
+		s.LocksZap = name == "nfs4" || m.Has("nolock") || m.Options["local_lock"] == "all" || m.Options["local_lock"] == "posix"
+		if m.Has("nocto") {
+			s.ListingAge = seconds(&m, time.Minute, "acdirmax", "actimeo")
 		}
 	}
 	return s
 }
 
-// mountInfo is a line of /proc/PID/mountinfo; see proc_pid_mountinfo(5).
-type mountInfo struct {
-	dev     uint64
-	kind    string
-	source  string
-	options map[string]string // of the file system; those without a value have an empty one
-}
-
-func (m *mountInfo) has(option string) bool {
-	_, ok := m.options[option]
-	return ok
-}
-
-// seconds is the value of the first of these options that is given, or other.
-func (m *mountInfo) seconds(other time.Duration, options ...string) time.Duration {
+// seconds is the value of the first of these options that m has, or other.
+func seconds(m *mountinfo.Mount, other time.Duration, options ...string) time.Duration {
 	for _, o := range options {
-		if n, err := strconv.ParseUint(m.options[o], 10, 16); err == nil {
+		if n, err := strconv.ParseUint(m.Options[o], 10, 16); err == nil {
 			return time.Duration(n) * time.Second
 		}
 	}
 	return other
-}
-
-func parseMountInfo(line string) (m mountInfo, ok bool) {
-	head, tail, ok := strings.Cut(line, " - ")
-	h, t := strings.Fields(head), strings.Fields(tail)
-	if !ok || len(h) < 5 || len(t) < 2 {
-		return m, false
-	}
-	a, b, _ := strings.Cut(h[2], ":")
-	major, err1 := strconv.ParseUint(a, 10, 32)
-	minor, err2 := strconv.ParseUint(b, 10, 32)
-	if err1 != nil || err2 != nil {
-		return m, false
-	}
-	m.dev, m.kind, m.source = unix.Mkdev(uint32(major), uint32(minor)), t[0], unescape(t[1])
-	m.options = make(map[string]string)
-	if len(t) > 2 {
-		for o := range strings.SplitSeq(t[2], ",") {
-			name, value, _ := strings.Cut(o, "=")
-			m.options[name] = value
-		}
-	}
-	return m, true
-}
-
-// unescape undoes how the kernel writes blanks, and "#" and "\\", in
-// /proc/PID/mountinfo: as three octal digits behind a "\\".
-func unescape(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(c))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // serveLoopback is go-fuse's own pass-through, with the settings of its
@@ -54,11 +56,11 @@ func loopback(tb testing.TB, source string) string {
 		_ = cmd.Wait()
 	})
 	for end := time.Now().Add(10 * time.Second); ; waitALittle() {
-		all, err := mounts()
+		all, err := mountinfo.Read()
 		if err != nil {
 			tb.Fatal(err)
 		}
-		if _, ok := mountedAt(all, mountpoint); ok {
+		if _, ok := mountinfo.At(all, mountpoint); ok {
 			return mountpoint
 		}
 		if time.Now().After(end) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // clientKind is a kind of storage whose clients cache, of which every host
@@ -119,11 +121,11 @@ func startClient(t testing.TB, cmd *exec.Cmd, mountpoint string) {
 			t.Fatalf("%v has ended: %v", cmd.Args, err)
 		default:
 		}
-		all, err := mounts()
+		all, err := mountinfo.Read()
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, ok := mountedAt(all, mountpoint)
+		_, ok := mountinfo.At(all, mountpoint)
 		return ok
 	})
 }

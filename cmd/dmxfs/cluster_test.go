@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // needMounts skips a test where no file system can be mounted. In CI nothing
@@ -236,12 +237,12 @@ func procStat(pid int) [2]string {
 }
 
 func (m *testMount) mounted() bool {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		m.c.t.Fatal(err)
 	}
-	e, ok := mountedAt(all, m.dir)
-	return ok && e.fsType == fsType
+	e, ok := mountinfo.At(all, m.dir)
+	return ok && e.Type == fsType
 }
 
 // remove takes the mount away whatever state it is in, and tells what the

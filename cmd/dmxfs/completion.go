@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -99,13 +100,13 @@ func offerList(ctx context.Context, w words, begun string) []string {
 
 // mountPoints are those of this host.
 func mountPoints() (out []string) {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return nil
 	}
 	for _, m := range all {
-		if m.fsType == fsType {
-			out = append(out, m.point)
+		if m.Type == fsType {
+			out = append(out, m.Point)
 		}
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // The doctor examines storage from two sides, each a process of its own: hands
@@ -239,7 +240,7 @@ func (h *hands) open(r *doctorReport) error {
 	if err != nil {
 		return fmt.Errorf("cannot use the directory: %w", err)
 	}
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return err
 	}
@@ -281,10 +282,10 @@ func realPath(path string) (string, error) {
 
 // leaveMounts detaches the copies of mounts by FUSE that are of no use for dir
 // from this process's own namespace: they would keep their daemons from ending.
-func leaveMounts(all []mountEntry, dir string) {
+func leaveMounts(all []mountinfo.Mount, dir string) {
 	for _, m := range slices.Backward(all) {
-		if strings.HasPrefix(m.fsType, "fuse") && dir != m.point && !strings.HasPrefix(dir, m.point+"/") {
-			_ = unix.Unmount(m.point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if strings.HasPrefix(m.Type, "fuse") && dir != m.Point && !strings.HasPrefix(dir, m.Point+"/") {
+			_ = unix.Unmount(m.Point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}
 	}
 }

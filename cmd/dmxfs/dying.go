@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // A daemon that is killed can be kept from ending by its own mount: one thread
@@ -42,11 +44,11 @@ func dying(pid int) bool {
 // abortMount cuts the connection of the mount at a path, which stays in its
 // place and fails from then on.
 func abortMount(point string) error {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return err
 	}
-	if m, ok := mountedAt(all, point); !ok || m.fsType != fsType {
+	if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
 		return nil
 	}
 	// umount(2) with MNT_FORCE cuts the connection whether or not it can take

@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -86,9 +87,9 @@ func (x *setup) check() error {
 	} else if !st.IsDir() {
 		return withCode(exitUsage, fmt.Errorf("%s is not a directory", x.source))
 	}
-	if all, err := mounts(); err != nil {
+	if all, err := mountinfo.Read(); err != nil {
 		return err
-	} else if m, ok := mountedAt(all, x.source); ok && m.fsType == fsType {
+	} else if m, ok := mountinfo.At(all, x.source); ok && m.Type == fsType {
 		return withCode(exitBusy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
 	}
 	written := x.source + x.mountpoint

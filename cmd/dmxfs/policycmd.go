@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
@@ -151,14 +152,14 @@ func mountOf(args []string) []string {
 	if err != nil {
 		return nil
 	}
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return nil
 	}
 	best := ""
 	for _, m := range all {
-		if m.fsType == fsType && below(abs, m.point) && len(m.point) > len(best) {
-			best = m.point
+		if m.Type == fsType && below(abs, m.Point) && len(m.Point) > len(best) {
+			best = m.Point
 		}
 	}
 	if best == "" {

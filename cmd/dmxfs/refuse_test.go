@@ -14,6 +14,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // A mount that can't be is refused before anything is left behind, with an
@@ -84,9 +86,9 @@ func TestRefusedMounts(t *testing.T) {
 			}
 		})
 	}
-	if all, err := mounts(); err != nil {
+	if all, err := mountinfo.Read(); err != nil {
 		t.Fatal(err)
-	} else if _, ok := mountedAt(all, path("mnt")); ok {
+	} else if _, ok := mountinfo.At(all, path("mnt")); ok {
 		t.Error("a refused mount is left behind")
 	}
 	if _, err := os.Stat(c.src + "/state"); err == nil {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // How dmxfs run ends beside the exit number of the command; as env(1) and
@@ -266,7 +268,7 @@ func onMount(path string) error {
 	if err != nil {
 		return err
 	}
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return err
 	}

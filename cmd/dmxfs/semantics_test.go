@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // TestSemantics runs the cases of testdata/semantics on a local file system,
@@ -125,17 +127,17 @@ func checkExplained(t *testing.T, named map[string]bool) {
 }
 
 func fileSystemOf(t *testing.T, dir string) string {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
-	best := mountEntry{fsType: "local"}
+	best := mountinfo.Mount{Type: "local"}
 	for _, m := range all {
-		if (dir == m.point || m.point == "/" || strings.HasPrefix(dir, m.point+"/")) && len(m.point) >= len(best.point) {
+		if (dir == m.Point || m.Point == "/" || strings.HasPrefix(dir, m.Point+"/")) && len(m.Point) >= len(best.Point) {
 			best = m
 		}
 	}
-	return best.fsType
+	return best.Type
 }
 
 // semCase is a story of some actors, a call a line.

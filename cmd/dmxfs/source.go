@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // openSource opens the shared directory, and says what is wrong with the
 // mount point before anything else happens.
 func openSource(cfg Config) (*os.File, error) {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -27,8 +29,8 @@ func openSource(cfg Config) (*os.File, error) {
 			return nil, withCode(exitUsage, fmt.Errorf("%s is not a directory", p))
 		}
 	}
-	if m, ok := mountedAt(all, cfg.Mountpoint); ok && m.fsType == fsType {
-		return nil, withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s); unmount it first", cfg.Mountpoint, m.source))
+	if m, ok := mountinfo.At(all, cfg.Mountpoint); ok && m.Type == fsType {
+		return nil, withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s); unmount it first", cfg.Mountpoint, m.Source))
 	}
 	root, err := os.Open(cfg.Source)
 	if err != nil {
@@ -58,10 +60,10 @@ func openSource(cfg Config) (*os.File, error) {
 }
 
 // insideDmxfs reports whether the mount that path is on is one of ours.
-func insideDmxfs(all []mountEntry, path string) bool {
+func insideDmxfs(all []mountinfo.Mount, path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
-		if m, ok := mountedAt(all, p); ok {
-			return m.fsType == fsType
+		if m, ok := mountinfo.At(all, p); ok {
+			return m.Type == fsType
 		}
 		if p == filepath.Dir(p) {
 			return false
@@ -71,9 +73,9 @@ func insideDmxfs(all []mountEntry, path string) bool {
 
 // openDead opens the shared directory when the mount point still has the mount
 // of a daemon that has ended.
-func openDead(all []mountEntry, cfg Config) (*os.File, error) {
-	m, ok := mountedAt(all, cfg.Mountpoint)
-	if !ok || m.fsType != fsType {
+func openDead(all []mountinfo.Mount, cfg Config) (*os.File, error) {
+	m, ok := mountinfo.At(all, cfg.Mountpoint)
+	if !ok || m.Type != fsType {
 		return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
 	}
 	if err := replaceable(cfg); err != nil {

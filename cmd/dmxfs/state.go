@@ -14,6 +14,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/unit"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // stateHome is the folder below which state directories are made when
@@ -142,7 +144,7 @@ func stateOffMounts(cfg Config) error {
 	if err != nil { // a dead mount
 		point = cfg.Mountpoint
 	}
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return err
 	}
@@ -251,8 +253,8 @@ func registered(mountpoint string) (registration, error) {
 // unknownMount is the error of commands on a mount point that nothing was
 // remembered of.
 func unknownMount(mountpoint string) error {
-	all, err := mounts()
-	if m, ok := mountedAt(all, mountpoint); err == nil && ok && m.fsType == fsType {
+	all, err := mountinfo.Read()
+	if m, ok := mountinfo.At(all, mountpoint); err == nil && ok && m.Type == fsType {
 		return fmt.Errorf("%s is mounted, but not by this user, or with another HOME or XDG_STATE_HOME: what is known of mounts is below %s", mountpoint, stateHome())
 	}
 	return fmt.Errorf("nothing is known of a dmxfs mount at %s on this host for this user", mountpoint)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // Tests of storage that stands still. The shared directory is a FUSE file
@@ -48,11 +49,11 @@ func newHangingStorage(t testing.TB, backing, dir string) *hangingStorage {
 }
 
 func (s *hangingStorage) mounted() bool {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	_, ok := mountedAt(all, s.dir)
+	_, ok := mountinfo.At(all, s.dir)
 	return ok
 }
 

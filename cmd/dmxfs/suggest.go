@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // flagProblem is err, of the flags of c, with what may have been meant.
@@ -97,12 +99,12 @@ func listenProblem(err error) error {
 // whoever looks at it waits as long. It is asked before a user's mount only: one that
 // is made anew may find what passes.
 func notHanging(cfg Config, limit time.Duration) error {
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return err
 	}
-	m, ok := mountedAt(all, cfg.Mountpoint)
-	if !ok || m.fsType != fsType {
+	m, ok := mountinfo.At(all, cfg.Mountpoint)
+	if !ok || m.Type != fsType {
 		return nil
 	}
 	answered := make(chan struct{})
@@ -118,7 +120,7 @@ func notHanging(cfg Config, limit time.Duration) error {
 	case <-late.C:
 	}
 	return withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s), and has not answered for %v: is its daemon stopped, or does the storage hang? To replace it, end the daemon, and unmount it by umount -l first",
-		cfg.Mountpoint, m.source, limit))
+		cfg.Mountpoint, m.Source, limit))
 }
 
 // commandMeant is the command that is most like the name of a directory that is not

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/support"
 	"github.com/dmxfs/dmxfs/journal"
 )
@@ -255,19 +256,18 @@ func supportVersions() ([]byte, error) {
 // supportMounts are the lines of mountinfo for the mount and what is above it, and
 // for the storage.
 func supportMounts(r registration) ([]byte, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	b, err := os.ReadFile(mountinfo.Path)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
 	for line := range strings.Lines(string(b)) {
-		f := strings.Fields(line)
-		if len(f) < 5 {
+		m, ok := mountinfo.ParseLine(line)
+		if !ok {
 			continue
 		}
-		point := unescape(f[4])
 		for _, p := range []string{r.Mountpoint, r.Source} {
-			if rel, err := filepath.Rel(point, p); err == nil && filepath.IsLocal(rel) {
+			if rel, err := filepath.Rel(m.Point, p); err == nil && filepath.IsLocal(rel) {
 				out.WriteString(line)
 				break
 			}

@@ -12,6 +12,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // lameNode is a pass-through of storage that cannot do one thing: it says EIO, or
@@ -77,11 +79,11 @@ func (c *testCluster) lame(cannot string) string {
 		_ = cmd.Wait()
 	})
 	await(c.t, "the storage is mounted", func() bool {
-		all, err := mounts()
+		all, err := mountinfo.Read()
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		_, ok := mountedAt(all, dir)
+		_, ok := mountinfo.At(all, dir)
 		return ok
 	})
 	return dir

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 func newUnmountCommand(s streams) *cobra.Command {
@@ -32,12 +34,12 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return err
 		}
-		all, err := mounts()
+		all, err := mountinfo.Read()
 		if err != nil {
 			return err
 		}
-		m, ok := mountedAt(all, point)
-		if !ok || m.fsType != fsType {
+		m, ok := mountinfo.At(all, point)
+		if !ok || m.Type != fsType {
 			return withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
 		}
 		r, err := registered(point)
@@ -109,8 +111,8 @@ func endWatcher(ctx context.Context, state string) error {
 
 // removeMount takes away a mount that no daemon serves.
 func removeMount(point string, lazy bool) error {
-	if all, err := mounts(); err == nil {
-		if m, ok := mountedAt(all, point); !ok || m.fsType != fsType {
+	if all, err := mountinfo.Read(); err == nil {
+		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
 			return nil // the daemon that was about to serve it has taken it away
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
@@ -156,15 +157,15 @@ func mountAbove(path string, given []string) []string {
 	if len(given) > 0 || !filepath.IsAbs(path) {
 		return given
 	}
-	all, err := mounts()
+	all, err := mountinfo.Read()
 	if err != nil {
 		return given
 	}
 	best := ""
 	for _, m := range all {
-		rel, err := filepath.Rel(m.point, path)
-		if m.fsType == fsType && err == nil && filepath.IsLocal(rel) && len(m.point) > len(best) {
-			best = m.point
+		rel, err := filepath.Rel(m.Point, path)
+		if m.Type == fsType && err == nil && filepath.IsLocal(rel) && len(m.Point) > len(best) {
+			best = m.Point
 		}
 	}
 	if best == "" {
