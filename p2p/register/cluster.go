@@ -267,12 +267,21 @@ func (f *founder) noViews() error {
 // readCluster reads the file of the cluster in .dmxfs.
 func (d directory) readCluster() (clusterRecord, error) {
 	b, err := d.read(ClusterFile, maxClusterSize)
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLong) {
 		return clusterRecord{}, err
 	}
-	rec, err := parseCluster(b)
+	var rec clusterRecord
 	if err != nil {
-		return clusterRecord{}, fmt.Errorf("%s: %s/%s: %w", d.storage.source, Name, ClusterFile, err)
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	} else {
+		rec, err = parseCluster(b)
+	}
+	if err != nil {
+		help := ""
+		if errors.Is(err, ErrDamaged) {
+			help = fmt.Sprintf("; put it back from a backup or, if there is none, rename %s and run dmxfs cluster restore MOUNTPOINT on one of the hosts, which makes it anew", Name)
+		}
+		return clusterRecord{}, fmt.Errorf("%s: %s/%s: %w%s", d.storage.source, Name, ClusterFile, err, help)
 	}
 	return rec, nil
 }

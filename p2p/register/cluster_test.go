@@ -1,6 +1,7 @@
 package register
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -314,4 +315,31 @@ func TestSecondUser(t *testing.T) {
 			t.Errorf("newest %d, want 1", l.Newest)
 		}
 	})
+}
+
+// Whose file of the cluster is damaged is told what helps.
+func TestDamagedClusterFile(t *testing.T) {
+	dir := t.TempDir()
+	founded(t, dir, "a")
+	path := filepath.Join(dir, Name, ClusterFile)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range [][]byte{nil, whole[:len(whole)/2], bytes.Repeat(whole, 100), []byte("{}"), []byte("\x00\x00\x00")} {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := newDir(t, dir, "b").Init(Expect{})
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), Name+"/"+ClusterFile) || !strings.Contains(err.Error(), "dmxfs cluster restore") {
+			t.Errorf("with %.20q: %v", b, err)
+		}
+	}
+	// What a newer version has made is whole.
+	if err := os.WriteFile(path, []byte(`{"format":99}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newDir(t, dir, "b").Init(Expect{}); !errors.Is(err, ErrFormat) || strings.Contains(err.Error(), "restore") {
+		t.Errorf("of another format: %v", err)
+	}
 }
