@@ -47,15 +47,17 @@ type buffer struct {
 }
 
 // chunk is a piece of the buffer. With pieces, a burst costs memory only while
-// it lasts, and nothing is copied when the buffer grows.
+// it lasts, and nothing is copied when the buffer grows. They are small, since
+// those who append have others wait, and may have to help the garbage collector
+// for as much as they allocate.
 type chunk struct {
 	n    int
 	recs [chunkRecords]Record
 }
 
 const (
-	chunkRecords = 256
-	freeChunks   = 8
+	chunkRecords = 64
+	freeChunks   = 32
 
 	// bufferLimit bounds the memory to about 20 MB, and strings. At the most
 	// that programs can lock on two cores, that is half a second.

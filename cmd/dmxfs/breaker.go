@@ -111,7 +111,7 @@ func (b *breaker) breakHere(ctx context.Context, q breakRequest) breakAnswer {
 		wanted[which{l.Request, l.File, l.Class, l.PID}] = true
 	}
 	paths := map[locks.Key]string{}
-	for _, l := range b.engine.Locks() {
+	for l := range b.engine.List() {
 		if l.State == engine.Held && wanted[which{l.Request, l.Key.File, l.Key.Class.String(), l.Program.PID}] && !slices.Contains(keys[l.Key], l.Handle) {
 			keys[l.Key], paths[l.Key] = append(keys[l.Key], l.Handle), l.Path
 		}

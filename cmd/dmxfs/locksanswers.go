@@ -43,9 +43,9 @@ type lockTable struct {
 func (t *lockTable) rows() []row {
 	host, _ := os.Hostname()
 	self := t.self
-	found := t.engine.Locks()
-	rows := make([]row, 0, len(found))
-	for _, l := range found {
+	held, waiting := t.engine.Count()
+	rows := make([]row, 0, held+waiting+16) // some are only kept
+	for l := range t.engine.List() {
 		r := row{
 			lockJSON: lockJSON{
 				Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),

@@ -114,7 +114,7 @@ func (d onlooker) snapshotPeers(v *metrics.Snapshot, s member.Status, hosts map[
 // snapshotWaits fills in how long programs of this host have waited, and for whom.
 func (d onlooker) snapshotWaits(v *metrics.Snapshot, hosts map[string]string) {
 	now := time.Now()
-	for _, l := range d.engine.Locks() {
+	for l := range d.engine.List() {
 		if l.State != engine.Waits {
 			continue
 		}

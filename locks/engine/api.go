@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -144,7 +145,11 @@ func (e *Engine) Break(k locks.Key, handles []locks.HandleID) { e.breaker.breakL
 
 // Locks lists what this node holds, waits for and keeps. Of many it is not all of
 // one moment.
-func (e *Engine) Locks() []LockInfo { return e.reports.locks() }
+func (e *Engine) Locks() []LockInfo { return slices.Collect(e.List()) }
+
+// List is Locks as an iterator, for which very many take a third of the memory.
+// What they are is found out by the call; they can be gone through more than once.
+func (e *Engine) List() iter.Seq[LockInfo] { return e.reports.list() }
 
 // LongWaits lists the requests that have waited for longer than d.
 func (e *Engine) LongWaits(d time.Duration) []LockInfo { return e.reports.longWaits(d) }

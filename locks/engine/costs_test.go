@@ -26,6 +26,7 @@ var costsOf = map[string][]string{
 	"Install":      {"view"},
 	"Leave":        {"leave"},
 	"Lock":         {"take", "take by many", "take in another order", "replace", "downgrade"},
+	"List":         {"list"},
 	"Locks":        {"list"},
 	"LongWaits":    {"list"},
 	"Longest":      nil,

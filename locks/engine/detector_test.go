@@ -55,7 +55,7 @@ func (l *lone) withdraw(t *ticket, err error, _ string) {
 }
 
 // add has somebody hold, or wait for, all of a file.
-func (l *lone) add(file string, who int, asked int64, remote ...locks.NodeID) *ticket {
+func (l *lone) add(file string, who int, since int64, remote ...locks.NodeID) *ticket {
 	k := locks.Key{File: file, Class: locks.Posix}
 	en := l.entries.all[k]
 	if en == nil {
@@ -63,9 +63,11 @@ func (l *lone) add(file string, who int, asked int64, remote ...locks.NodeID) *t
 			owners: map[locks.OwnerID]*owner{}, through: map[locks.HandleID]*tally{}}
 		l.entries.all[k] = en
 	}
-	r := newRequest(l.id(), en, &locks.Request{Key: k, Owner: locks.OwnerID(who), Mode: locks.Write, Range: locks.Whole})
-	r.asked = time.Unix(asked, 0)
-	t := newTicket(en, r, r.piece(l.id()))
+	q := &locks.Request{Key: k, Owner: locks.OwnerID(who), Mode: locks.Write, Range: locks.Whole}
+	a := newAsked(q)
+	r := a.of(l.id(), en, q)
+	r.asked = time.Unix(since, 0)
+	t := a.all(l.id(), en)
 	t.asks = true
 	en.tickets[t.ID] = t
 	if remote == nil {

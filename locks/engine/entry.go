@@ -182,21 +182,38 @@ type asker struct {
 	Program locks.Program
 }
 
-// newRequest is r as the engine keeps it.
-func newRequest(id uint64, en *entry, r *locks.Request) *request {
-	req := &request{id: id, Handle: r.Handle, Range: r.Range, Patience: r.Patience, Mode: r.Mode, Try: r.Try, Blind: r.Blind,
-		asked: time.Now(), messages: uint32(en.messages)}
-	a := asker{r.Key, r.Path, r.Owner, r.Program}
-	if req.asker = en.owners[r.Owner].known(&a); req.asker == nil {
-		mine := a
+// asked is a request with the ticket that is mostly made of it, and its only one.
+type asked struct {
+	request
+	ticket
+}
+
+// newAsked is r as the engine will keep it. It is made before the engine is taken:
+// who allocates may have to help the garbage collector first.
+func newAsked(r *locks.Request) *asked {
+	return &asked{request: request{
+		Handle: r.Handle, Range: r.Range, Patience: r.Patience, Mode: r.Mode, Try: r.Try, Blind: r.Blind}}
+}
+
+// of is the request, which is asked now.
+func (a *asked) of(id uint64, en *entry, r *locks.Request) *request {
+	req := &a.request
+	req.id, req.asked, req.messages = id, time.Now(), uint32(en.messages)
+	by := asker{r.Key, r.Path, r.Owner, r.Program}
+	if req.asker = en.owners[r.Owner].known(&by); req.asker == nil {
+		mine := by
 		req.asker = &mine
 	}
 	return req
 }
 
-// piece is all of what r is for, as a ticket of that ID.
-func (r *request) piece(id uint64) posix.Piece {
-	return posix.Piece{Part: locks.Part{ID: locks.TicketID(id), Mode: r.Mode, Range: r.Range}, Handle: r.Handle}
+// all is a ticket for all of the request.
+func (a *asked) all(id uint64, en *entry) *ticket {
+	r := &a.request
+	a.ticket = ticket{entry: en, req: r, waiting: &notWaiting, Piece: posix.Piece{
+		Part: locks.Part{ID: locks.TicketID(id), Mode: r.Mode, Range: r.Range}, Handle: r.Handle}}
+	r.pieces = 1
+	return &a.ticket
 }
 
 // cost is how many messages en has cost since r was asked.

@@ -48,11 +48,12 @@ func (o *owner) pieces(lo, hi int) []posix.Piece {
 // covered by what the owner holds in the same or a stronger mode.
 func (hs *holdings) place(t *ticket) {
 	en, o := t.entry, t.entry.owner(t.req.Owner)
-	if t.held { // else the machine has only what t is cut from
-		hs.setAside(en, o, t.Range, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
-	}
 	o.knows(t.req.asker)
 	lo, hi := o.window(t.Range)
+	if t.held && hi-lo > maxAtOnce { // if it is not, the machine has only what it is cut from
+		hs.setAside(en, o, t.Range, fmt.Sprintf("replaced by request %d of the same owner", t.req.id))
+		lo, hi = o.window(t.Range)
+	}
 	if lo == hi {
 		o.replace(lo, lo, t)
 		en.owners[o.id] = o

@@ -32,6 +32,27 @@ func TestHeldRangeIsSmall(t *testing.T) {
 	}
 }
 
+// A list of very many does not take much more than it says, nor at a time: while
+// there is more to be looked at by the garbage collector, everybody has to help it.
+func TestListTakesLittleMemory(t *testing.T) {
+	const n, most = 60_000, 150
+	e := costly(t, 1)
+	takeMany(e, n)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	listed := 0
+	for l := range e.List() {
+		if l.State == Held && l.Range.Start == 2*uint64(listed) {
+			listed++
+		}
+	}
+	runtime.ReadMemStats(&after)
+	each := (after.TotalAlloc - before.TotalAlloc) / n
+	if t.Logf("a row takes %d B", each); listed != n || each > most {
+		t.Errorf("%d rows of %d B each, want %d of %d B at most", listed, each, n, most)
+	}
+}
+
 // heap is how many bytes are in use.
 func heap() int64 {
 	runtime.GC()

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -56,103 +55,6 @@ func (rp *reports) waitsFor(t *ticket) string {
 		return "waits until this node is sure again of the others"
 	}
 	return "waits for its turn"
-}
-
-// State of a lock in [LockInfo].
-type LockState uint8
-
-const (
-	Held LockState = iota + 1
-	Waits
-	Cached // no program holds it, but this node could have it again at once
-)
-
-// LockInfo is one row of the table of locks.
-type LockInfo struct {
-	Key       locks.Key
-	Path      string
-	Mode      locks.Mode
-	Range     locks.Range
-	State     LockState
-	Request   uint64
-	Owner     locks.OwnerID
-	Handle    locks.HandleID
-	Program   locks.Program
-	Since     time.Time // of the grant, or of the request if it waits
-	Epoch     locks.Epoch
-	Algorithm string
-	Token     locks.Token
-	// Blocked by these programs of this node, or some of them if they are
-	// many, and these members.
-	Local  []locks.Program
-	Remote []locks.NodeID
-}
-
-// locks is [Engine.Locks].
-func (rp *reports) locks() []LockInfo {
-	type row struct {
-		id   locks.TicketID // 0: what is kept, behind all others
-		info LockInfo
-	}
-	found := newRows(func(a, b *row) int {
-		return cmp.Or(a.info.Key.Compare(b.info.Key), cmp.Compare(a.id-1, b.id-1), cmp.Compare(a.info.Range.Start, b.info.Range.Start))
-	})
-	rp.mu.Lock()
-	for _, en := range rp.entries.all {
-		if rp.entries.all[en.key] != en {
-			break // all were lost meanwhile, with the view
-		}
-		for id, t := range en.tickets {
-			found.add(row{id, rp.lockInfo(t)})
-			if rp.mu.breathe() && rp.entries.all[en.key] != en {
-				break
-			}
-		}
-		for from := uint64(0); from < locks.MaxOffset && rp.entries.all[en.key] == en; rp.mu.breathe() {
-			kept, next := en.machine.Kept(from, maxAtOnce)
-			for _, r := range kept {
-				i := rp.baseInfo(en)
-				i.Mode, i.Range, i.State, i.Since, i.Token = locks.Write, r, Cached, en.since, en.machine.Token()
-				found.add(row{0, i})
-			}
-			from = next
-		}
-		rp.mu.breathe()
-	}
-	rp.mu.Unlock()
-	out := make([]LockInfo, 0, found.n)
-	for _, r := range found.sorted() {
-		out = append(out, r.info)
-	}
-	return out
-}
-
-// baseInfo is what all rows of en have in common.
-func (rp *reports) baseInfo(en *entry) LockInfo {
-	i := LockInfo{Key: en.key, Path: en.path, Algorithm: en.alg.Name}
-	if rp.view != nil {
-		i.Epoch = rp.view.Epoch
-	}
-	return i
-}
-
-func (rp *reports) lockInfo(t *ticket) LockInfo {
-	en := t.entry
-	i := rp.baseInfo(en)
-	i.Path, i.Mode, i.Range, i.State = t.req.Path, t.Mode, t.Range, Held
-	i.Request, i.Owner, i.Handle, i.Program, i.Since, i.Token = t.req.id, t.req.Owner, t.Handle, t.req.Program, t.req.granted, t.token
-	if t.held {
-		return i
-	}
-	i.State, i.Since = Waits, t.req.asked
-	local, remote := rp.barriers.blockers(t, maxConflicts)
-	for _, id := range local {
-		if b := en.tickets[id]; b != nil {
-			i.Local = append(i.Local, b.req.Program)
-		}
-	}
-	i.Remote = remote
-	return i
 }
 
 // longWaits is [Engine.LongWaits].

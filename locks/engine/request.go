@@ -64,6 +64,7 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 		c.timer = time.AfterFunc(time.Duration(r.Patience)*time.Millisecond, func() { close(limit) })
 		defer c.timer.Stop()
 	}
+	a := newAsked(r)
 	cl.mu.Lock()
 	en, err := c.begin()
 	if err != nil {
@@ -73,9 +74,9 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	if t := cl.heirs.claim(r); t != nil {
 		return c.goOn(en, t)
 	}
-	req := newRequest(cl.id(), en, r)
+	req := a.of(cl.id(), en, r)
 	cl.journal.record(Requested, en, req, event{rng: r.Range})
-	if g, ok := cl.already(en, req); ok {
+	if g, ok := cl.already(en, a); ok {
 		cl.holdings.giveUpAside(en)
 		cl.mu.Unlock()
 		return g, nil
@@ -86,14 +87,14 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 		cl.mu.Unlock()
 		return locks.Grant{}, err
 	}
-	if t, err := cl.alongside(en, req); t != nil {
+	if t, err := cl.alongside(en, a); t != nil {
 		return cl.deliver(cancel, en, t, r)
 	} else if err != nil {
 		cl.mu.Unlock()
 		return locks.Grant{}, err
 	}
 	cl.askBacks.asks(en, req)
-	t := cl.tickets.add(en, req)
+	t := cl.tickets.add(en, a)
 	if s, since := cl.tickets.places.take(r, req.asked); since != req.asked {
 		w := t.own()
 		w.stamp, w.since = s, since
@@ -218,7 +219,8 @@ const tryGrace = 200 * time.Millisecond
 // already serves what needs nobody's leave: a lock that the owner has, or a
 // weaker one on bytes that it has. In class Flock it gives up a lock of the
 // other mode, as flock(2) has it.
-func (cl *calls) already(en *entry, req *request) (locks.Grant, bool) {
+func (cl *calls) already(en *entry, a *asked) (locks.Grant, bool) {
+	req := &a.request
 	if en.key.Class == locks.Open {
 		return locks.Grant{}, false
 	}
@@ -251,9 +253,8 @@ func (cl *calls) already(en *entry, req *request) (locks.Grant, bool) {
 		cl.journal.record(Granted, en, req, event{rng: req.Range, token: token, final: true, reason: "its owner has it"})
 		return g, true
 	}
-	t := newTicket(en, req, req.piece(cl.id()))
-	t.token, t.tenure = token, g.Tenure
-	req.pieces, req.granted = 1, time.Now()
+	t := a.all(cl.id(), en)
+	t.token, t.tenure, req.granted = token, g.Tenure, time.Now()
 	cl.quota.keep(t)
 	cl.journal.record(Granted, en, req, event{rng: req.Range, token: token})
 	cl.holdings.place(t)
@@ -265,7 +266,8 @@ func (cl *calls) already(en *entry, req *request) (locks.Grant, bool) {
 // would wait for that to be given up. If nobody else holds any, it is granted.
 // If others do, fcntl is told that it would be a deadlock; an open waits until
 // the other open files of its process are closed, or give way.
-func (cl *calls) alongside(en *entry, req *request) (*ticket, error) {
+func (cl *calls) alongside(en *entry, a *asked) (*ticket, error) {
+	req := &a.request
 	if len(en.barrier) == 0 || cl.phase != active || !cl.o.Live(0) {
 		return nil, nil
 	}
@@ -282,7 +284,7 @@ func (cl *calls) alongside(en *entry, req *request) (*ticket, error) {
 		}
 	}
 	if mine && !others {
-		t := cl.tickets.add(en, req)
+		t := cl.tickets.add(en, a)
 		cl.tickets.decided(en, locks.Outcome{Ticket: t.ID, Granted: true, Token: token})
 		return t, nil
 	}

@@ -19,17 +19,31 @@ func newRows[T any](compare func(a, b *T) int) *rows[T] { return &rows[T]{compar
 
 // add never copies what was added before.
 func (r *rows[T]) add(x T) {
-	const chunk = 512
-	if last := len(r.chunks) - 1; last >= 0 && len(r.chunks[last]) < cap(r.chunks[last]) {
-		r.chunks[last] = append(r.chunks[last], x)
-	} else {
-		// The first chunks are short: mostly there are few rows.
-		r.chunks = append(r.chunks, append(make([]T, 0, min(chunk, 8+r.n)), x))
+	if r.full() {
+		r.grow()
 	}
+	last := len(r.chunks) - 1
+	r.chunks[last] = append(r.chunks[last], x)
 	r.n++
 }
 
-func (r *rows[T]) sorted() []T {
+// full reports whether the next one to be added needs memory.
+func (r *rows[T]) full() bool {
+	last := len(r.chunks) - 1
+	return last < 0 || len(r.chunks[last]) == cap(r.chunks[last])
+}
+
+// grow makes room for some more, if there is none.
+func (r *rows[T]) grow() {
+	const chunk = 512
+	if r.full() {
+		// The first chunks are short: mostly there are few rows.
+		r.chunks = append(r.chunks, make([]T, 0, min(chunk, 8+r.n)))
+	}
+}
+
+// pointers are those to all rows, sorted.
+func (r *rows[T]) pointers() []*T {
 	at := make([]*T, 0, r.n) // rows may be large
 	for _, c := range r.chunks {
 		for i := range c {
@@ -37,6 +51,11 @@ func (r *rows[T]) sorted() []T {
 		}
 	}
 	slices.SortFunc(at, r.compare)
+	return at
+}
+
+func (r *rows[T]) sorted() []T {
+	at := r.pointers()
 	all := make([]T, len(at))
 	for i, x := range at {
 		all[i] = *x

@@ -40,10 +40,9 @@ func (tk *tickets) gated(t *ticket) bool {
 	return en.gate.join()
 }
 
-// add adds a waiting ticket for all of req.
-func (tk *tickets) add(en *entry, req *request) *ticket {
-	t := newTicket(en, req, req.piece(tk.id()))
-	req.pieces = 1
+// add adds a waiting ticket for all of a.
+func (tk *tickets) add(en *entry, a *asked) *ticket {
+	t := a.all(tk.id(), en)
 	tk.quota.keep(t)
 	tk.waiters.add(t)
 	tk.entries.settle(en)
