@@ -70,8 +70,14 @@ func TestAWatcherThatIsKilledIsReplaced(t *testing.T) {
 // killWatcher kills the watcher and waits until there is another one.
 func (m *testMount) killWatcher() {
 	m.c.t.Helper()
+	m.endWatcher(unix.SIGKILL)
+}
+
+// endWatcher ends the watcher by a signal and waits until there is another one.
+func (m *testMount) endWatcher(by unix.Signal) {
+	m.c.t.Helper()
 	old := m.watcher
-	if err := unix.Kill(old, unix.SIGKILL); err != nil {
+	if err := unix.Kill(old, by); err != nil {
 		m.c.t.Fatal(err)
 	}
 	await(m.c.t, "there is another watcher", func() bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -52,7 +53,7 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}
-	keepLastWords(cfg, log)
+	keepLastWords(cfg, crash.Daemon, log)
 	if d.identity, err = p2p.LoadIdentity(d.state.path); err != nil {
 		return d, err
 	}

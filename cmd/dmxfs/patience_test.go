@@ -101,6 +101,29 @@ func TestDeathWithFullStorage(t *testing.T) {
 	await(t, "room is kept again", func() bool { return room() == 8 })
 }
 
+// A watcher that waits for its storage takes the dead mount away when it is asked
+// to end, also if programs are there.
+func TestAWatcherThatWaitsEndsInOrder(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	there := m.start("touch f; exec sleep 1000")
+	await(t, "the program is there", func() bool { _, err := os.Stat(m.path("f")); return err == nil })
+	if err := os.RemoveAll(c.src); err != nil {
+		t.Fatal(err)
+	}
+	m.signal(unix.SIGKILL)
+	m.waiting("is gone")
+	pids := []int{m.watcher}
+	if err := unix.Kill(m.watcher, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if !m.ended(pids) || m.mounted() {
+		t.Error("SIGTERM to a watcher that has no daemon leaves the dead mount")
+	}
+	there.signal(unix.SIGKILL)
+}
+
 // The shared directory is removed, and comes back, under the same path.
 func TestSourceIsGoneAndBack(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,8 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/crash"
 )
 
 // A mount is two processes. One serves it. The other, which does next to
@@ -71,8 +73,23 @@ type errGone struct{ state string }
 func (e *errGone) Error() string { return "the process that serves the mount has ended: " + e.state }
 
 // run returns when the mount is gone, with nil if that is as wished, or when it
-// makes no sense to serve it again.
+// makes no sense to serve it again. Asked to end while there is no daemon, it takes
+// the dead mount away, as the daemon would.
 func (w *watcher) run(ctx context.Context) error {
+	err := w.keep(ctx)
+	if ctx.Err() == nil || !w.served || !isDead(w.cfg.Mountpoint) {
+		return err
+	}
+	gone := removeMount(w.cfg.Mountpoint, false)
+	if exitCode(gone) == exitBusy {
+		w.log.Warn("asked to end while programs use the mount, which is dead: it is taken away from them", "mount", w.cfg.Mountpoint)
+		gone = removeMount(w.cfg.Mountpoint, true)
+	}
+	return gone
+}
+
+// keep serves the mount by one process after the other.
+func (w *watcher) keep(ctx context.Context) error {
 	turn := w.once
 	if w.charge != nil {
 		turn = w.adopt
@@ -269,6 +286,7 @@ func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, rea
 
 // watch is run with what belongs to it.
 func (w *watcher) watch(ctx context.Context) error {
+	keepLastWords(w.cfg, crash.Watcher, w.log)
 	defer func() {
 		if w.lock != nil {
 			w.lock.Close()

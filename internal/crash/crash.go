@@ -20,27 +20,42 @@ const Keep = 5
 // goroutines in some cases; the first one is that which matters.
 const MaxReport = 1 << 20
 
+// Role tells apart processes that have one directory.
+type Role string
+
 const (
-	current = "crash.running" // of the process that runs, or ran last
-	prefix  = "crash-"
-	suffix  = ".txt"
+	Daemon  Role = "daemon"
+	Watcher Role = "watcher"
+)
+
+// current is the file of the process that runs, or ran last.
+func (r Role) current() string {
+	if r == Watcher {
+		return "crash.watcher"
+	}
+	return "crash.running"
+}
+
+const (
+	prefix = "crash-"
+	suffix = ".txt"
 	// below is the line above what the runtime says.
 	below = "--- the Go runtime:\n"
 )
 
 // Begin has the last words of this process written to a file in dir, which only
-// this process may use, below the lines of about. It returns the path of the report
+// processes of its role may use, one at a time, below the lines of about. It returns the path of the report
 // on the process before it, or "" if that ended in another way. What went wrong
 // with the one does not stop the other.
-func Begin(dir string, about ...string) (report string, err error) {
-	path := filepath.Join(dir, current)
+func Begin(dir string, r Role, about ...string) (report string, err error) {
+	path := filepath.Join(dir, r.current())
 	report, collected := collect(dir, path)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return report, errors.Join(collected, err)
 	}
 	defer f.Close() // the runtime has a descriptor of its own
-	for _, line := range about {
+	for _, line := range append([]string{"process: " + string(r)}, about...) {
 		if _, werr := fmt.Fprintln(f, line); werr != nil {
 			err = werr
 		}

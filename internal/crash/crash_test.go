@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if how == "" {
 		os.Exit(m.Run())
 	}
-	report, err := Begin(dir, "version: of the test", Started())
+	report, err := Begin(dir, Daemon, "version: of the test", Started())
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(3)
@@ -80,7 +80,7 @@ func TestNoReportOfAKill(t *testing.T) {
 	t.Parallel()
 	for _, left := range []string{"", "version: x\n", "version: x\n" + below, "version: x\n" + below + "\n"} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, current), []byte(left), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, Daemon.current()), []byte(left), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if r := child(t, dir, "end"); r != "" {
@@ -94,7 +94,7 @@ func TestFewReportsAreKept(t *testing.T) {
 	dir := t.TempDir()
 	var last string
 	for i := range Keep + 3 {
-		left := filepath.Join(dir, current)
+		left := filepath.Join(dir, Daemon.current())
 		text := below + fmt.Sprintf("panic: %d\n", i) + strings.Repeat("x", 2*MaxReport)
 		if err := os.WriteFile(left, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -126,7 +126,7 @@ func TestTheNewReportIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left, at := filepath.Join(dir, current), time.Unix(1000, 0)
+	left, at := filepath.Join(dir, Daemon.current()), time.Unix(1000, 0)
 	if err := os.WriteFile(left, []byte(below+"panic: x\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
