@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -147,16 +149,53 @@ func TestNothingHoldsTheEngineForLong(t *testing.T) {
 	n := *holds
 	for _, alg := range []string{"rw", "ring"} {
 		t.Run(alg, func(t *testing.T) {
-			const tries = 4
-			var over []string
-			for range tries {
-				if over = holdRun(t, alg, n); len(over) == 0 {
-					return
-				}
-			}
-			t.Errorf("with %d ranges the engine was held for longer than %v: %q", n, holdLimit, over)
+			bestOfHolds(t, func(m *leastHolds) { holdRun(t, m, alg, n) })
 		})
 	}
+}
+
+// leastHolds is for how long the engine was held at a time in each of some steps
+// which are made again and again: the least counts, since other processes make all
+// slower at times, by taking the caches of the processor, but nothing makes it
+// faster than it is.
+type leastHolds struct {
+	t    *testing.T
+	pair *pair
+	took map[string]time.Duration
+}
+
+// bestOfHolds has run make its steps until each has been quick enough once.
+func bestOfHolds(t *testing.T, run func(*leastHolds)) {
+	m := &leastHolds{t: t, took: map[string]time.Duration{}}
+	const tries = 8
+	for i := range tries {
+		run(m)
+		over := slices.DeleteFunc(slices.Sorted(maps.Keys(m.took)), func(what string) bool { return m.took[what] <= holdLimit })
+		if len(over) == 0 {
+			break
+		}
+		for _, what := range over {
+			if i == tries-1 {
+				t.Errorf("%s: the engine was held for %v, want %v at most", what, m.took[what], holdLimit)
+			}
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(m.took)) {
+		t.Logf("%s: held for %v", what, m.took[what])
+	}
+}
+
+// step makes one.
+func (m *leastHolds) step(what string, f func()) {
+	m.t.Helper()
+	runtime.GC()
+	m.pair.longest()
+	f()
+	d := m.pair.longest()
+	if least, again := m.took[what]; again {
+		d = min(d, least)
+	}
+	m.took[what] = d
 }
 
 // Nor does what is asked about a file with very many owners, here or by another
@@ -230,23 +269,13 @@ func mustDeny(t *testing.T, e *Engine, r *locks.Request) {
 	}
 }
 
-// holdRun does all that can be done with n ranges of a file, and lists what held
-// an engine for too long.
-func holdRun(t *testing.T, alg string, n int) (over []string) {
+// holdRun does all that can be done with n ranges of a file.
+func holdRun(t *testing.T, m *leastHolds, alg string, n int) {
 	p := newPair(t, alg)
+	m.pair = p
+	step := m.step
 	a, b := p.nodes[0], p.nodes[1]
 	k := locks.Key{File: "f", Class: locks.Posix}
-	step := func(what string, f func()) {
-		runtime.GC()
-		p.longest()
-		began := time.Now()
-		f()
-		if d := p.longest(); d > holdLimit {
-			over = append(over, fmt.Sprintf("%s: %v", what, d))
-		} else {
-			t.Logf("%s: %v in all, held for %v", what, time.Since(began), d)
-		}
-	}
 	take := func(m locks.Mode) {
 		for i := range n {
 			r := piece(1, i, m)
@@ -319,5 +348,4 @@ func holdRun(t *testing.T, alg string, n int) (over []string) {
 	p.view()
 	take(locks.Write)
 	step("leave", func() { a.Leave() })
-	return over
 }

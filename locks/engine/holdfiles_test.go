@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"runtime"
 	"runtime/debug"
 	"testing"
 	"time"
@@ -17,32 +16,15 @@ func TestManyFilesHoldTheEngineForLong(t *testing.T) {
 		t.Skip("with -race all is many times slower")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	const tries = 4
-	var over []string
-	for range tries {
-		if over = holdFiles(t, *holds); len(over) == 0 {
-			return
-		}
-	}
-	t.Errorf("with %d files on each host the engine was held for longer than %v: %q", *holds, holdLimit, over)
+	bestOfHolds(t, func(m *leastHolds) { holdFiles(t, m, *holds) })
 }
 
 // holdFiles is holdRun with n open files on each of two hosts.
-func holdFiles(t *testing.T, n int) (over []string) {
+func holdFiles(t *testing.T, m *leastHolds, n int) {
 	p := newPair(t, "rw")
+	m.pair = p
+	step := m.step
 	a, b := p.nodes[0], p.nodes[1]
-	step := func(what string, f func()) {
-		t.Helper()
-		runtime.GC()
-		p.longest()
-		began := time.Now()
-		f()
-		if d := p.longest(); d > holdLimit {
-			over = append(over, fmt.Sprintf("%s: %v", what, d))
-		} else {
-			t.Logf("%s: %v in all, held for %v", what, time.Since(began), d)
-		}
-	}
 	open := func(node, i int) *locks.Request {
 		h := locks.HandleID(1 + i)
 		return &locks.Request{
@@ -98,5 +80,4 @@ func holdFiles(t *testing.T, n int) (over []string) {
 	step("expelled", func() { a.Expelled("a test") })
 	p.view()
 	step("leave", func() { b.Leave() })
-	return over
 }
