@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"slices"
@@ -39,38 +40,45 @@ type lockTable struct {
 	self   string // peer ID
 }
 
-// rows are the locks of this node.
-func (t *lockTable) rows() []row {
-	host, _ := os.Hostname()
-	self := t.self
-	held, waiting := t.engine.Count()
-	rows := make([]row, 0, held+waiting+16) // some are only kept
-	for l := range t.engine.List() {
-		r := row{
-			lockJSON: lockJSON{
-				Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
-				State: lockStates[l.State],
-				Node:  self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID, Since: l.Since.UTC(),
-				Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
-				File: l.Key.File, Request: l.Request,
-			},
-			Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
-		}
-		r.lockJSON = r.toSend()
-		if l.Key.Class == locks.Open && l.State == engine.Held {
-			t.tellUse(&r.lockJSON, l.Handle)
-		}
-		for _, p := range l.Local {
-			r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
-		}
-		for _, n := range l.Remote {
-			if node, err := member.ParseNode(n); err == nil {
-				r.Remote = append(r.Remote, node.Peer)
+// rows are the locks of this node, one after the other: all at once they can be
+// a hundred megabytes.
+func (t *lockTable) rows() iter.Seq[row] {
+	return func(yield func(row) bool) {
+		host, _ := os.Hostname()
+		for l := range t.engine.List() {
+			if !yield(t.row(&l, host)) {
+				return
 			}
 		}
-		rows = append(rows, r)
 	}
-	return rows
+}
+
+// row is a lock of this node, which is host.
+func (t *lockTable) row(l *engine.LockInfo, host string) row {
+	self := t.self
+	r := row{
+		lockJSON: lockJSON{
+			Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
+			State: lockStates[l.State],
+			Node:  self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID, Since: l.Since.UTC(),
+			Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
+			File: l.Key.File, Request: l.Request,
+		},
+		Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
+	}
+	r.lockJSON = r.toSend()
+	if l.Key.Class == locks.Open && l.State == engine.Held {
+		t.tellUse(&r.lockJSON, l.Handle)
+	}
+	for _, p := range l.Local {
+		r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
+	}
+	for _, n := range l.Remote {
+		if node, err := member.ParseNode(n); err == nil {
+			r.Remote = append(r.Remote, node.Peer)
+		}
+	}
+	return r
 }
 
 // tellUse fills in how the open lock of a handle of this mount is used.
@@ -123,8 +131,21 @@ func (t *lockTable) lockedBelow(dir string) (bool, error) {
 
 // all is the table of this node, or of the whole cluster.
 func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
-	all := t.rows()
 	var a locksAnswer
+	held, waiting := t.engine.Count()
+	if held+waiting > 0 {
+		a.Locks = make([]lockJSON, 0, held+waiting+16) // some are only kept
+	}
+	waits := map[int]row{} // those of a.Locks that wait
+	add := func(r row) {
+		if r.State == "waiting" {
+			waits[len(a.Locks)] = r
+		}
+		a.Locks = append(a.Locks, r.lockJSON)
+	}
+	for r := range t.rows() {
+		add(r)
+	}
 	hosts := map[string]string{}
 	if v := t.node.Load().Status().View; v != nil && !local {
 		limit := askTimeout
@@ -145,7 +166,9 @@ func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
 				rows, err := t.askRows(ctx, m.Peer)
 				mu.Lock()
 				defer mu.Unlock()
-				all = append(all, rows...)
+				for _, r := range rows {
+					add(r)
+				}
 				if err != nil {
 					a.Missing = append(a.Missing, fmt.Sprintf("%s (%s): %s", m.Host, m.Peer, silence(err, limit)))
 				}
@@ -153,16 +176,8 @@ func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
 		}
 		wg.Wait()
 	}
-	for i := range all {
-		if all[i].State == "waiting" {
-			all[i].WaitsFor = append(all[i].WaitsFor, remoteBlockers(&all[i], all, hosts)...)
-		}
-	}
-	if len(all) > 0 {
-		a.Locks = make([]lockJSON, 0, len(all))
-	}
-	for i := range all {
-		a.Locks = append(a.Locks, all[i].lockJSON)
+	for i, r := range waits {
+		a.Locks[i].WaitsFor = append(a.Locks[i].WaitsFor, remoteBlockers(&r, a.Locks, hosts)...)
 	}
 	slices.SortStableFunc(a.Locks, func(x, y lockJSON) int {
 		if c := strings.Compare(x.Path, y.Path); c != 0 {
@@ -207,18 +222,19 @@ func (a *locksAnswer) send(w http.ResponseWriter) {
 // marshalRows is rows as JSON of at most so many bytes. One program can have very many
 // locks of a file with a long name: the daemon must not run out of memory to tell that
 // they are too many to be told.
-func marshalRows(rows []row, most int) ([]byte, error) {
+func marshalRows(rows iter.Seq[row], most int) ([]byte, error) {
 	out := []byte("[")
-	for i := range rows {
-		if i > 0 {
+	n := 0
+	for r := range rows {
+		if n++; n > 1 {
 			out = append(out, ',')
 		}
-		b, err := json.Marshal(&rows[i])
+		b, err := json.Marshal(&r)
 		if err != nil {
 			return nil, err
 		}
 		if out = append(out, b...); len(out) >= most {
-			return nil, fmt.Errorf("its %d locks are more than can be told", len(rows))
+			return nil, fmt.Errorf("its locks are more than can be told, %d already", n)
 		}
 	}
 	return append(out, ']'), nil
@@ -259,13 +275,13 @@ const askPause = 100 * time.Millisecond
 // there that conflict, and then the nodes that have not answered. A node that
 // waits for an exclusive lock does not know which of the others has it; when
 // the holder is found, those others are of no interest.
-func remoteBlockers(w *row, all []row, hosts map[string]string) []waitFor {
+func remoteBlockers(w *row, all []lockJSON, hosts map[string]string) []waitFor {
 	var holders, nodes []waitFor
 	for _, n := range w.Remote {
 		found := false
 		for i := range all {
 			h := &all[i]
-			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(&h.lockJSON, &w.lockJSON)) {
+			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(h, &w.lockJSON)) {
 				holders = append(holders, waitFor{n, h.Host, h.PID, h.Command})
 				found = true
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -44,7 +45,7 @@ func TestRowsOnTheWay(t *testing.T) {
 		l := lockJSON{Path: name, File: "p" + name, Request: 7}
 		rows = append(rows, row{lockJSON: l.toSend(), Owner: 1})
 	}
-	b, err := marshalRows(rows, 1<<20)
+	b, err := marshalRows(slices.Values(rows), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +65,10 @@ func TestRowsOnTheWay(t *testing.T) {
 	if strings.Count(string(b), "path_bytes") != 1 || strings.Count(string(b), "file_bytes") != 1 {
 		t.Errorf("names that are UTF-8 are told twice: %s", b)
 	}
-	if _, err := marshalRows(rows, len(b)-1); err == nil {
+	if _, err := marshalRows(slices.Values(rows), len(b)-1); err == nil {
 		t.Error("an answer that is too long is made")
 	}
-	if b, err := marshalRows(nil, 10); err != nil || string(b) != "[]" {
+	if b, err := marshalRows(slices.Values[[]row](nil), 10); err != nil || string(b) != "[]" {
 		t.Errorf("no locks: %v, %s", err, b)
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"slices"
@@ -134,7 +135,7 @@ func (d onlooker) graphAnswer(ctx context.Context, m member.Member, state string
 		a.Member.Error = silence(err, limit)
 		return a
 	}
-	a.Member.Answered, a.Member.State, a.Rows = true, told.State, graphRows(rows)
+	a.Member.Answered, a.Member.State, a.Rows = true, told.State, graphRows(slices.Values(rows))
 	return a
 }
 
@@ -147,10 +148,9 @@ func whyOf(s member.Status) string {
 }
 
 // graphRows are the locks of a node as the graph wants them.
-func graphRows(rows []row) []waitgraph.Row {
-	out := make([]waitgraph.Row, 0, len(rows))
-	for i := range rows {
-		r := &rows[i]
+func graphRows(rows iter.Seq[row]) []waitgraph.Row {
+	out := []waitgraph.Row{}
+	for r := range rows {
 		x := waitgraph.Row{
 			Path: r.Path, Class: r.Class, Mode: r.Mode, Start: r.Start, End: r.End, State: r.State, PID: r.PID, Command: r.Command, UID: r.UID,
 			Since: r.Since, Algorithm: r.Algorithm, Token: r.Token, File: r.File, Request: r.Request, Owner: r.Owner, Shared: r.Shared, Remote: r.Remote,
