@@ -34,7 +34,6 @@ var longer = map[string]int{
 	"locks/engine/change_test.go: changesLikeOneHost":     110,
 	"locks/engine/deadlock_test.go: deadlocks":            130,
 	"locks/engine/delegation_sim_test.go: randomFiles":    120,
-	"locks/engine/hold_test.go: holdRun":                  90,
 	"locks/engine/model_test.go: likeLinux":               130,
 	"locks/rcv/mutants_test.go: TestMutantsAreFound":      110,
 	"locks/rw/mutants_test.go: TestMutantsAreFound":       190,
