@@ -33,6 +33,7 @@
 //   - internal/top: the terminal view of dmxfs top.
 //   - internal/web: the page of dmxfs web.
 //   - internal/crash: reports on daemons that crashed.
+//   - internal/relay: what a daemon leaves to the program that takes its place.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/mountinfo: what is mounted where, as the kernel tells.
 //   - internal/waitgraph: who waits for whom in the cluster.

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
+	"unsafe"
 
 	"github.com/dmxfs/dmxfs/locks"
 
@@ -87,6 +89,32 @@ func reconnect(f *fileSystem, x *saved) error {
 	f.conn = c
 	f.greeted()
 	return nil
+}
+
+// Greeting is how the conversation with the kernel began, which stays agreed for as
+// long as the mount lasts.
+type Greeting struct {
+	Asked, Answered []byte
+	ACLs            bool // the storage has POSIX ACLs
+}
+
+// Greeting is that of the mount.
+func (s *Server) Greeting() Greeting {
+	return Greeting{s.fs.conn.first.asked, s.fs.conn.first.answer, s.fs.acls}
+}
+
+// Check is an error if this program would answer the kernel in another way, so that
+// [Resume] would fail.
+func (g Greeting) Check() error {
+	if n := len(g.Asked); n < headSize || n > int(unsafe.Sizeof(fuse.InitIn{})) || head(g.Asked).Opcode != opInit {
+		return errors.New("that is not how the conversation with a kernel begins")
+	}
+	o := Options{Log: slog.New(slog.DiscardHandler)}
+	f := &fileSystem{
+		notServed: notServed{fuse.NewDefaultRawFileSystem()},
+		base:      &base{opts: o, log: o.Log, pause: newPausing(), acls: g.ACLs},
+	}
+	return newConnOf(f, f.mountOptions()).repeatGreeting(g.Asked, g.Answered)
 }
 
 // repeatGreeting has go-fuse answer the first request of the kernel once more.

@@ -9,7 +9,7 @@ type Event uint8
 
 // The life of a request: Requested, then any number of Waiting, then one of
 // Granted, Denied and Withdrawn; after a grant any number of Released, the last
-// of them with Final set, or Lost.
+// of them with Final set, or Lost. Resumed may come anywhere in between.
 const (
 	// Requested: a program asked for a lock. The request is open from here on.
 	Requested Event = iota + 1
@@ -49,7 +49,14 @@ const (
 	// Note: what else an admin should know, such as damage to the journal.
 	Note
 
-	lastEvent = Note
+	// Resumed: another program serves the mount now, and the request goes on under
+	// its number, with its place or its lock.
+	Resumed
+	// Upgraded: another program has taken the place of the one that served the
+	// mount. What is open goes on.
+	Upgraded
+
+	lastEvent = Upgraded
 )
 
 var eventNames = [...]string{
@@ -70,6 +77,8 @@ var eventNames = [...]string{
 	Leave:     "leave",
 	Policy:    "policy",
 	Note:      "note",
+	Resumed:   "resumed",
+	Upgraded:  "upgraded",
 }
 
 // String is the name of e, as in JSON and in filters. An event of a later
@@ -108,7 +117,7 @@ func Events() []Event {
 // these are rare, and what an admin looks for after a power cut.
 func (e Event) urgent() bool {
 	switch e {
-	case Lost, Fenced, View, Recovered, LateWrite, Start, Stop, Join, Leave, Policy, Note:
+	case Lost, Fenced, View, Recovered, LateWrite, Start, Stop, Join, Leave, Policy, Note, Upgraded:
 		return true
 	}
 	return false

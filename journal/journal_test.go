@@ -453,3 +453,27 @@ func testFault(t *testing.T, op string, nth int, stored bool) {
 		t.Errorf("ends with %+v", last)
 	}
 }
+
+// A process that goes on with what the last one held calls nothing of it lost.
+func TestWhatGoesOnIsNotLost(t *testing.T) {
+	m := &memStore{}
+	j := openMem(t, m, Options{})
+	appendLife(j, "A A+ B B? C C+")
+	syncNow(t, j)
+	j = openMem(t, m.clone(), Options{GoesOn: true})
+	if r := j.Recovery(); len(r.Lost)+len(r.Withdrawn) > 0 {
+		t.Errorf("lost: %v", r)
+	}
+	j.Append(Record{Event: Upgraded, Reason: "of the test"})
+	j.Append(Record{Event: Resumed, Request: 1})
+	appendLife(j, "B+ A-")
+	syncNow(t, j)
+	if got := events(find(t, j, Filter{Events: []Event{Lost, Withdrawn, Recovered}})); len(got) > 0 {
+		t.Errorf("there are %v", got)
+	}
+	// What it does not end is lost with it.
+	j = openMem(t, j.st.(*memStore).clone(), Options{})
+	if got := events(j.Recovery().Lost); !slices.Equal(got, []string{"lost C", "lost B"}) && !slices.Equal(got, []string{"lost B", "lost C"}) {
+		t.Errorf("after its end: %v", got)
+	}
+}

@@ -33,6 +33,10 @@ type Options struct {
 	// SyncEvery is how long a record may be in danger of a power cut; 0 is
 	// [DefaultSyncEvery]. Rare events are synced at once.
 	SyncEvery time.Duration
+	// GoesOn: this process has taken the place of the one that wrote the journal
+	// last, with all that it held and waited for. What is open is not lost: it goes
+	// on under its numbers.
+	GoesOn bool
 	// Logger is told of damage, and of failures and their end; nil: nobody is.
 	Logger *slog.Logger
 

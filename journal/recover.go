@@ -59,7 +59,7 @@ func (j *Journal) restore() error {
 	j.w.next = j.idx.end
 	j.recovery.Clean = !s.any || s.closed
 	j.recovery.Damaged = j.damage.from(j.idx.floor)
-	if !j.recovery.Clean {
+	if !j.recovery.Clean && !j.opt.GoesOn {
 		j.closeOpen(now)
 	}
 	if old := j.recovery.Rebuilt; old != "" {

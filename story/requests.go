@@ -60,6 +60,10 @@ func (q *Requests) Add(r *journal.Record) {
 		state("requested")
 	case journal.Waiting:
 		state("waiting")
+	case journal.Resumed:
+		if x.State == "" { // what came before is not known any more
+			state("requested")
+		}
 	case journal.Granted:
 		state("held")
 		x.Token = uint64(r.Token)

@@ -151,6 +151,8 @@ func (t *teller) entry(e *Entry) {
 		t.say(e, "host %s was expelled, and its locks were lost: %s", e.Host, e.Reason)
 	case journal.Recovered:
 		t.say(e, "the daemon of host %s was started again: %s", e.Host, e.Reason)
+	case journal.Upgraded:
+		t.say(e, "the daemon of host %s was replaced: %s", e.Host, e.Reason)
 	case journal.LateWrite:
 		t.say(e, "%s may have changed bytes %s after its lock was lost: %s", who(e), span(e.Range), e.Reason)
 	case journal.Note:

@@ -9,9 +9,9 @@ import (
 	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
-// legacyVersion is that of the form of a legacy. It grows with every change: who
-// reads another one refuses it.
-const legacyVersion = 1
+// LegacyVersion is that of the form of what HandOver gives and TakeOver takes. It
+// grows with every change: who reads another one refuses it.
+const LegacyVersion = 1
 
 // legacy is what an engine leaves to the one that takes its place in another
 // process, see handover.go. Times are told by how long ago they were.
@@ -131,7 +131,7 @@ func readList[T any](r *wire.Reader, size int, read func(*wire.Reader) T) []T {
 }
 
 func (l *legacy) bytes(now time.Time) []byte {
-	b := wire.Uint(nil, uint(legacyVersion))
+	b := wire.Uint(nil, uint(LegacyVersion))
 	b = wire.String(wire.Uint(b, l.epoch), l.self)
 	b = wire.Uint(wire.Uint(wire.Uint(b, l.tenure), l.lastID), l.floor)
 	b = wire.Uint(wire.Bool(wire.Uint(b, uint64(l.moment)), l.newRules), l.serial)
@@ -198,8 +198,8 @@ func readTicket(r *wire.Reader) legacyTicket {
 // readLegacy is the inverse of legacy.bytes.
 func readLegacy(b []byte, now time.Time) (*legacy, error) {
 	r := wire.NewReader(b)
-	if v := r.Uint(); v != legacyVersion {
-		return nil, fmt.Errorf("it has version %d, this program understands %d", v, legacyVersion)
+	if v := r.Uint(); v != LegacyVersion {
+		return nil, fmt.Errorf("it has version %d, this program understands %d", v, LegacyVersion)
 	}
 	l := &legacy{epoch: locks.Epoch(r.Uint()), self: locks.NodeID(r.String())}
 	l.tenure, l.lastID, l.floor = locks.Tenure(r.Uint()), r.Uint(), locks.Token(r.Uint())

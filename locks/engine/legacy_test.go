@@ -22,7 +22,7 @@ func TestADamagedLegacy(t *testing.T) {
 				t.Fatalf("%d of %d bytes were taken", i, len(state))
 			}
 		}
-		other := append([]byte{legacyVersion + 1}, state[1:]...)
+		other := append([]byte{LegacyVersion + 1}, state[1:]...)
 		if err := x.TakeOver(other); err == nil {
 			t.Error("another version was taken")
 		}
