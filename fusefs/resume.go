@@ -98,11 +98,6 @@ type Greeting struct {
 	ACLs            bool // the storage has POSIX ACLs
 }
 
-// Greeting is that of the mount.
-func (s *Server) Greeting() Greeting {
-	return Greeting{s.fs.conn.first.asked, s.fs.conn.first.answer, s.fs.acls}
-}
-
 // Check is an error if this program would answer the kernel in another way, so that
 // [Resume] would fail.
 func (g Greeting) Check() error {

@@ -322,6 +322,11 @@ func (s *Server) Unpause() { unpause(s.fs) }
 // the mount is lost, and this process has to end.
 func (s *Server) Export() (state []byte, fds []int, err error) { return export(s.fs, s.mount) }
 
+// Greeting is how the conversation with the kernel began.
+func (s *Server) Greeting() Greeting {
+	return Greeting{s.fs.conn.first.asked, s.fs.conn.first.answer, s.fs.acls}
+}
+
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }
 

@@ -167,6 +167,15 @@ func (h *Host) Addrs(p peer.ID) []string {
 	return s
 }
 
+// Listening are the addresses that this node listens on, with their ports.
+func (h *Host) Listening() []ma.Multiaddr {
+	sw, err := h.running()
+	if err != nil {
+		return nil
+	}
+	return sw.ListenAddresses()
+}
+
 // OwnAddrs are the addresses of this node, as others may reach it: the interfaces
 // in the place of "all interfaces", those of the host itself last. They change
 // when an interface gets another address; that is known within a minute.

@@ -26,6 +26,10 @@ type Options struct {
 	// Listen are TCP addresses, like /ip4/192.0.2.1/tcp/7654. None means
 	// [DefaultListen]. It is an error if one of them can't be had.
 	Listen []ma.Multiaddr
+	// Again are addresses that this node listened on before, where its peers look
+	// for it still: they are taken in the place of those of Listen that leave the
+	// port open, if they can be had.
+	Again []ma.Multiaddr
 	// Cluster names the cluster in mDNS; needed when MDNS is set.
 	Cluster string
 	// MDNS announces this node on all interfaces that can multicast, and

@@ -13,6 +13,7 @@ import (
 	"github.com/libp2p/go-libp2p/p2p/net/upgrader"
 	"github.com/libp2p/go-libp2p/p2p/security/noise"
 	"github.com/libp2p/go-libp2p/p2p/transport/tcp"
+	ma "github.com/multiformats/go-multiaddr"
 )
 
 // Times of connections. A peer that is silent for keepAlive is asked for a sign
@@ -98,6 +99,20 @@ func (h *Host) addTCP(sw *swarm.Swarm) error {
 	return sw.AddTransport(t)
 }
 
+// again is the address with a port, of those that this node had before, in the place
+// of one that leaves it open; nil if there is none.
+func (h *Host) again(a ma.Multiaddr) ma.Multiaddr {
+	if port, err := a.ValueForProtocol(ma.P_TCP); err != nil || port != "0" {
+		return nil
+	}
+	for _, x := range h.o.Again {
+		if len(x) == 2 && isTCP(x) && x[0].Equal(&a[0]) {
+			return x
+		}
+	}
+	return nil
+}
+
 func (h *Host) listen(sw *swarm.Swarm) error {
 	addrs, lenient := h.o.Listen, false
 	if len(addrs) == 0 {
@@ -105,6 +120,9 @@ func (h *Host) listen(sw *swarm.Swarm) error {
 	}
 	var errs []error
 	for _, a := range addrs {
+		if again := h.again(a); again != nil && sw.AddListenAddr(again) == nil {
+			continue
+		}
 		if err := sw.AddListenAddr(a); err != nil {
 			errs = append(errs, fmt.Errorf("p2p: can't listen on %s: %w", a, err))
 		}

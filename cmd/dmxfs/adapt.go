@@ -203,6 +203,7 @@ func (b *boundEngine) Resume() {
 
 func (b *boundEngine) Expelled(reason string) {
 	lost := b.engine.Expelled(reason)
+	b.lostAll.Store(true)
 	b.metrics.Expelled(time.Now())
 	b.log.Error("this node was expelled: its locks are lost", "why", reason, "locks", len(lost))
 	b.journal.Append(journal.Record{Event: journal.Fenced, Reason: reason})

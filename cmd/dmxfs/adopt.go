@@ -44,10 +44,16 @@ type minder struct {
 	log         *slog.Logger
 	root, leash *os.File
 	logs        *os.File // see logFD; nil if there is none
+	flush       func()   // writes out the log
+
+	// starting is held while a watcher is being started. Then nobody would know of
+	// it if this program was replaced.
+	starting sync.Mutex
 
 	mu       sync.Mutex
 	missing  error    // why there is no watcher; nil if there is one
 	lastWord *os.File // to the watcher, if that is not the one that started the daemon
+	watcher  int      // that one
 }
 
 // newMinder takes what the watcher has handed down.
@@ -57,7 +63,7 @@ func newMinder(cfg Config) (*minder, error) {
 		return nil, fmt.Errorf("keep the shared directory open: %w", err)
 	}
 	unix.CloseOnExec(leashFD)
-	m := &minder{cfg: cfg, root: os.NewFile(uintptr(root), cfg.Source), leash: os.NewFile(leashFD, "leash")}
+	m := &minder{cfg: cfg, flush: func() {}, root: os.NewFile(uintptr(root), cfg.Source), leash: os.NewFile(leashFD, "leash")}
 	if _, err := unix.FcntlInt(logFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
 		m.logs = os.NewFile(logFD, "log")
 	}
@@ -85,6 +91,7 @@ func (m *minder) alone() {
 // run starts a watcher whenever there is none, until ctx ends. It is called
 // when the first one has ended.
 func (m *minder) run(ctx context.Context) {
+	m.awaitInherited()
 	for tries := 0; ctx.Err() == nil; {
 		m.log.Warn("the process that watches this daemon has ended: another one is started")
 		m.setMissing(errors.New("the process that would start the daemon anew has ended; another one is started"))
@@ -130,10 +137,12 @@ func (m *minder) watched() error {
 	}
 	cmd.ExtraFiles = []*os.File{tell, m.root, hear, m.logs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	m.starting.Lock()
 	err = cmd.Start()
 	tell.Close()
 	hear.Close()
 	if err != nil {
+		m.starting.Unlock()
 		say.Close()
 		return fmt.Errorf("start a watcher: %w", err)
 	}
@@ -142,11 +151,12 @@ func (m *minder) watched() error {
 	case err != nil:
 		told.Error = "it has ended without a word"
 	case told.Error == "":
-		m.setLastWord(say)
+		m.setLastWord(say, cmd.Process.Pid)
 		m.setMissing(nil)
 	}
+	m.starting.Unlock()
 	_ = cmd.Wait() // how it ends makes no difference
-	m.setLastWord(nil)
+	m.setLastWord(nil, 0)
 	say.Close()
 	if told.Error != "" {
 		return errors.New(told.Error)
@@ -154,10 +164,10 @@ func (m *minder) watched() error {
 	return nil
 }
 
-func (m *minder) setLastWord(to *os.File) {
+func (m *minder) setLastWord(to *os.File, watcher int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lastWord = to
+	m.lastWord, m.watcher = to, watcher
 }
 
 // ends tells the watcher how the daemon ends, if it is not the one that started

@@ -61,6 +61,13 @@ func (d *daemon) handler() http.Handler {
 		v, err := d.admin.setPolicy(r)
 		reply(w, v, err)
 	})
+	mux.HandleFunc("GET /upgrade", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.upgrader.status(), nil) })
+	mux.HandleFunc("POST /upgrade", func(w http.ResponseWriter, r *http.Request) {
+		v, begin, err := d.upgrader.order(r)
+		reply(w, v, err)
+		_ = http.NewResponseController(w).Flush() // nobody will, once it has begun
+		begin()
+	})
 	mux.HandleFunc("POST /unmount", func(w http.ResponseWriter, r *http.Request) {
 		reply(w, struct{}{}, d.unmount(r.FormValue("lazy") != ""))
 	})
@@ -73,7 +80,8 @@ func (d *daemon) status() statusJSON {
 	held, waiting := d.engine.Count()
 	j := statusJSON{
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
-		State: stateName(s), Held: held, Waiting: waiting, UptimeS: int64(time.Since(d.began).Seconds()),
+		VersionSince: d.upgrader.since,
+		State:        stateName(s), Held: held, Waiting: waiting, UptimeS: (boottime() - d.upgrader.mounted()) / 1000,
 		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()

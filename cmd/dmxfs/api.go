@@ -14,12 +14,15 @@ type statusJSON struct {
 	Source  string `json:"source"`
 	PID     int    `json:"pid"` // of the process that serves the mount
 	Version string `json:"version"`
-	Epoch   uint64 `json:"epoch"`
-	State   string `json:"state"`
-	Members int    `json:"members"`
-	Held    int    `json:"held"`
-	Waiting int    `json:"waiting"`
-	UptimeS int64  `json:"uptime_s"`
+	// VersionSince is when this program began to serve the mount: later than the
+	// mount was made if the daemon was upgraded.
+	VersionSince time.Time `json:"version_since"`
+	Epoch        uint64    `json:"epoch"`
+	State        string    `json:"state"`
+	Members      int       `json:"members"`
+	Held         int       `json:"held"`
+	Waiting      int       `json:"waiting"`
+	UptimeS      int64     `json:"uptime_s"`
 	// Delegate: all other members have left the open locks of files that they
 	// do not use to this node, since it opens many, until they use one.
 	// DelegatesTo is the peer to which this one does that, or empty.

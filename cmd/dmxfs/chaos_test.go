@@ -23,6 +23,7 @@ var (
 	chaosTime = flag.Duration("chaos.time", 0, "how long TestChaos breaks things; 0: a minute in full, 15 s otherwise")
 	chaosKeep = flag.String("chaos.keep", "", "directory to which TestChaos copies logs and journals when it has failed")
 	chaosOnly = flag.String("chaos.only", "", "the one kind of program that TestChaos runs; empty: all")
+	chaosOf   = flag.String("chaos.faults", "", "the faults that TestChaos makes, with commas between them, ten times as often; empty: all")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "choices of TestChaos; 0: any")
 )
 
@@ -115,7 +116,11 @@ func (x *chaos) breakThings(r *rand.Rand, d time.Duration) {
 		own := rand.New(rand.NewPCG(r.Uint64(), uint64(i)))
 		hosts.Go(func() {
 			for {
-				pause(time.Duration(own.IntN(10_000))*time.Millisecond, end)
+				gap := 10_000
+				if *chaosOf != "" {
+					gap = 1000
+				}
+				pause(time.Duration(own.IntN(gap))*time.Millisecond, end)
 				if time.Now().After(end) {
 					return
 				}
@@ -136,7 +141,11 @@ func (x *chaos) fault(i int, m *testMount, r *rand.Rand, end time.Time) {
 	if r.IntN(2) == 0 {
 		d /= 10 // most troubles are short
 	}
-	kind := []string{"kill", "stop", "stop", "cut", "cut", "one way", "unmount", "power"}[r.IntN(8)]
+	kinds := []string{"kill", "stop", "stop", "cut", "cut", "one way", "unmount", "power", "upgrade", "upgrade", "killed upgrade"}
+	if *chaosOf != "" {
+		kinds = strings.Split(*chaosOf, ",")
+	}
+	kind := kinds[r.IntN(len(kinds))]
 	x.mu.Lock()
 	x.faults[kind]++
 	x.mu.Unlock()
@@ -163,6 +172,18 @@ func (x *chaos) fault(i int, m *testMount, r *rand.Rand, end time.Time) {
 		m.heal()
 	case "unmount":
 		x.unmount(i, m)
+	case "upgrade":
+		if _, err := x.c.try("upgrade", "--timeout", "5s", m.dir); err != nil { // as while another host is cut off
+			x.t.Log(err)
+		}
+	case "killed upgrade":
+		pid, cmd := m.daemon(), x.c.cmd("upgrade", m.dir)
+		if pid == 0 || cmd.Start() != nil {
+			return
+		}
+		<-time.After(time.Duration(r.IntN(150)) * time.Millisecond)
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = cmd.Wait()
 	case "power": // the daemon and its watcher
 		if m.watcher <= 1 || unix.Kill(m.watcher, unix.SIGSTOP) != nil {
 			return
@@ -278,6 +299,12 @@ func (x *chaos) check() {
 		}
 		rows = append(rows, marks["Q"]...)
 		errors += len(marks["#"])
+		for _, l := range marks["#"] {
+			// SQLite waits by trying, for so long and no longer.
+			if *chaosOf == "upgrade" && !strings.Contains(l, "database is locked") {
+				t.Errorf("%s was told of an error: %s", who, l)
+			}
+		}
 	}
 	t.Logf("%d sections, %d groups of lines, %d rows; %d errors told to programs", len(all), len(groups), len(rows), errors)
 	for _, c := range conflicts(all) {

@@ -349,9 +349,22 @@ func (m *testMount) start(command string) *proc {
 // helper starts this binary as a helper, see helper_test.go.
 func (m *testMount) helper(name string, args ...string) *proc {
 	m.c.t.Helper()
+	p := m.newHelper(name, args...)
+	p.run(m)
+	return p
+}
+
+// helperIn is helper in a directory of the mount.
+func (m *testMount) helperIn(dir, name string, args ...string) *proc {
+	m.c.t.Helper()
+	p := m.newHelper(name, args...)
+	p.runIn(m.path(dir))
+	return p
+}
+
+func (m *testMount) newHelper(name string, args ...string) *proc {
 	p := &proc{t: m.c.t, cmd: exec.Command("/proc/self/exe", args...), done: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), helperEnv+"="+name)
-	p.run(m)
 	return p
 }
 

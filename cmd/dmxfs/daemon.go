@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -65,6 +66,10 @@ type daemon struct {
 	rotator   *rotator
 	admin     *admin
 
+	upgrader *upgrader
+	left     *heir       // what this daemon goes on with; nil: it began anew
+	lostAll  atomic.Bool // the others went on without this node
+
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
 	joinedOnce sync.Once
@@ -77,49 +82,12 @@ type daemon struct {
 // gone or ctx ends.
 func (d *daemon) run(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
-	// The network lives until the membership has ended in good order.
-	netCtx, netStop := context.WithCancel(context.WithoutCancel(ctx))
-	defer netStop()
-	netDone, netEnded := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(netEnded)
-		netDone <- d.transport.Run(netCtx)
-	}()
-	select {
-	case <-d.host.Ready():
-	case err := <-netDone:
-		return listenProblem(err)
+	r, err := begin(ctx, d)
+	if err != nil {
+		return err
 	}
-	nodeCtx, nodeStop := context.WithCancel(context.WithoutCancel(ctx))
-	defer nodeStop()
-	engineCtx, engineStop := context.WithCancel(context.WithoutCancel(ctx))
-	engineDone := make(chan struct{})
-	go func() { defer close(engineDone); _ = d.engine.Run(engineCtx) }()
-	bookCtx, bookStop := context.WithCancel(ctx)
-	bookDone := make(chan struct{})
-	go func() { defer close(bookDone); d.book.keep(bookCtx) }()
-	// These may hang in the storage, and have nothing to end.
-	go d.rotator.follow(bookCtx)
-	clones := cloneWatch{d.register, &d.node, d.state, d.log}
-	go clones.follow(bookCtx)
-	defer func() {
-		// Storage that hangs, or an engine that does, must not keep the
-		// process from ending: the one that watches it starts another.
-		end := func(what string, stop func(), done <-chan struct{}) {
-			stop()
-			select {
-			case <-done:
-			case <-time.After(stuckPatience):
-				d.log.Error(what + " does not end: it is left behind")
-			}
-		}
-		end("the reading of address records", bookStop, bookDone)
-		end("the lock engine", engineStop, engineDone)
-		nodeStop()
-		end("the network", netStop, netEnded)
-	}()
-
-	nodeDone, err := d.enter(ctx, nodeCtx)
+	defer r.end()
+	nodeDone, err := d.enter(ctx, r.nodeCtx)
 	if err != nil {
 		return err
 	}
@@ -131,17 +99,26 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 		l.Close()
 		return errors.Join(err, d.leave(nodeDone))
 	}
+	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
+		ready()
+		d.log.Info("mounted", "mount", d.cfg.Mountpoint, "source", d.cfg.Source)
+	})
+}
+
+// serveAll serves the mount and the control socket until the mount is gone, or ctx
+// ends, or the daemon has to end.
+func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener, nodeDone, netDone chan error, ready func()) error {
 	serveCtx, serveStop := context.WithCancel(ctx)
 	defer serveStop()
+	d.upgrader.control = l
 	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
 	ready()
-	d.log.Info("mounted", "mount", d.cfg.Mountpoint, "source", d.cfg.Source)
 
-	err = d.serve(ctx, served, nodeDone, netDone)
+	err := d.serve(ctx, served, nodeDone, netDone)
 	serveStop()
 	if _, ok := errors.AsType[*dead](err); ok {
 		return err // programs still use the mount: only the end of the process ends that
@@ -228,6 +205,7 @@ func (d *daemon) join() error {
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Former:   d.state.lives(),
+		Succeeds: d.left.self(),
 		Restored: d.cfg.Restored,
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
@@ -332,8 +310,20 @@ func (d *daemon) mount() error {
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	server, err := fusefs.New(fusefs.Options{
-		Root: d.root, MountPoint: d.cfg.Mountpoint, Replace: d.cfg.Replace, Source: d.cfg.Source, Mount: opts, FileIDs: d.fileID.in(d.node.Load().Status().View),
+	o := d.mountOptions(d.node.Load().Status().View)
+	o.MountPoint, o.Replace, o.Source, o.Mount = d.cfg.Mountpoint, d.cfg.Replace, d.cfg.Source, opts
+	server, err := fusefs.New(o)
+	if err != nil {
+		return err
+	}
+	d.server.Store(server)
+	return nil
+}
+
+// mountOptions are those of a mount, new or not, in a cluster whose view is v.
+func (d *daemon) mountOptions(v *member.View) fusefs.Options {
+	return fusefs.Options{
+		Root: d.root, FileIDs: d.fileID.in(v),
 		Rule:         d.rules.ruleFor,
 		Movable:      d.rules.movable,
 		LateWrite:    d.chronicle.lateWrite,
@@ -343,12 +333,7 @@ func (d *daemon) mount() error {
 		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
 		Log:          d.log,
-	})
-	if err != nil {
-		return err
 	}
-	d.server.Store(server)
-	return nil
 }
 
 // live reports whether this node may grant a lock, or begin I/O under one.

@@ -21,11 +21,12 @@ import (
 
 // open takes everything that can fail before other nodes hear of this one. On
 // error nothing is left behind.
-// It takes root, the shared directory, also on error.
-func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
+// It takes root, the shared directory, also on error; but with left, what the program
+// before this one has left in this process, all of that stays open on error.
+func open(cfg Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, left: left, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
-		if err != nil {
+		if err != nil && left == nil {
 			_ = d.close() // err is what matters
 			if d.state != nil {
 				_ = d.state.Close()
@@ -50,7 +51,9 @@ func open(cfg Config, root *os.File, log *slog.Logger) (d *daemon, err error) {
 	if d.params, err = cfg.params(); err != nil {
 		return d, withCode(exitUsage, err)
 	}
-	if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
+	if left != nil {
+		d.state = left.state
+	} else if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}
 	keepLastWords(cfg, crash.Daemon, log)
@@ -141,7 +144,11 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	if err != nil {
 		return fmt.Errorf("the shared directory: %w", err)
 	}
-	d.journal, err = openHistory(d.state.file("journal"), journal.Options{
+	openJournal := openHistory
+	if d.left != nil {
+		openJournal = resumeHistory
+	}
+	d.journal, err = openJournal(d.state.file("journal"), journal.Options{
 		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
 	}, d.cfg.Journal == journalRequired)
 	if err != nil {
@@ -165,7 +172,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	}
 	d.host, err = p2p.NewHost(p2p.Options{
 		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: d.cfg.MDNS, Log: d.log,
-		Offline: true,
+		Offline: true, Again: d.left.listened(),
 	})
 	if err != nil {
 		return err
@@ -200,6 +207,7 @@ func (d *daemon) assemble(book *addressBook) {
 	d.table = &lockTable{asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
 	d.breaker = &breaker{chronicle: d.chronicle, asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
 	d.rotator = &rotator{chronicle: d.chronicle, asker: ask, node: &d.node, register: d.register, secret: d.secret, self: self}
+	d.upgrader = newUpgrader(d)
 	d.admin = &admin{chronicle: d.chronicle, node: &d.node, rules: &d.rules, self: self, fences: d.cfg.FenceCommand != ""}
 }
 

@@ -21,11 +21,14 @@ type history struct {
 	dir  string
 	opts journal.Options
 
-	mu   sync.RWMutex // held for writing while j changes
-	j    *journal.Journal
-	late error // why j is in memory; nil: it is on the disk
-	done chan struct{}
-	stop context.CancelFunc
+	mu    sync.RWMutex // held for writing while j changes
+	j     *journal.Journal
+	late  error         // why j is in memory; nil: it is on the disk, or about to be
+	tried chan struct{} // closed when the disk was tried
+	done  chan struct{}
+	stop  context.CancelFunc
+	// settle has it go to the disk, if it is to wait for that; it does not wait.
+	settle func()
 }
 
 const (
@@ -45,24 +48,19 @@ var diskTroubles = []error{
 
 // openHistory opens the journal in dir. required: without its disk there is none.
 func openHistory(dir string, o journal.Options, required bool) (*history, error) {
-	h := &history{log: o.Logger, dir: dir, opts: o, done: make(chan struct{}), stop: func() {}}
-	j, err := journal.Open(dir, o)
+	h, err := openOnDisk(dir, o)
 	if err == nil {
-		h.j = j
-		close(h.done)
 		return h, nil
 	}
 	if required || !isOneOf(err, diskTroubles) {
 		return nil, err
 	}
-	small := o
-	small.MaxBytes = memoryHistory
-	if h.j, err = journal.OpenMemory(small); err != nil {
+	ctx, err := h.openInMemory()
+	if err != nil {
 		return nil, err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	h.stop = stop
 	h.setLate(h.tryDisk(ctx)) // for the reason
+	close(h.tried)
 	if h.late == nil {
 		close(h.done)
 		return h, nil
@@ -70,6 +68,71 @@ func openHistory(dir string, o journal.Options, required bool) (*history, error)
 	h.log.Error("the journal cannot be opened: history is kept in memory as far as it goes, until it can", "err", h.late)
 	go h.follow(ctx)
 	return h, nil
+}
+
+// resumeHistory opens the journal that the program before this one has written in
+// the same process, and in which what is open goes on. It waits for the disk only
+// where there is no lock without it; else it goes there when settle is called. Where
+// the disk fails locks are as they are whenever it does.
+func resumeHistory(dir string, o journal.Options, required bool) (*history, error) {
+	o.GoesOn = true
+	var late error
+	h := newHistory(dir, o)
+	if required {
+		if h, late = openOnDisk(dir, o); late == nil {
+			return h, nil
+		}
+	}
+	ctx, err := h.openInMemory()
+	if err != nil {
+		return nil, err
+	}
+	h.late = late
+	h.settle = sync.OnceFunc(func() { go h.begin(ctx) })
+	return h, nil
+}
+
+// begin has what is in memory go to the disk.
+func (h *history) begin(ctx context.Context) {
+	err := h.tryDisk(ctx)
+	if err != nil {
+		h.setLate(err)
+		h.log.Error("the journal cannot be opened: history is kept in memory as far as it goes, until it can", "err", err)
+	}
+	close(h.tried)
+	if err == nil {
+		close(h.done)
+		return
+	}
+	h.follow(ctx)
+}
+
+func newHistory(dir string, o journal.Options) *history {
+	return &history{log: o.Logger, dir: dir, opts: o, tried: make(chan struct{}), done: make(chan struct{}), stop: func() {}, settle: func() {}}
+}
+
+// openOnDisk opens the journal; with an error it is not open at all yet.
+func openOnDisk(dir string, o journal.Options) (*history, error) {
+	h := newHistory(dir, o)
+	j, err := journal.Open(dir, o)
+	if err != nil {
+		return h, err
+	}
+	h.j = j
+	close(h.tried)
+	close(h.done)
+	return h, nil
+}
+
+// openInMemory has the history in memory; ctx ends with it.
+func (h *history) openInMemory() (ctx context.Context, err error) {
+	small := h.opts
+	small.MaxBytes = memoryHistory
+	if h.j, err = journal.OpenMemory(small); err != nil {
+		return nil, err
+	}
+	ctx, h.stop = context.WithCancel(context.Background())
+	return ctx, nil
 }
 
 func (h *history) setLate(err error) {
@@ -164,15 +227,34 @@ func (h *history) Healthy() error {
 	return h.j.Healthy()
 }
 
-func (h *history) Pace(much bool)                 { h.now().Pace(much) }
-func (h *history) Sync(ctx context.Context) error { return h.now().Sync(ctx) }
-func (h *history) Recovery() journal.Recovery     { return h.now().Recovery() }
+func (h *history) Pace(much bool)             { h.now().Pace(much) }
+func (h *history) Recovery() journal.Recovery { return h.now().Recovery() }
+
+// Sync is [journal.Journal.Sync]. It waits until the disk was tried: what is there
+// is shown to nobody before.
+func (h *history) Sync(ctx context.Context) error {
+	select {
+	case <-h.tried:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return h.now().Sync(ctx)
+}
+
+// Query is [journal.Journal.Query]. It waits for the disk as Sync does, but not for
+// ever.
 func (h *history) Query(ctx context.Context, f journal.Filter, then func(journal.Record) error) error {
+	select {
+	case <-h.tried:
+	case <-ctx.Done():
+	case <-time.After(shownTime):
+	}
 	return h.now().Query(ctx, f, then)
 }
 
 // Close is [journal.Journal.Close].
 func (h *history) Close() error {
+	h.settle()
 	h.stop()
 	<-h.done
 	if h.late != nil {

@@ -17,6 +17,7 @@ const asMain = "DMXFS_TEST_MAIN"
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(asMain) != "":
+		asSuccessor()
 		main()
 	case os.Getenv(helperEnv) != "":
 		helperMain(os.Getenv(helperEnv), os.Args[1:])

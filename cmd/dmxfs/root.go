@@ -63,7 +63,7 @@ is also a command is written with a slash: dmxfs ./status`
 	root.AddCommand(mount, newUnmountCommand(s), newStatusCommand(s), newPeersCommand(s), newLocksCommand(s), newWhyCommand(s), newMetricsCommand(s), newSupportCommand(s),
 		newJournalCommand(s), newServeCommand(s), newWatchCommand(s), newAdoptCommand(s), newTrialCommand(s), newPolicyCommand(s), newSimCommand(), newRunCommand(s),
 		newSecretCommand(s), newClusterCommand(s), newDoctorCommand(s), newDoctorHandsCommand(s), newDoctorMountCommand(s), newVersionCommand(s), newTreeCommand(s))
-	root.AddCommand(newInitCommand(s))
+	root.AddCommand(newInitCommand(s), newUpgradeCommand(s), newCheckCommand(s))
 	root.AddCommand(newWebCommand(s), newTopCommand(s))
 	addCompletions(root)
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -20,18 +20,26 @@ func logFile(cfg Config) io.WriteCloser {
 
 func logPath(state string) string { return filepath.Join(state, "dmxfs.log") }
 
-// serve runs a daemon until its mount is gone.
-func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, ready func(warnings []string)) error {
-	d, err := open(cfg, root, log)
+// serve runs a daemon until its mount is gone; with left it goes on with that of the
+// program before this one.
+func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
+	d, err := open(cfg, root, log, left)
 	if err != nil {
-		return err
+		return left.back(err)
 	}
 	d.minder = m
 	reg := registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
 	if err := remember(reg); err != nil {
+		if left != nil {
+			return left.back(err)
+		}
 		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())
 	}
-	err = d.run(ctx, func() { ready(d.warnings) })
+	run := d.run
+	if left != nil {
+		run = successor{d}.run
+	}
+	err = run(ctx, func() { ready(d.warnings) })
 	if err != nil {
 		log.Error("the daemon ends", "err", err)
 	}

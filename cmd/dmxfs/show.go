@@ -67,6 +67,9 @@ the state "waiting" it has none for now, but is to get one.`
 			{"up", (time.Duration(v.UptimeS) * time.Second).String()}, {"process", fmt.Sprint(v.PID)}, {"version", v.Version},
 			{"node", v.Self}, {"file ids", v.FileID}, {"state directory", v.StateDir},
 		}
+		if !v.VersionSince.IsZero() {
+			rows = append(rows, []string{"this version serves for", time.Since(v.VersionSince).Round(time.Second).String()})
+		}
 		switch {
 		case v.Delegate:
 			rows = append(rows, []string{"delegation", "all other members to this node: it opens many files"})

@@ -360,6 +360,9 @@ func newServeCommand(s streams) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			nameProcess()
 			outlive() // the log goes to the watcher, and the mount must survive its end
+			if os.Getenv(leftEnv) != "" {
+				return resumeServe(c.Context(), s)
+			}
 			cfg, report, err := startedBy(s)
 			if err != nil {
 				return err
@@ -368,7 +371,7 @@ func newServeCommand(s streams) *cobra.Command {
 			root := os.NewFile(rootFD, cfg.Source)
 			minder, err := newMinder(cfg)
 			if err == nil {
-				err = serveWatched(c.Context(), cfg, minder, root, s.err, report)
+				err = serveWatched(c.Context(), cfg, minder, root, s.err, nil, report)
 			}
 			report(err)
 			return err
@@ -377,7 +380,7 @@ func newServeCommand(s streams) *cobra.Command {
 }
 
 // serveWatched is serve by a process that is watched, always.
-func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, report func(error, ...string)) error {
+func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, left *heir, report func(error, ...string)) error {
 	lines := newLogQueue(out)
 	log, err := newLogger(cfg, lines)
 	if err != nil {
@@ -387,12 +390,13 @@ func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out
 		log.Warn("lines of the log were dropped, since nothing took them: the process that watches this one was stopped, or what the log goes to stands still", "lines", n)
 	}
 	defer lines.flush(lastLogs)
-	m.log = log
+	m.log, m.flush = log, func() { lines.flush(lastLogs) }
 	// Who waits for a mount that was never there has learnt of the end of the
 	// watcher. A dead one needs a daemon all the same.
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	var usable atomic.Bool
+	usable.Store(left != nil)
 	minded, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	go func() {
@@ -403,7 +407,7 @@ func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out
 		}
 		m.run(minded)
 	}()
-	err = serve(ctx, cfg, m, root, log, func(warnings []string) { usable.Store(true); report(nil, warnings...); giveBack(log) })
+	err = serve(ctx, cfg, m, root, log, left, func(warnings []string) { usable.Store(true); report(nil, warnings...); giveBack(log) })
 	stop()
 	m.ends(err)
 	return err

@@ -1,0 +1,59 @@
+package main
+
+import "os"
+
+// minderLeft is what the minder of the next program of this process needs.
+type minderLeft struct {
+	Root     int `json:"root"`
+	Leash    int `json:"leash"`
+	Logs     int `json:"logs"`      // 0: none
+	LastWord int `json:"last_word"` // 0: the watcher is the one that started the daemon
+	Watcher  int `json:"watcher"`   // process, with LastWord
+}
+
+// leave describes the minder for the next program, and the descriptors that it needs.
+// starting is held. Should the watcher have ended by now, that one notices.
+func (m *minder) leave() (l minderLeft, files []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l.Root, l.Leash = int(m.root.Fd()), int(m.leash.Fd())
+	files = []int{l.Root, l.Leash}
+	if m.logs != nil {
+		l.Logs = int(m.logs.Fd())
+		files = append(files, l.Logs)
+	}
+	if m.lastWord != nil {
+		l.LastWord, l.Watcher = int(m.lastWord.Fd()), m.watcher
+		files = append(files, l.LastWord)
+	}
+	return l, files
+}
+
+// minder is the one that goes on with what l says.
+func (l *minderLeft) minder(cfg Config) *minder {
+	file := func(fd int, name string) *os.File { return os.NewFile(uintptr(fd), name) }
+	m := &minder{cfg: cfg, flush: func() {}, root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash")}
+	if l.Logs != 0 {
+		m.logs = file(l.Logs, "log")
+	}
+	if l.LastWord != 0 {
+		m.lastWord, m.watcher = file(l.LastWord, "last word"), l.Watcher
+	}
+	return m
+}
+
+// awaitInherited returns when a watcher has ended that the program before this one in
+// this process has started.
+func (m *minder) awaitInherited() {
+	m.mu.Lock()
+	pid, say := m.watcher, m.lastWord
+	m.mu.Unlock()
+	if pid == 0 {
+		return
+	}
+	if p, err := os.FindProcess(pid); err == nil { // a child of this process, whatever its program
+		_, _ = p.Wait()
+	}
+	m.setLastWord(nil, 0)
+	say.Close()
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/member"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
+)
+
+// heir is what the program before this one has left in this process.
+type heir struct {
+	heirloom
+	parts *relay.Parts
+	fd    int // of the memory that it came in
+	sock  *os.File
+	why   string // this is the former program again: why the next one could not go on
+	state *stateDir
+}
+
+// resumeServe serves a mount that another program has served in this process.
+func resumeServe(ctx context.Context, s streams) error {
+	left, err := takeLeft()
+	if err != nil {
+		return err
+	}
+	cfg := left.Config
+	return serveWatched(ctx, cfg, left.Minder.minder(cfg), os.NewFile(uintptr(left.Root), cfg.Source), s.err, left, func(error, ...string) {})
+}
+
+// takeLeft reads what was left. If that is of no use the former program goes on, and
+// this does not return.
+func takeLeft() (*heir, error) {
+	var fd, former int
+	_, err := fmt.Sscanf(os.Getenv(leftEnv), "%d %d", &fd, &former)
+	h := &heir{fd: fd, why: os.Getenv(whyEnv)}
+	os.Unsetenv(leftEnv)
+	os.Unsetenv(whyEnv)
+	if err != nil {
+		return nil, withCode(exitUsage, fmt.Errorf("%s: %w", leftEnv, err))
+	}
+	if h.parts, err = relay.Get(fd); err == nil {
+		err = json.Unmarshal(h.parts.Head, &h.heirloom)
+	}
+	if err != nil {
+		err = fmt.Errorf("what the program before this one has left: %w", err)
+		if h.why == "" { // all descriptors are still as they were left
+			err = errors.Join(err, execute(former, fmt.Sprintf("%d %d", fd, former), err.Error()))
+		}
+		return nil, err
+	}
+	closeOnExec()
+	h.sock = os.NewFile(uintptr(h.Control), socketName)
+	h.state = &stateDir{h.Config.State, os.NewFile(uintptr(h.Lock), "lock")}
+	h.Config.Restored, h.Config.Replace = false, false // that was then
+	return h, nil
+}
+
+// back has the former program go on where it was, since this one cannot: nothing has
+// changed so far. It returns only if that fails, too; then the mount is dead.
+func (h *heir) back(why error) error {
+	if h == nil || h.why != "" {
+		return why
+	}
+	err := become(h.Program, h.Files, h.fd, h.Program, why.Error())
+	return fmt.Errorf("%w; and the former program cannot go on either: %w", why, err)
+}
+
+// self is the former self of this node, which it succeeds.
+func (h *heir) self() (n member.Node) {
+	if h != nil {
+		n = h.Self
+	}
+	return n
+}
+
+// listened is where the former program listened.
+func (h *heir) listened() (list []ma.Multiaddr) {
+	if h == nil {
+		return nil
+	}
+	for _, s := range h.Listen {
+		if a, err := ma.NewMultiaddr(s); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// successor is a daemon that goes on with what the program before it has left.
+type successor struct{ *daemon }
+
+// run is daemon.run with that: the mount, the locks, and a place in the cluster.
+func (d successor) run(ctx context.Context, ready func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	v, err := d.inherit()
+	if err != nil {
+		return d.left.back(err)
+	}
+	r, err := begin(ctx, d.daemon)
+	if err != nil {
+		return d.left.back(err)
+	}
+	defer r.end()
+	l, err := net.FileListener(d.left.sock)
+	if err != nil {
+		return d.left.back(fmt.Errorf("control socket: %w", err))
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	d.reconnect(v)
+	if err := d.join(); err != nil {
+		return d.left.back(err)
+	}
+	// From here on there is no way back: the others hear of this program.
+	d.recordResumed()
+	nodeDone := make(chan error, 1)
+	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
+	go d.upgrader.await(ctx)
+	d.left.mark("serves")
+	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
+		ready()
+		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version(), "former", d.left.Version)
+	})
+}
+
+// inheritTrouble is why a program of a test cannot go on; else nil.
+var inheritTrouble func() error
+
+// inherit takes the locks and the mount. With an error nothing has changed.
+func (d successor) inherit() (*member.View, error) {
+	v, err := member.ParseView(d.left.View, d.clusterID)
+	if err != nil {
+		return nil, fmt.Errorf("the view of the cluster: %w", err)
+	}
+	d.rules.begin(v) // Rule answers as it did
+	if err := d.engine.TakeOver(d.left.parts.Locks); err != nil {
+		return nil, err
+	}
+	d.left.mark("locks")
+	server, err := fusefs.Resume(d.mountOptions(v), d.left.parts.Mount, func(fd int) int {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
+			return -1
+		}
+		return fd
+	})
+	if err != nil {
+		return nil, err
+	}
+	if inheritTrouble != nil {
+		if err := inheritTrouble(); err != nil {
+			return nil, err
+		}
+	}
+	d.left.parts = nil
+	d.server.Store(server)
+	d.left.mark("mount")
+	return v, nil
+}
+
+// reconnectTime is how long the membership waits for connections to the members that
+// the former program had: without, they would hear of this one at their next look.
+const reconnectTime = 250 * time.Millisecond
+
+// reconnect finds the members of v that were connected.
+func (d successor) reconnect(v *member.View) {
+	if len(d.left.Peers) == 0 {
+		return
+	}
+	var wanted []peer.AddrInfo
+	for i := range v.Members {
+		if m := &v.Members[i]; slices.Contains(d.left.Peers, m.Peer) {
+			if info, err := addrInfo(member.Contact{Peer: m.Peer, Addrs: m.Addrs}); err == nil {
+				wanted = append(wanted, info)
+			}
+		}
+	}
+	d.transport.SetWanted(wanted)
+	d.host.SetOnline(true)
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for limit := time.After(reconnectTime); len(missing(d.transport.Peers())) > 0; {
+		select {
+		case <-look.C:
+		case <-limit:
+			d.log.Info("not all members are connected again yet", "missing", missing(d.transport.Peers()))
+			return
+		}
+	}
+	d.left.mark("connected")
+}
+
+// recordResumed has the journal say what goes on.
+func (d successor) recordResumed() {
+	for _, r := range d.engine.Resumed() {
+		d.journal.Append(journal.Record{Event: journal.Resumed, Request: r, Reason: "another program serves the mount: it goes on"})
+	}
+}
+
+// mark notes how long after the begin of the pause something was done.
+func (h *heir) mark(what string) {
+	if h.Ready == nil {
+		h.Ready = map[string]int{}
+	}
+	h.Ready[what] = int(boottime() - h.Began)
+}
+
+func (h *heir) log(log *slog.Logger) {
+	args := []any{}
+	for what, ms := range h.Ready {
+		args = append(args, what+"_ms", ms)
+	}
+	log.Info("times since the begin of the pause", args...)
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p/member"
+)
+
+// A daemon is replaced by execve(2) in its own process: what it has open, the
+// kernel's connection and the lock of its state directory stay as they are, and so
+// does its watcher. What it knows goes to the next program in memory that is sealed,
+// see package relay: heirloom is what is neither the mount nor the locks.
+//
+//	old: upgrade.go   asks the new program whether it could go on (check-succession);
+//	                  pauses the mount; freezes the locks; executes the new program
+//	new: resume.go    takes all over, or executes the old program again while nothing
+//	                  is changed yet; goes on
+
+// heirloom is what a daemon leaves to the next program beside its mount and its locks.
+type heirloom struct {
+	Order   string         `json:"order"` // who has ordered it knows it by that
+	Version string         `json:"version"`
+	Config  Config         `json:"config"`
+	Self    member.Node    `json:"self"`
+	View    []byte         `json:"view"`   // see member.EncodeView
+	Listen  []string       `json:"listen"` // where others have reached this node
+	Peers   []string       `json:"peers"`  // who was connected
+	Began   int64          `json:"began"`  // of the pause, in ms of CLOCK_BOOTTIME
+	Mounted int64          `json:"mounted"`
+	Ready   map[string]int `json:"ready"` // how far it was when, in ms, for the log
+	// Descriptors.
+	Root    int        `json:"root"`
+	Lock    int        `json:"lock"` // of the state directory
+	Control int        `json:"control"`
+	Program int        `json:"program"` // the file of the former program
+	Files   []int      `json:"files"`   // all that stay open
+	Minder  minderLeft `json:"minder"`
+}
+
+// The environment of a program that is to go on: the descriptors of what was left and
+// of the former program; and, if the program that should have done it could not, why.
+const (
+	leftEnv  = "DMXFS_LEFT"
+	whyEnv   = "DMXFS_LEFT_BACK"
+	leftHelp = "not for people: what a daemon that is being upgraded executes"
+)
+
+// terms are what a program has to agree with to go on.
+type terms struct {
+	Relay    int             `json:"relay"`
+	Mount    int             `json:"mount"`
+	Locks    int             `json:"locks"`
+	Protocol int             `json:"protocol"`
+	Greeting fusefs.Greeting `json:"greeting"`
+	Config   Config          `json:"config"`
+}
+
+// termsOf are those of a mount.
+func termsOf(cfg Config, g fusefs.Greeting) terms {
+	return terms{relay.Version, fusefs.StateVersion, engine.LegacyVersion, member.Protocol, g, cfg}
+}
+
+// agreement is the answer of check-succession.
+type agreement struct {
+	Version string `json:"version"`
+	Refusal string `json:"refusal,omitempty"`
+}
+
+// refusal is why this program could not go on by t; empty if it could.
+func (t *terms) refusal() string {
+	own := termsOf(t.Config, t.Greeting)
+	var other []string
+	compare := func(what string, theirs, ours int) {
+		if theirs != ours {
+			other = append(other, fmt.Sprintf("%s: %d, and here %d", what, theirs, ours))
+		}
+	}
+	compare("what is left", t.Relay, own.Relay)
+	compare("the state of a mount", t.Mount, own.Mount)
+	compare("the state of locks", t.Locks, own.Locks)
+	compare("the protocol of the cluster", t.Protocol, own.Protocol)
+	if len(other) > 0 {
+		return "versions differ (" + strings.Join(other, "; ") + "): unmount, and mount with the other program"
+	}
+	if err := t.Config.Validate(); err != nil {
+		return "it does not take the options of the mount: " + err.Error()
+	}
+	if err := t.Greeting.Check(); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+const checkCommand = "check-succession"
+
+// newCheckCommand is what a daemon asks another program before it stops anything.
+func newCheckCommand(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use: checkCommand, Hidden: true, Short: leftHelp, Args: usageArgs(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			var t terms
+			if err := json.NewDecoder(s.in).Decode(&t); err != nil {
+				return withCode(exitUsage, fmt.Errorf("terms on standard input: %w", err))
+			}
+			return printJSON(s.out, agreement{version(), t.refusal()})
+		},
+	}
+}
+
+// checkTime is how long a program may take to answer whether it could go on.
+const checkTime = 10 * time.Second
+
+// longestAnswer bounds what is read of one that is none.
+const longestAnswer = 64 << 10
+
+// checkProgram asks the program that is open as program whether it could go on by t.
+func checkProgram(ctx context.Context, program *os.File, t terms) (agreement, error) {
+	in, err := json.Marshal(t)
+	if err != nil {
+		return agreement{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	var out, says limitedBuffer
+	// By its descriptor: what is asked is what is executed, also if another file gets
+	// its name meanwhile.
+	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), program.Fd()), checkCommand)
+	cmd.Args[0], cmd.Dir, cmd.Env = processName, "/", withoutSystemd()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &says
+	cmd.WaitDelay = time.Second
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return agreement{}, fmt.Errorf("%s does not answer whether it could go on", program.Name())
+	case err != nil:
+		text := strings.TrimSpace(says.String())
+		return agreement{}, fmt.Errorf("%s cannot say whether it could go on, and is perhaps no dmxfs, or one that cannot be upgraded to: %w %s", program.Name(), err, text)
+	}
+	var a agreement
+	if err := json.Unmarshal(out.Bytes(), &a); err != nil || a.Version == "" {
+		return agreement{}, fmt.Errorf("%s does not say whether it could go on: it is no dmxfs", program.Name())
+	}
+	if a.Refusal != "" {
+		return a, fmt.Errorf("%s is dmxfs %s and cannot go on: %s", program.Name(), a.Version, a.Refusal)
+	}
+	return a, nil
+}
+
+// limitedBuffer keeps the begin of what is written to it.
+type limitedBuffer struct{ bytes.Buffer }
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), longestAnswer-b.Len())])
+	return len(p), nil
+}
+
+var _ io.Writer = (*limitedBuffer)(nil)
+
+// openProgram opens a program to be executed.
+func openProgram(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the program %s: %w", path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o111 == 0 {
+		f.Close()
+		return nil, fmt.Errorf("%s is no program: %w", path, errors.Join(err, unix.EACCES))
+	}
+	return f, nil
+}
+
+// become executes the program that is open as program in this process, in which files
+// stay open and nothing else does. left is what was left, and former the program that
+// goes on if this one cannot. It returns only with an error; then all is as it was.
+func become(program int, files []int, left, former int, why string) error {
+	// Nothing is started meanwhile that would inherit them.
+	syscall.ForkLock.Lock()
+	defer syscall.ForkLock.Unlock()
+	for _, fd := range append(files[:len(files):len(files)], left) {
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
+			closeOnExec()
+			return fmt.Errorf("descriptor %d: %w", fd, err)
+		}
+	}
+	err := execute(program, fmt.Sprintf("%d %d", left, former), why)
+	closeOnExec()
+	return err
+}
+
+// execute is execve(2), with what the program finds in its environment.
+func execute(program int, left, why string) error {
+	env := append(os.Environ(), leftEnv+"="+left)
+	if why != "" {
+		env = append(env, whyEnv+"="+strings.ToValidUTF8(strings.ReplaceAll(why, "\x00", ""), "?"))
+	}
+	return fmt.Errorf("execve: %w", syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program), os.Args, env))
+}
+
+// closeOnExec has all descriptors but the standard ones be closed by execve(2).
+func closeOnExec() {
+	if unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return
+	}
+	all, _ := os.ReadDir("/proc/self/fd") // Linux before 5.11
+	for _, e := range all {
+		fd := 0
+		if _, err := fmt.Sscan(e.Name(), &fd); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/member"
+)
+
+// upgradeJSON tells of an upgrade of the daemon.
+type upgradeJSON struct {
+	Mount string `json:"mount"`
+	// Order tells upgrades apart.
+	Order string `json:"order"`
+	// State is checked (nothing was to be done), running, done or failed.
+	State   string `json:"state"`
+	From    string `json:"from"` // versions
+	To      string `json:"to"`
+	Program string `json:"program"`
+	// PauseMS is for how long no call of a program was answered, LocksMS for how long
+	// no lock was granted. They are 0 until that is over.
+	PauseMS int64  `json:"pause_ms"`
+	LocksMS int64  `json:"locks_ms"`
+	Error   string `json:"error"`
+}
+
+const (
+	upgradeChecked = "checked"
+	upgradeRunning = "running"
+	upgradeDone    = "done"
+	upgradeFailed  = "failed"
+)
+
+// upgradeOrder is what is asked for.
+type upgradeOrder struct {
+	Program string        `json:"program"` // empty: the file of this program, as it is now
+	Check   bool          `json:"check"`
+	Timeout time.Duration `json:"timeout"`
+}
+
+// upgrader replaces the program of the daemon.
+type upgrader struct {
+	d       *daemon
+	since   time.Time    // when this program began to serve
+	control net.Listener // the control socket
+
+	mu   sync.Mutex
+	last upgradeJSON
+}
+
+func newUpgrader(d *daemon) *upgrader {
+	u := &upgrader{d: d, since: time.Now()}
+	if h := d.left; h != nil {
+		u.last = upgradeJSON{Mount: d.cfg.Mountpoint, Order: h.Order, State: upgradeRunning, From: h.Version, To: version(), Program: ownProgram()}
+	}
+	return u
+}
+
+// ownProgram is the file that this program was started from.
+func ownProgram() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+func (u *upgrader) status() upgradeJSON {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.last
+}
+
+func (u *upgrader) set(change func(*upgradeJSON)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	change(&u.last)
+}
+
+// order takes an order from the control socket, and asks the new program. If it agrees,
+// and that is not all that was ordered, begin begins with the rest.
+func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err error) {
+	nothing := func() {}
+	var o upgradeOrder
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+		return x, nothing, withCode(exitUsage, err)
+	}
+	if o.Program == "" {
+		o.Program = ownProgram()
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = orderTime
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
+	program, err := openProgram(o.Program)
+	if err != nil {
+		cancel()
+		return x, nothing, withCode(exitUsage, err)
+	}
+	over := func() {
+		program.Close()
+		cancel()
+	}
+	a, err := checkProgram(ctx, program, termsOf(u.d.cfg, u.d.server.Load().Greeting()))
+	if err == nil && o.Check {
+		err = u.mayBegin()
+	}
+	x = upgradeJSON{Mount: u.d.cfg.Mountpoint, Order: newOrder(), State: upgradeChecked, From: version(), To: a.Version, Program: o.Program}
+	if err != nil || o.Check {
+		over()
+		return x, nothing, err
+	}
+	x.State = upgradeRunning
+	if !u.take(x) {
+		over()
+		return x, nothing, withCode(exitBusy, errors.New("the daemon is being upgraded already"))
+	}
+	return x, func() {
+		go func() {
+			defer over()
+			err := u.run(ctx, program)
+			u.d.log.Error("the daemon is not upgraded", "program", o.Program, "err", err)
+			u.set(func(x *upgradeJSON) { x.State, x.Error = upgradeFailed, err.Error() })
+		}()
+	}, nil
+}
+
+// take begins x, unless another one is under way.
+func (u *upgrader) take(x upgradeJSON) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last.State == upgradeRunning {
+		return false
+	}
+	u.last = x
+	return true
+}
+
+func newOrder() string {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b)
+	return hex.EncodeToString(b)
+}
+
+// mayBegin is an error if it can be seen that it would be in vain.
+func (u *upgrader) mayBegin() error {
+	if !u.d.live(time.Duration(u.d.params.Guard)*time.Millisecond) || !u.d.node.Load().Status().Granting {
+		return withCode(exitSick, errors.New("this node is not sure at the moment that it is a member, or the members agree on a new view (dmxfs status tells why): try again when locks can be had"))
+	}
+	return nil
+}
+
+// againAfter is the pause after a moment in which it could not be.
+const againAfter = 50 * time.Millisecond
+
+// run replaces this program. It returns only with an error.
+func (u *upgrader) run(ctx context.Context, program *os.File) error {
+	d := u.d
+	former, err := openProgram("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer former.Close()
+	if !d.minder.starting.TryLock() {
+		return errors.New("a process that watches this daemon is just being started")
+	}
+	defer d.minder.starting.Unlock()
+	control, err := duplicate(u.control)
+	if err != nil {
+		return fmt.Errorf("control socket: %w", err)
+	}
+	defer unix.Close(control)
+	if err := d.minder.problem(); err != nil {
+		return err
+	}
+	// What is in memory gets to the disk before the pause, so that little is left.
+	if err := d.journal.Sync(ctx); err != nil {
+		return fmt.Errorf("the journal: %w", err)
+	}
+	for {
+		err := u.attempt(ctx, program, former, control)
+		if !errors.Is(err, errNotNow) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		case <-time.After(againAfter):
+		}
+	}
+}
+
+// errNotNow is why an attempt has changed nothing, and another one may come to more.
+var errNotNow = errors.New("not at the moment")
+
+// attempt is one attempt to replace this program.
+func (u *upgrader) attempt(ctx context.Context, program, former *os.File, control int) error {
+	d := u.d
+	if err := u.mayBegin(); err != nil {
+		return fmt.Errorf("%w: %w", errNotNow, err)
+	}
+	// By that the successor proves that it is in the place of this one.
+	if self := d.node.Load().Status().Self; !slices.Contains(d.state.lives(), self.Inc) {
+		return fmt.Errorf("the state directory does not know this daemon (it could not be written when it began?): only a restart helps")
+	}
+	h := &heirloom{
+		Order: u.status().Order, Version: version(), Config: d.cfg, Began: boottime(), Mounted: u.mounted(),
+		Root: int(d.root.Fd()), Lock: int(d.state.lock.Fd()), Program: int(former.Fd()), Control: control,
+	}
+	if err := d.server.Load().Pause(ctx); err != nil {
+		return err
+	}
+	// Not later: a node that was expelled since, and is another one by now, is not
+	// the one that has held what the successor claims.
+	s := d.node.Load().Status()
+	h.Self, h.Ready = s.Self, map[string]int{"quiet": int(boottime() - h.Began)}
+	var locks []byte
+	var err error
+	if h.View, err = member.EncodeView(s.View); err == nil {
+		locks, err = d.engine.HandOver()
+	}
+	if err != nil {
+		d.server.Load().Unpause()
+		return fmt.Errorf("%w: %w", errNotNow, err)
+	}
+	return u.pass(h, program, locks)
+}
+
+// duplicate is another descriptor of l.
+func duplicate(l net.Listener) (fd int, err error) {
+	raw, err := l.(*net.UnixListener).SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3) })
+	return fd, errors.Join(failed, err)
+}
+
+// pass executes the next program. The locks are frozen for good: if that does not come
+// about, nor this program again, this process has to end, and all is lost.
+func (u *upgrader) pass(h *heirloom, program *os.File, locks []byte) error {
+	d := u.d
+	left, err := u.leave(h, locks)
+	if err == nil {
+		d.log.Info("the daemon executes another program", "program", program.Name(), "version", u.status().To)
+		d.minder.flush()
+		err = become(int(program.Fd()), h.Files, left, h.Program, "")
+		err = errors.Join(err, become(h.Program, h.Files, left, h.Program, err.Error()))
+	}
+	err = fmt.Errorf("the daemon cannot be replaced any more, nor go on: %w", err)
+	d.node.Load().Fail(err)
+	return err
+}
+
+// leave writes down all that the next program needs.
+func (u *upgrader) leave(h *heirloom, locks []byte) (left int, err error) {
+	d := u.d
+	for _, a := range d.host.Listening() {
+		h.Listen = append(h.Listen, a.String())
+	}
+	for _, p := range d.transport.Peers() {
+		if p.Connected {
+			h.Peers = append(h.Peers, p.ID.String())
+		}
+	}
+	state, files, err := d.server.Load().Export()
+	if err != nil {
+		return 0, err
+	}
+	var own []int
+	h.Minder, own = d.minder.leave()
+	h.Files = append(append(files, own...), h.Root, h.Lock, h.Control, h.Program)
+	u.syncLast()
+	h.Ready["written"] = int(boottime() - h.Began)
+	b, err := json.Marshal(h)
+	if err != nil {
+		return 0, err
+	}
+	return relay.Put(&relay.Parts{Head: b, Mount: state, Locks: locks})
+}
+
+// lastSync is how long the pause may wait for the disk of the journal: then the last
+// records are missing there, as after a kill.
+const lastSync = 200 * time.Millisecond
+
+func (u *upgrader) syncLast() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastSync)
+	defer cancel()
+	if err := u.d.journal.Sync(ctx); err != nil {
+		u.d.log.Warn("the last records of the journal are not on the disk yet", "err", err)
+	}
+}
+
+// mounted is when the mount was made, in ms of CLOCK_BOOTTIME.
+func (u *upgrader) mounted() int64 {
+	if u.d.left != nil {
+		return u.d.left.Mounted
+	}
+	return boottime() - time.Since(u.d.began).Milliseconds()
+}
+
+// await tells of the end of an upgrade, in the program that has taken over.
+func (u *upgrader) await(ctx context.Context) {
+	d, h := u.d, u.d.left
+	pause := boottime() - h.Began
+	select {
+	case <-d.joined:
+	case <-ctx.Done():
+		return
+	}
+	h.mark("joined")
+	locks := boottime() - h.Began
+	d.journal.settle()
+	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version(), pause, locks)
+	failed := ""
+	switch {
+	case d.lostAll.Load():
+		failed = "the others went on without this node before the new program had taken its place: the locks of this host are lost"
+	case h.why != "":
+		failed = "the new program could not go on, and the former one does: " + h.why
+	}
+	if failed != "" {
+		what += "; " + failed
+		d.log.Error("the daemon is not upgraded", "why", failed)
+	} else {
+		d.log.Info("upgraded "+what, "requests", len(d.engine.Resumed()))
+	}
+	h.log(d.log)
+	d.journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
+	u.set(func(x *upgradeJSON) {
+		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, upgradeDone, failed
+		if failed != "" {
+			x.State = upgradeFailed
+		}
+	})
+	h.sock.Close()
+	unix.Close(h.fd)
+	unix.Close(h.Program)
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
+)
+
+func newUpgradeCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "upgrade [MOUNTPOINT]", Short: "Go on with another version of dmxfs, while programs use the mount",
+		Long: `Go on with another version of dmxfs, while programs use the mount: files stay
+open, locks stay held, who waits for one goes on waiting. Calls of programs take a
+moment longer. First the new program is asked whether it can go on; if it cannot,
+nothing has happened, and the reason is told. The same way leads back to the
+version before. It is done when the command returns with 0.
+
+Without --program it is the file that the daemon was started from, as it is now:
+install the new version in its place, then call this.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	var o upgradeOrder
+	all := c.Flags().Bool("all", false, "all mounts of this user on this host, one after the other")
+	c.Flags().BoolVar(&o.Check, "check", false, "only ask whether it could be done")
+	c.Flags().StringVar(&o.Program, "program", "", "execute this `FILE`")
+	file := c.Flags().String("config", "", "the mount of this TOML `FILE`, as for dmxfs mount")
+	c.Flags().DurationVar(&o.Timeout, "timeout", orderTime, "how long to try; a daemon that could not begin with it by then goes on as it is")
+	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if *file != "" {
+			point, err := pointOf(*file)
+			if err != nil {
+				return err
+			}
+			args = append(args, point)
+		}
+		points, err := upgradePoints(args, *all)
+		if err != nil {
+			return err
+		}
+		if o.Program != "" {
+			if o.Program, err = filepath.Abs(o.Program); err != nil {
+				return err
+			}
+		}
+		done := []upgradeJSON{}
+		var errs []error
+		for _, point := range points {
+			x, err := upgradeMount(c.Context(), point, o)
+			if err != nil {
+				if len(points) > 1 {
+					err = withCode(exitCode(err), fmt.Errorf("%s: %w", point, err))
+				}
+				errs = append(errs, err)
+				continue
+			}
+			done = append(done, x)
+			if !*asJSON {
+				fmt.Fprintln(s.out, x.text())
+			}
+		}
+		if *asJSON {
+			errs = append(errs, printJSON(s.out, done))
+		}
+		return errors.Join(errs...)
+	}
+	return c
+}
+
+// text says it for people.
+func (x *upgradeJSON) text() string {
+	if x.State == upgradeChecked {
+		return fmt.Sprintf("%s: %s could go on with %s", x.Mount, x.Program, x.To)
+	}
+	return fmt.Sprintf("%s: upgraded from %s to %s; no call was answered for %d ms, and no lock granted for %d ms", x.Mount, x.From, x.To, x.PauseMS, x.LocksMS)
+}
+
+// pointOf is the mount point in a file of settings.
+func pointOf(file string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", withCode(exitUsage, fmt.Errorf("--config: %w", err))
+	}
+	var x struct {
+		Mountpoint string `toml:"mountpoint"`
+	}
+	if err := toml.Unmarshal(b, &x); err != nil {
+		return "", withCode(exitUsage, fmt.Errorf("--config %s: %w", file, err))
+	}
+	if x.Mountpoint == "" {
+		return "", withCode(exitUsage, fmt.Errorf("--config %s names no mountpoint", file))
+	}
+	return x.Mountpoint, nil
+}
+
+// upgradePoints are the mount points that are meant.
+func upgradePoints(args []string, all bool) (points []string, err error) {
+	if len(args) > 1 {
+		return nil, withCode(exitUsage, errors.New("with --config no mount point is given"))
+	}
+	if !all {
+		point, err := whichMount(args)
+		return []string{point}, err
+	}
+	if len(args) > 0 {
+		return nil, withCode(exitUsage, errors.New("--all is all mounts: no mount point goes with it"))
+	}
+	list, err := mountinfo.Read()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range list {
+		if _, err := registered(m.Point); m.Type == fsType && err == nil {
+			points = append(points, m.Point)
+		}
+	}
+	if len(points) == 0 {
+		return nil, withCode(exitNoMount, errors.New("this user has no dmxfs mount on this host"))
+	}
+	return points, nil
+}
+
+// upgradePatience is how much longer than the daemon tries the command waits for what
+// comes of it: the new program may have to wait for the others.
+const upgradePatience = 30 * time.Second
+
+// upgradeMount upgrades one mount, and waits for the end of that.
+func upgradeMount(ctx context.Context, point string, o upgradeOrder) (x upgradeJSON, err error) {
+	r, err := registered(point)
+	if err != nil {
+		return x, err
+	}
+	cl := newClient(r.State)
+	cl.timeout = max(o.Timeout, checkTime+time.Second)
+	b, err := json.Marshal(o)
+	if err != nil {
+		return x, err
+	}
+	resp, err := cl.send(ctx, http.MethodPost, "/upgrade", bytes.NewReader(b))
+	if err != nil {
+		return x, noDaemon(err, r)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&x); err != nil {
+		return x, fmt.Errorf("the daemon's answer cannot be read: %w", err)
+	}
+	if x.State == upgradeChecked {
+		return x, nil
+	}
+	return awaitUpgrade(ctx, cl, r, x, o.Timeout+upgradePatience)
+}
+
+// awaitUpgrade waits until the order x is carried out.
+func awaitUpgrade(ctx context.Context, cl *client, r registration, x upgradeJSON, limit time.Duration) (upgradeJSON, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cl.timeout = limit
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		now := x
+		switch err := cl.get(ctx, "/upgrade", &now); {
+		case err != nil && ctx.Err() != nil:
+			return x, fmt.Errorf("the upgrade has begun, and nothing was heard of its end for %v: %w (dmxfs status tells how the mount is)", limit, err)
+		case err != nil: // the daemon that was asked is just no more
+		case now.Order != x.Order:
+			return x, errors.New("the daemon has died of the upgrade, and was started anew: the locks of this host were lost, see its log and dmxfs journal")
+		case now.State == upgradeDone:
+			return now, nil
+		case now.State == upgradeFailed:
+			return now, fmt.Errorf("%s is not upgraded: %s", r.Mountpoint, now.Error)
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		}
+	}
+}
