@@ -17,6 +17,7 @@ type admission struct {
 	protected bool
 	tenure    locks.Tenure
 	leased    bool // it is counted with the lease of names
+	waited    bool // it has waited for the open lock of h
 }
 
 // leave ends a.
@@ -51,6 +52,7 @@ const (
 // (see parkRequest), because whoever drops the pages of the file would wait for it.
 func (f *fence) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) (admission, fuse.Status) {
 	var w closeWait
+	waited := false
 	for {
 		h.mu.RLock()
 		if h.lost.Load() {
@@ -62,9 +64,10 @@ func (f *fence) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what
 			if st := f.awaitLock(cancel, h, in, what); !st.Ok() {
 				return admission{}, st
 			}
+			waited = true
 			continue
 		}
-		a := admission{h: h}
+		a := admission{h: h, waited: waited}
 		f.protection(&a, h, in, what)
 		h.uses(what, f.now())
 		st, again := f.admit(cancel, &a, in, &w)

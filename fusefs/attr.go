@@ -57,6 +57,7 @@ func (ac *attrCalls) settle(cancel <-chan struct{}, in *fuse.GetAttrIn) fuse.Sta
 		}
 		ac.fence.leave(&a)
 	}
+	ac.attrs.growLate(h.n, h.n.fd)
 	if st := ac.waits.awaitDrops(cancel, h.n, &in.InHeader); !st.Ok() {
 		return st
 	}

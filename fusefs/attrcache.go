@@ -103,6 +103,7 @@ func (c *attrCache) tells(n *node, v version, toRead bool) {
 		return
 	}
 	n.told = v
+	n.bounds.add(v.size)
 	if n.isRegular() {
 		n.sizes.add(v.size, c.now())
 	}

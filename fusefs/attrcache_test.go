@@ -58,7 +58,7 @@ func TestALateAnswerDoesNotEndARead(t *testing.T) {
 // told meanwhile. So who gets the lock after another host has changed the file has
 // to wait until that is over.
 func TestALockWaitsForASizeThatIsOnItsWay(t *testing.T) {
-	m := mount(t, func(c *childConfig) { c.HoldSetAttr = true })
+	m := mount(t, func(c *childConfig) { c.HoldAnswers = opSetAttr })
 	writeFile(t, m.backing("f"), "old")
 	p, other := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
 	fd := p.open("f", "rw")

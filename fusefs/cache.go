@@ -36,7 +36,8 @@ type nodeCache struct {
 	blocked, holders atomic.Int32
 	lookers          lookers // the threads that were told a name lately
 
-	seen seenAt // by the client of the storage
+	seen   seenAt // by the client of the storage
+	bounds sizeBounds
 
 	cacheMu sync.Mutex
 	version version   // at the end of an open lock, see noteVersion

@@ -72,9 +72,9 @@ type childConfig struct {
 	Loopback     bool // go-fuse's own loopback instead
 	Passthrough  bool // which the kernel may pass by
 	LoopbackTTL  time.Duration
-	HoldAttr     bool // of the loopback: see heldAttr
-	HoldSetAttr  bool // answers to SETATTR, see heldAttr
-	NoExpire     bool // as on a kernel before 6.2
+	HoldAttr     bool   // of the loopback: see heldAttr
+	HoldAnswers  uint32 // to requests of this kind, see heldAttr
+	NoExpire     bool   // as on a kernel before 6.2
 	RemovedRound time.Duration
 	Hold         time.Duration
 	PanicAt      string // the rule of this path cannot be told
@@ -135,9 +135,9 @@ func runChild(conf string) {
 		s.fs.removedRound = c.RemovedRound
 	}
 	ctl.s = s
-	if c.HoldSetAttr {
+	if c.HoldAnswers != 0 {
 		s.fs.conn.held = func(opcode uint32) {
-			if opcode == opSetAttr {
+			if opcode == c.HoldAnswers {
 				ctl.held.hold()
 			}
 		}

@@ -287,12 +287,17 @@ func (c *coherence) refresh(k locks.Key) error {
 // nobody has open are dropped by the next open, because its version is not known.
 func (c *coherence) refreshPages(n *node) error {
 	c.attrs.awaitSizes(n)
-	if len(n.openHandles()) > 0 {
+	opened := len(n.openHandles()) > 0
+	if opened {
 		if err := c.pages.dropPages(n); err != nil {
 			return err
 		}
 	}
 	c.attrs.dropOld(n)
+	if opened && c.attrs.grow(n) {
+		// What was read meanwhile may be of a file that was shorter still.
+		return c.pages.dropPages(n)
+	}
 	return nil
 }
 

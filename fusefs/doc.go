@@ -100,6 +100,7 @@
 //
 //	handle.mu
 //	├── handle.syncMu
+//	├── sizeBounds.mu
 //	└── nodeLocks.lockMu
 //	    ├── process.mu
 //	    └── unprotected.mu
@@ -111,6 +112,8 @@
 //	soleVersion.mu
 //	└── handle.mu
 //	dirHandle.mu
+//	sizeBounds.mu
+//	└── tree.mu, nodeCache.cacheMu
 //	leases.mu
 //	└── kept.mu
 //	nodeCache.cacheMu, entries.mu, readers.mu, kept.one

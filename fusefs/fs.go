@@ -85,7 +85,7 @@ func (f *fileSystem) assemble() {
 	f.moves = &moves{base: b, finder: f.finder, rules: f.rules, yielder: f.yielder}
 	f.lockCalls = &lockCalls{base: b, attrs: f.attrs, coherence: f.coherence, fence: f.fence,
 		openLocks: f.openLocks, records: f.records, rules: f.rules}
-	f.fileCalls = &fileCalls{base: b, actor: f.actor, fence: f.fence, unprotected: f.unprotected}
+	f.fileCalls = &fileCalls{base: b, actor: f.actor, attrs: f.attrs, fence: f.fence, unprotected: f.unprotected}
 	f.attrCalls = &attrCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client, fence: f.fence, finder: f.finder,
 		openLocks: f.openLocks, pages: f.pages, records: f.records, retries: f.retries, waits: f.waits}
 	f.openCalls = &openCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client, descriptors: f.descriptors, fence: f.fence,

@@ -235,6 +235,9 @@ func callOnDescriptor(w []string, num func(int) int64) (string, error) {
 		return "", err
 	case "ftruncate":
 		return "", unix.Ftruncate(int(num(1)), num(2))
+	case "end":
+		off, err := unix.Seek(int(num(1)), 0, unix.SEEK_END)
+		return strconv.FormatInt(off, 10), err
 	case "fsync":
 		return "", unix.Fsync(int(num(1)))
 	case "fchmod":

@@ -13,6 +13,7 @@ const maxPiece = 1 << 20
 type fileCalls struct {
 	*base
 	actor       *actor
+	attrs       *attrCache
 	fence       *fence
 	unprotected *unprotected
 	memory      memory
@@ -27,6 +28,7 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if !st.Ok() {
 		return nil, st
 	}
+	fc.attrs.growLate(h.n, h.fd)
 	h.n.fills()
 	fc.unprotected.keeps(h.n)
 	fc.stats.Reads.Add(1)
@@ -38,6 +40,13 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 		n, err = fc.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
 	fc.fence.leave(&a)
+	if err == nil && n < len(buf) {
+		end := int64(in.Offset) + int64(n)
+		if a.waited && !direct && fc.readAgain(h.n, in.Pid, end) {
+			return nil, fuse.EINTR
+		}
+		h.n.bounds.add(end) // the kernel takes it for that
+	}
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
 		err = unix.EIO // the kernel could take what is missing for zeros
 	}
@@ -137,6 +146,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			err = fc.actor.chargedUnless(back, &in.InHeader, put)
 		}
 		c.length, c.partly = n, n > 0
+		h.n.bounds.raise(off + int64(n))
 		if back && err != nil {
 			h.n.unwritten.pages.Add(1)
 		}
@@ -201,6 +211,7 @@ func (fc *fileCalls) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 		return fuse.EBADF
 	}
 	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
+	h.n.bounds.raise(int64(in.Offset + in.Length))
 	return status(fc.fence.change(cancel, c, func() error {
 		if err := fc.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
@@ -233,6 +244,7 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 			return fc.actor.charged(&in.InHeader, func() (err error) {
 				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
 				c.length = n
+				dst.n.bounds.raise(woff)
 				return err
 			})
 		})

@@ -2,6 +2,8 @@ package fusefs
 
 import (
 	"encoding/binary"
+	"sync"
+	"unsafe"
 
 	"github.com/dmxfs/dmxfs/locks"
 
@@ -29,12 +31,14 @@ func (d device) write(b []byte) error {
 const (
 	notifyInvalInode = 2
 	notifyInvalEntry = 3
+	notifyStore      = 4
 	notifyDelete     = 6
 	expireOnly       = 1 << 0
 	outHeaderSize    = 16
 	invalInodeSize   = 24
 	invalEntrySize   = 16
 	deleteSize       = 24
+	storeSize        = 24
 )
 
 // forgetPages makes the kernel write out and drop pages of a node, from off on,
@@ -56,6 +60,37 @@ func (d device) invalInode(node uint64, off, length int64) {
 	e.PutUint64(b[32:], uint64(length))
 	_ = d.write(b[:])
 }
+
+// grow makes the kernel believe that a file is so long at least, whatever it has asked
+// for before: it is told to store a byte there. The kernel does not get that byte,
+// which comes from where nothing is, and so leaves what it has of the page. It waits for
+// the page, if that is locked for a READ or WRITE, after it has taken over the size.
+func (d device) grow(node uint64, size int64) {
+	var b [outHeaderSize + storeSize]byte
+	e := binary.NativeEndian
+	e.PutUint32(b[0:], uint32(len(b)+1))
+	e.PutUint32(b[4:], notifyStore)
+	e.PutUint64(b[16:], node)
+	e.PutUint64(b[24:], uint64(size-1))
+	e.PutUint32(b[32:], 1)
+	if !d.pause.tell() {
+		return
+	}
+	defer d.pause.told()
+	nowhere, err := nothing()
+	if err != nil {
+		return
+	}
+	parts := [2]unix.Iovec{{Base: &b[0]}, {Base: &nowhere[0]}}
+	parts[0].SetLen(len(b))
+	parts[1].SetLen(1)
+	_, _, _ = unix.Syscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&parts[0])), uintptr(len(parts)))
+}
+
+// nothing is memory that cannot be read.
+var nothing = sync.OnceValues(func() ([]byte, error) {
+	return unix.Mmap(-1, 0, pageSize, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON)
+})
 
 // expireEntry makes the kernel look a name up again at its next use (Linux
 // 6.2). Unlike FUSE_NOTIFY_INVAL_ENTRY without this flag it does not tear down

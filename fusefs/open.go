@@ -193,6 +193,7 @@ func (oc *openCalls) openBacking(h *handle, in *fuse.InHeader) error {
 func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
 	defer h.fresh.Store(h.write)
+	h.n.bounds.add(0)
 	return status(oc.fence.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 			if err := oc.actor.dropSetID(&in.InHeader, h.fd); err != nil {

@@ -184,6 +184,18 @@ func (n *nodeCache) parking() (parked []parkedRequest, more, less <-chan struct{
 	return parked, n.park, n.unpark
 }
 
+// isParkedAt reports whether a request is parked that may keep the page of off locked.
+func (n *nodeCache) isParkedAt(off int64) bool {
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	for p := range n.parked {
+		if p.kind == parkedPages && p.off <= off && off < p.end {
+			return true
+		}
+	}
+	return false
+}
+
 // letGoParked makes the requests give up that are parked so.
 func (n *nodeCache) letGoParked(which func(*parkedRequest) bool) {
 	n.cacheMu.Lock()

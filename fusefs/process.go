@@ -267,6 +267,12 @@ func (ps *processes) statusField(tid uint32, field string) (uint32, error) {
 // status is /proc/TID/status (proc_pid_status(5)).
 func (ps *processes) status(tid uint32) ([]byte, error) { return os.ReadFile(ps.path(tid, "status")) }
 
+// isInFault reports whether a thread waits for a page of a mapping, and not in a call.
+func (ps *processes) isInFault(tid uint32) bool {
+	call, err := os.ReadFile(ps.path(tid, "syscall"))
+	return err == nil && bytes.HasPrefix(call, []byte("-1"))
+}
+
 // path is that of a file in /proc about a thread.
 func (ps *processes) path(tid uint32, name string) string {
 	return fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(tid), 10) + "/" + name

@@ -238,6 +238,7 @@ func (n *node) restore(x *savedNode) {
 	n.toldAt.Store(x.ToldAt)
 	n.filled.Store(x.Filled)
 	n.empty.Store(x.Empty)
+	n.bounds.unknown()
 	n.version, n.told, n.sizes = x.Version, x.TheyKnow, x.Sizes
 	for _, a := range x.Answers {
 		if n.answers == nil {

@@ -11,12 +11,13 @@ type Stats struct {
 	Weighed    int64 // descriptors that were given up because there were no others
 	Yields     int64 // idle open locks that gave way
 	Reads      int64 // requests for data that the kernel did not have cached
+	Grown      int64 // files that the kernel was told to be longer
 	Settles    int64 // answers with a size that a lock had to wait for
 	Looks      int64 // requests for names and attributes, where such may be kept for long
 }
 
 type counters struct {
-	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Settles, Looks atomic.Int64
+	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Grown, Settles, Looks atomic.Int64
 }
 
 // Stats is what was counted so far.
@@ -28,6 +29,6 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Refreshes: c.Refreshes.Load(), PageDrops: c.PageDrops.Load(), AttrDrops: c.AttrDrops.Load(),
 		EntryDrops: c.EntryDrops.Load(), Weighed: weighed, Yields: c.Yields.Load(), Reads: c.Reads.Load(),
-		Settles: c.Settles.Load(), Looks: c.Looks.Load(),
+		Grown: c.Grown.Load(), Settles: c.Settles.Load(), Looks: c.Looks.Load(),
 	}
 }

@@ -137,6 +137,7 @@ func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, replace bool
 	if n == nil {
 		t.last++
 		n = &node{id: t.last, key: key, kind: st.Mode & unix.S_IFMT, fd: -1}
+		n.bounds.init()
 		t.byKey[key] = n
 		t.byID[n.id] = n
 	}

@@ -1,0 +1,160 @@
+package fusefs
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The kernel ends a read(2) at the size that it knows, also when it has asked for that
+// and is answered: it ignores the answer if it was notified of something about the
+// file since it asked, and then goes on with the old size. A read that waits for a lock
+// has asked before the lock comes, and the notifications that drop what was cached are
+// sent when it comes; or it has asked before the lock went away, and waits with a page
+// locked. Then a number that was "100", and is "1002" now, would be read as "100".
+//
+// So when a lock has come, and the file may be longer than the kernel believes, it is
+// told so in a way that it does not ignore: as if a byte were stored in its cache,
+// the last one of the file. The kernel takes over the size first, and then fails to
+// fetch the byte, so that nothing becomes of that.
+//
+// A file that is shorter than the kernel believes needs nothing of the kind: a READ
+// that gets less than it has asked for tells. But the kernel ignores that, too, if it
+// was notified since it asked, and shows zeros for what is missing. So such a READ that
+// has waited for its lock fails, and the kernel asks once more: it takes that for a
+// failure of reading ahead. (A program is told EINTR where the kernel has begun with the
+// very page before, and so does not read ahead.)
+
+// sizeBounds are between what sizes a file is, as the kernel believes.
+type sizeBounds struct {
+	// least is the shortest of those that it was told since it was told one in that
+	// way; most is the longest of all.
+	least, most atomic.Int64
+	// late is a size that the kernel was not told yet, since a READ is parked for
+	// which it would have waited; 0: none. Who is answered next tells it.
+	late atomic.Int64
+	mu   sync.Mutex // held while it is told
+}
+
+// init is for a file of which the kernel knows nothing.
+func (b *sizeBounds) init() { b.least.Store(math.MaxInt64) }
+
+// unknown is for a file of which the kernel may believe anything.
+func (b *sizeBounds) unknown() { b.most.Store(math.MaxInt64) }
+
+// add notes that the kernel may come to believe a size.
+func (b *sizeBounds) add(size int64) {
+	for old := b.least.Load(); size < old && !b.least.CompareAndSwap(old, size); {
+		old = b.least.Load()
+	}
+	b.raise(size)
+}
+
+// raise is add for a program of this host that makes the file so long, if it is shorter.
+func (b *sizeBounds) raise(size int64) {
+	for old := b.most.Load(); size > old && !b.most.CompareAndSwap(old, size); {
+		old = b.most.Load()
+	}
+}
+
+// readAgain reports whether a READ by a thread, which has waited for its lock and has
+// got what there is before end, has to be made once more: the kernel may believe that
+// there is more. In a page that is mapped nothing is wrong with zeros there.
+func (fc *fileCalls) readAgain(n *node, tid uint32, end int64) bool {
+	return end < n.bounds.most.Load() && !fc.procs.isInFault(tid)
+}
+
+// grow sees to it that the kernel believes n to be as long as it is, at least, and
+// reports whether it had to be told. If a request is parked that keeps the last page
+// locked that is left to growLate.
+func (c *attrCache) grow(n *node) bool {
+	fd := c.tree.anchorOf(n)
+	if !n.isRegular() || fd < 0 {
+		return false
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return false
+	}
+	b := &n.bounds
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case st.Size <= b.least.Load():
+		return false
+	case n.isParkedAt(st.Size - 1):
+		b.late.Store(st.Size)
+		return false
+	}
+	c.growTo(n, st.Size)
+	return true
+}
+
+// growLate is called before a program is answered that goes on with the size, and
+// before what is in the file is read for it; fd is of n.
+func (c *attrCache) growLate(n *node, fd int) {
+	b := &n.bounds
+	if b.late.Load() == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var st unix.Stat_t
+	size := b.late.Swap(0)
+	if size > b.least.Load() && unix.Fstat(fd, &st) == nil && st.Size >= size {
+		c.growTo(n, size)
+	}
+}
+
+// REQUIRES: n.bounds.mu held.
+func (c *attrCache) growTo(n *node, size int64) {
+	// Before: an answer with a smaller size that is made from now on may be taken over.
+	n.bounds.least.Store(size)
+	n.bounds.raise(size)
+	c.stats.Grown.Add(1)
+	c.tellSize(n.id, size)
+}
+
+// tellSize tells the kernel that a node is so long, and returns when it has taken that
+// over. The kernel may go on to wait for the page, which can be locked for a READ.
+func (c *attrCache) tellSize(node uint64, size int64) {
+	done := make(chan struct{})
+	var thread atomic.Pointer[os.File]
+	c.background(func() {
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if stat, err := os.Open("/proc/thread-self/stat"); err == nil {
+			defer stat.Close()
+			thread.Store(stat)
+		}
+		c.dev.grow(node, size)
+	})
+	t := time.NewTicker(settleEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+			if stat := thread.Load(); stat != nil && waitsInKernel(stat) {
+				return
+			}
+		}
+	}
+}
+
+// waitsInKernel reports whether the thread of a /proc/TID/stat sleeps such that
+// nothing interrupts it.
+func waitsInKernel(stat *os.File) bool {
+	var b [128]byte
+	n, _ := stat.ReadAt(b[:], 0)
+	_, state, _ := bytes.Cut(b[:n], []byte(") "))
+	return bytes.HasPrefix(state, []byte("D"))
+}

@@ -1,0 +1,164 @@
+package fusefs
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmxfs/dmxfs/locks"
+)
+
+// sizeChanges are changes of a file by another host, by which its size is another one.
+var sizeChanges = []struct{ name, was, is string }{
+	{"grows", "100", "1002"},
+	{"grows by pages", "100", strings.Repeat("x", 9000) + "1002"},
+	{"shrinks", "10002", "99"},
+	{"shrinks by pages", strings.Repeat("x", 9000) + "1002", "99"},
+	{"same", "100", "101"},
+}
+
+func (m *testMount) awaitParked(n int) {
+	m.t.Helper()
+	await(m.t, "requests wait", func() bool { return ask[Counts](m, "Counts", None{}).Parked == n })
+}
+
+// A read(2) asks how long the file is, and before it asks for what is in it the open
+// lock goes to another host, which changes the size. The kernel would cut what it
+// is answered then at the size that it was told first.
+func TestAnOpenLockGoesBetweenTheSizeAndTheRead(t *testing.T) {
+	for _, x := range sizeChanges {
+		for _, look := range []bool{false, true} {
+			t.Run(x.name, func(t *testing.T) {
+				m := mount(t, func(c *childConfig) { c.HoldAnswers, c.TTL = opGetAttr, -1 })
+				writeFile(t, m.backing("f"), x.was)
+				p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+				fd := p.open("f", "rw")
+				ask[None](m, "HoldAttr", 1)
+				p.tell("read %d 0 10000", fd)
+				await(t, "the answer is held back", func() bool { return ask[int](m, "Held", None{}) == 1 })
+				drop := m.remote("f", locks.Open, locks.Write)
+				ask[None](m, "Answer", 0)
+				m.awaitParked(1)
+				if look {
+					q.do("stat f")
+				}
+				must(t, os.WriteFile(m.backing("f"), []byte(x.is), 0o644))
+				drop()
+				if got := p.answer(); got != "ok "+x.is {
+					t.Errorf("read %.20q (%d), want %.20q; looked: %v", got, len(got), "ok "+x.is, look)
+				}
+			})
+		}
+	}
+}
+
+// A read(2) asks how long the file is, and waits for the open lock; meanwhile another
+// program looks at the file, or reads it. The kernel is then made to drop what it has,
+// and with that it ignores the size that it is told next.
+func TestARequestForTheSizeThatWaitsIsIgnored(t *testing.T) {
+	for _, meanwhile := range []string{"stat f", "cat f"} {
+		for _, x := range sizeChanges {
+			t.Run(meanwhile+" "+x.name, func(t *testing.T) {
+				m := mount(t)
+				writeFile(t, m.backing("f"), x.was)
+				writeFile(t, m.backing("lock"), "")
+				p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+				q.want("ok", "flock %d ex", q.open("lock", "rw")) // no open locks for this one
+				fd := p.open("f", "rw")
+				drop := m.remote("f", locks.Open, locks.Write)
+				p.tell("read %d 0 10000", fd)
+				m.awaitParked(1)
+				q.do("%s", meanwhile)
+				must(t, os.WriteFile(m.backing("f"), []byte(x.is), 0o644))
+				drop()
+				if got := p.answer(); got != "ok "+x.is {
+					t.Errorf("read %.20q (%d), want %.20q", got, len(got), "ok "+x.is)
+				}
+			})
+		}
+	}
+}
+
+// The first thing that a program does with a file whose open lock was away, and what
+// it finds afterwards.
+func TestFirstUseOfAFileThatHasAnotherSize(t *testing.T) {
+	for _, first := range []string{"read", "read the end", "mapping", "end", "append"} {
+		for _, x := range sizeChanges {
+			t.Run(first+" "+x.name, func(t *testing.T) {
+				if first == "end" && len(x.is) < len(x.was) {
+					t.Skip("lseek(2) that waits can go to the old end, see docs/storage.md")
+				}
+				m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true, Yield: time.Millisecond} })
+				writeFile(t, m.backing("f"), x.was)
+				p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+				how := "rw"
+				if first == "append" {
+					how = "rw,append"
+				}
+				fd := p.open("f", how)
+				p.want("ok "+x.was, "read %d 0 10000", fd) // it is cached
+				p.want("ok", "map %d %d", fd, len(x.was))
+				drop := m.remote("f", locks.Open, locks.Write)
+				is, want := x.is, ""
+				switch first {
+				case "read":
+					want = is
+					p.tell("read %d 0 10000", fd)
+				case "read the end":
+					want = is[len(is)-1:]
+					p.tell("read %d %d 10", fd, len(is)-1)
+				case "mapping":
+					want = is[:2]
+					p.tell("peek 0 2")
+				case "end":
+					want = strconv.Itoa(len(is))
+					p.tell("end %d", fd)
+				case "append":
+					is += "+"
+					p.tell("write %d 0 +", fd)
+				}
+				m.awaitParked(1)
+				q.do("stat f")
+				must(t, os.WriteFile(m.backing("f"), []byte(x.is), 0o644))
+				drop()
+				if got := p.answer(); got != strings.TrimSpace("ok "+want) {
+					t.Errorf("%.20q (%d), want %.20q", got, len(got), want)
+				}
+				p.want("ok "+strconv.Itoa(len(is)), "end %d", fd)
+				p.want("ok "+is, "read %d 0 20000", fd)
+				p.want("ok "+is[len(is)-1:], "read %d %d 10", fd, len(is)-1)
+				q.want("ok "+is, "cat f")
+				if b := readFile(t, m.backing("f")); b != is {
+					t.Errorf("the storage has %.20q (%d)", b, len(b))
+				}
+			})
+		}
+	}
+}
+
+// The kernel puts what is appended where it believes that the file ends. If that is not
+// where it ends when a lock comes, pages that somebody has read meanwhile without a
+// lock would have it in the wrong place, over what another host has appended.
+func TestWhatIsAppendedIsWhereItBelongs(t *testing.T) {
+	m := mount(t, func(c *childConfig) { c.HoldAnswers, c.TTL = opGetAttr, -1 })
+	writeFile(t, m.backing("f"), "begin ")
+	p, reader := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	fd, look := p.open("f", "rw,append"), reader.open("f", "rw")
+	p.want("ok", "flock %d ex", fd)
+	p.want("ok", "flock %d un", fd)
+	reader.want("ok", "map %d 4096", look)
+	drop := m.remote("f", locks.Flock, locks.Write)
+	ask[None](m, "HoldAttr", 1)
+	reader.tell("read %d 0 100", look)
+	await(t, "the answer is held back", func() bool { return ask[int](m, "Held", None{}) == 1 })
+	must(t, os.WriteFile(m.backing("f"), []byte("begin there "), 0o644))
+	drop()
+	p.want("ok", "flock %d ex", fd)
+	ask[None](m, "Answer", 0)
+	reader.answer() // it had no lock
+	p.want("ok", "write %d 0 here", fd)
+	reader.want("ok begin there here", "peek 0 16")
+	p.want("ok begin there here", "read %d 0 100", fd)
+}
