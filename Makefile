@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check fuzz vuln bench chaos semantics storage storage-nfs install packages packages-test
+.PHONY: build test check fuzz vuln bench bench-everyday chaos semantics storage storage-nfs install packages packages-test
 
 # Without paths of this machine, and without what only a debugger reads.
 build = go build -trimpath -ldflags='-s -w'
@@ -23,6 +23,9 @@ vuln: ## known vulnerabilities of what the program is made of; asks vuln.go.dev
 
 bench: ## ratios to a bare go-fuse loopback, in one run
 	go test -run '^$$' -bench . -benchtime 10x -timeout 30m ./cmd/dmxfs
+
+bench-everyday: ## tar, find, git status, grep, cp, fio and so on beside the storage below and a loopback, in turns, RUNS times (7); WORK=find for one
+	go test -run '^$$' -bench 'Everyday/$(WORK)' -benchtime $(or $(RUNS),7)x -timeout 2h ./cmd/dmxfs -everyday
 
 chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for longer), under programs on five hosts
 	go test -run 'TestChaos$$' -timeout 3h -v ./cmd/dmxfs -chaos.time $(or $(CHAOS),20m) -chaos.keep chaos-failed
