@@ -32,8 +32,10 @@ type appends struct {
 }
 
 const (
-	// appendWait is longer than a reader takes from read(2) to turn.
-	appendWait = 50 * time.Millisecond
+	// appendWait is longer than a reader takes from read(2) to turn, and the
+	// program from one request to the next, on a machine that is busy (more
+	// than 50 ms at a load of 20).
+	appendWait = 250 * time.Millisecond
 	// appendsKnown is how many pieces are remembered: as many as the kernel
 	// sends at a time, see MaxBackground.
 	appendsKnown = 1024
