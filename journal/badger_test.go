@@ -530,7 +530,10 @@ func TestReadingWithoutADaemon(t *testing.T) {
 		closeNow(t, j)
 	}
 	j := openDir(t, dir, testOptions())
-	if len(j.Recovery().Lost) != 1 {
-		t.Errorf("lost %v", j.Recovery().Lost)
+	// Request 1 is open all the time, and the kill may have come between the
+	// first record of another one and its last.
+	lost := j.Recovery().Lost
+	if !slices.ContainsFunc(lost, func(r Record) bool { return r.Request == 1 }) || len(lost) > 2 {
+		t.Errorf("lost %v", lost)
 	}
 }
