@@ -48,7 +48,8 @@ func changeLater(args []string) error {
 func TestNobodyStandsBehindAWait(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
-	c := newCluster(t, 2, "--yield", "100ms", "--hold", "500ms")
+	// Longer than the other host's program rests on a busy machine.
+	c := newCluster(t, 2, "--yield", "1s", "--hold", "500ms")
 	a, b := c.mounts[0], c.mounts[1]
 	for i, call := range []string{"truncate", "ftruncate", "write"} {
 		for j, other := range []string{"rm d/f", "mv d/g d/f", "killed"} {

@@ -51,7 +51,7 @@ func Limit(t testing.TB, dir string) *Watch {
 	if _, ok := t.(*testing.B); ok {
 		d = time.Hour
 	} else if Race {
-		d += usual / 2
+		d += usual
 	}
 	w.Allow(d)
 	t.Cleanup(w.stop)
