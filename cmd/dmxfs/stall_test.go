@@ -17,8 +17,10 @@ import (
 
 // What a program with very many locks costs the others on its host, and those on
 // another one: a program beside it on each host locks and unlocks a file of its
-// own all the time, and says how long that took at worst, and 99 of 100 times. The
-// figures and the command that prints them are in docs/performance.md.
+// own all the time, and says how long that took at worst, and 99 of 100 times. So
+// does one on a host of another cluster, where nothing else happens: what it waits
+// for is the machine alone. The figures and the command that prints them are in
+// docs/performance.md.
 
 var (
 	stallRanges = flag.Int("stall.ranges", 20_000, "how many ranges of a file a program has in BenchmarkNobodyStalls")
@@ -32,12 +34,13 @@ type watched struct {
 	*testCluster
 	b      *testing.B
 	beside [2]*keeper
+	apart  *keeper // on a host of another cluster
 }
 
 // step reports how long f takes, and what it costs the programs beside it.
 func (w *watched) step(what string, f func()) {
 	w.b.Helper()
-	for _, k := range w.beside {
+	for _, k := range append(w.beside[:], w.apart) {
 		k.want("ok", "reset")
 	}
 	began := time.Now()
@@ -52,7 +55,8 @@ func (w *watched) step(what string, f func()) {
 		}
 		line += fmt.Sprintf(" host %d: %s ms, engine held %.1f ms at worst so far;", i+1, k.answer(), s.EngineLongestMS)
 	}
-	w.b.Log(line)
+	w.apart.tell("say")
+	w.b.Log(line + " the machine alone: " + w.apart.answer() + " ms")
 }
 
 // BenchmarkNobodyStalls prints what very many locks cost others. It does
@@ -112,6 +116,7 @@ func newWatched(b *testing.B) *watched {
 	for i := range w.beside {
 		w.beside[i] = w.mounts[i].converse("beside", fmt.Sprint("own", i))
 	}
+	w.apart = newCluster(b, 1).mounts[0].converse("beside", "own")
 	w.step("nothing, for two seconds", func() { time.Sleep(2 * time.Second) })
 	return w
 }
