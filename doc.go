@@ -35,6 +35,8 @@
 //   - internal/crash: reports on daemons that crashed.
 //   - internal/relay: what a daemon leaves to the program that takes its place.
 //   - internal/support: the archive of dmxfs support.
+//   - internal/doctor: what a shared directory keeps between two hosts.
+//   - internal/exitcode: the numbers with which dmxfs ends.
 //   - internal/mountinfo: what is mounted where, as the kernel tells.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.

@@ -128,13 +128,18 @@ func TestNoCycles(t *testing.T) {
 	}
 }
 
-// area is the folder at the top that a package of this module is in.
+// area is the folder at the top that a package of this module is in. What is below
+// internal has no rank in common: some serve all, others stand above the mount.
 func area(importPath string) string {
 	rest, ok := strings.CutPrefix(importPath, module+"/")
 	if !ok {
 		return ""
 	}
-	first, _, _ := strings.Cut(rest, "/")
+	first, below, _ := strings.Cut(rest, "/")
+	if first == "internal" {
+		second, _, _ := strings.Cut(below, "/")
+		return first + "/" + second
+	}
 	return first
 }
 

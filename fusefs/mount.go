@@ -30,6 +30,9 @@ const (
 	helperName     = "fusermount3"
 )
 
+// MountType is the type of our mounts in the kernel's list of them.
+const MountType = "fuse." + defaultSubtype
+
 // newMount mounts, and returns the descriptor of the connection to the kernel.
 func newMount(o *Options) (m mountpoint, dev int, err error) {
 	path, err := filepath.Abs(o.MountPoint)

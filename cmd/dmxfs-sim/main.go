@@ -13,12 +13,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-)
 
-// Exit numbers, the same as those of dmxfs.
-const (
-	exitFailure = 1 // the operation failed; stderr says why
-	exitUsage   = 2 // the command line is wrong
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // streams are where a command writes. Results go to out, everything else to err.
@@ -44,13 +40,13 @@ func run(ctx context.Context, args []string, s streams) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return 0
+		return exitcode.OK
 	}
 	fmt.Fprintf(s.err, "dmxfs-sim: %v\n", err)
 	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
+		return exitcode.Usage
 	}
-	return exitFailure
+	return exitcode.Failure
 }
 
 // usageError is an error of who wrote the command line.

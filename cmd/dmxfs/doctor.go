@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,28 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/doctor"
 )
-
-// doctorHandsCommand is hidden: the process of a side.
-const doctorHandsCommand = "doctor-hands"
-
-// findingJSON is one row of the doctor's report.
-type findingJSON struct {
-	Check  string `json:"check"`
-	Result string `json:"result"` // ok, note, bad
-	Text   string `json:"text"`
-}
-
-// doctorJSON is what dmxfs doctor finds.
-type doctorJSON struct {
-	Source   string        `json:"source"`
-	Partner  string        `json:"partner"` // the other mount, or the other host
-	Storage  string        `json:"storage"` // type of the file system
-	Fit      bool          `json:"fit"`
-	Verdict  string        `json:"verdict"`
-	Options  []string      `json:"options"` // to use on every host
-	Findings []findingJSON `json:"findings"`
-}
 
 func newDoctorCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
@@ -63,18 +43,18 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 			if len(args) == 2 {
 				return withCode(exitUsage, errors.New("--join takes one directory"))
 			}
-			return joinDoctor(c.Context(), *join, args[0], patience, s.err)
+			return doctor.Join(c.Context(), *join, args[0], patience, s.err)
 		}
-		j, err := consult(c.Context(), s, args, *listen, patience)
+		x, err := consult(c.Context(), s, args, *listen, patience)
 		if err != nil {
 			return err
 		}
 		if *asJSON {
-			err = printJSON(s.out, j)
+			err = printJSON(s.out, x)
 		} else {
-			err = printDoctor(s, j)
+			err = printDoctor(s, x)
 		}
-		if err == nil && !j.Fit {
+		if err == nil && !x.Fit {
 			err = withCode(exitFailure, errSilent)
 		}
 		return err
@@ -83,116 +63,59 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 }
 
 func newDoctorHandsCommand(s streams) *cobra.Command {
-	c := &cobra.Command{Use: doctorHandsCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1))}
+	c := &cobra.Command{Use: doctor.HandsCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1))}
 	private := c.Flags().Bool("private", false, "")
-	c.RunE = func(_ *cobra.Command, args []string) error { return serveHands(args[0], *private, s.in, s.out) }
+	c.RunE = func(_ *cobra.Command, args []string) error { return doctor.ServeHands(args[0], *private, s.in, s.out) }
 	return c
 }
 
 func newDoctorMountCommand(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use: doctorMountCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
+		Use: doctor.MountCommand, Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			return serveDoctorMount(c.Context(), os.NewFile(3, doctorName), args[0], s.in, s.out)
+			return doctor.ServeMount(c.Context(), os.NewFile(3, "doctor"), args[0], s.in, s.out)
 		},
 	}
 }
 
-// consult examines the storage.
-func consult(ctx context.Context, s streams, sources []string, listen string, patience time.Duration) (j doctorJSON, err error) {
-	j = doctorJSON{Source: sources[0], Options: []string{}, Findings: []findingJSON{}}
-	if err := tryAll(ctx, sources, patience); err != nil {
-		return j, err
+// consult has the doctor examine the storage, and keeps the verdict.
+func consult(ctx context.Context, s streams, sources []string, listen string, patience time.Duration) (doctor.Examination, error) {
+	x, err := doctor.Examine(ctx, doctor.Options{Sources: sources, Listen: listen, Patience: patience, Try: tryFirst, Log: s.err})
+	if err != nil {
+		return x, err
 	}
-	d := &doctor{patience: patience}
-	if d.here, err = startHands("here", sources[0]); err != nil {
-		return j, err
-	}
-	defer d.here.end()
-	opened, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
-	if err := d.open(opened, d.here, sources[0]); err != nil {
-		return j, err
-	}
-	if len(sources) == 2 {
-		j.Partner = sources[1]
-		if d.there, err = startHands("there", sources[1]); err != nil {
-			return j, err
-		}
-	} else {
-		conn, err := awaitPartner(opened, listen, sources[0], s.err)
-		if err != nil {
-			return j, err
-		}
-		d.there = newDoctorSide("there", conn, conn, func() { conn.Close() })
-	}
-	defer d.there.end()
-	ctx, cancel = context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
-	d.ctx, d.began = ctx, time.Now()
-	if err := d.open(ctx, d.there, cmp.Or(j.Partner, "the directory on the other host")); err != nil {
-		return j, err
-	}
-	d.oneMount = len(sources) == 2 && d.here.dev == d.there.dev
-	if err := d.examine(); err != nil {
-		return j, err
-	}
-	if j.Partner == "" {
-		j.Partner = "host " + d.host
-	}
-	j.Storage = d.storage.Type
-	j.Findings, j.Options = append(j.Findings, d.findings...), append(j.Options, d.options...)
-	j.Fit, j.Verdict = d.verdict()
-	examined := []string{d.here.real}
-	if len(sources) == 2 {
-		examined = append(examined, d.there.real)
-	}
-	if err := keepVerdict(j, examined, time.Now()); err != nil {
+	if err := keepVerdict(x, time.Now()); err != nil {
 		fmt.Fprintf(s.err, "dmxfs: %v\n", err)
 	}
-	return j, nil
+	return x, nil
 }
 
-// tryAll tries the storage as a first mount does: where that is refused nobody
-// needs to wait for another host, or for its client's caches, to be told why.
-func tryAll(ctx context.Context, sources []string, patience time.Duration) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errTooLong)
-	defer cancel()
-	// No daemon has had this state directory, so that nothing is left out.
+// tryFirst is tryStorage of a source that no daemon here has had, so that
+// nothing is left out.
+func tryFirst(ctx context.Context, source string) error {
+	path, err := filepath.Abs(source)
+	if err != nil {
+		return err
+	}
 	none, err := os.MkdirTemp("", "dmxfs-doctor-")
 	if err != nil {
 		return fmt.Errorf("make a directory for the examination: %w", err)
 	}
 	defer os.Remove(none)
-	for _, source := range sources {
-		path, err := filepath.Abs(source)
-		if err == nil {
-			err = tryStorage(ctx, Config{Source: path, Mountpoint: path, State: none})
-		}
-		switch {
-		case err == nil:
-		case exitCode(err) == exitRefused:
-			return withCode(exitFailure, fmt.Errorf("not fit for dmxfs: %w", err))
-		case errors.Is(err, errTooLong):
-			return fmt.Errorf("%s does not answer: %w", source, err)
-		case exitCode(err) == exitFailure || ctx.Err() != nil:
-			return err
-		} // what is wrong with the directory is told by who opens it
-	}
-	return nil
+	return tryStorage(ctx, Config{Source: path, Mountpoint: path, State: none})
 }
 
-func printDoctor(s streams, j doctorJSON) error {
-	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printable(j.Source), j.Storage, printable(j.Partner))
+func printDoctor(s streams, x doctor.Examination) error {
+	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printable(x.Source), x.Storage, printable(x.Partner))
 	var rows [][]string
-	for _, f := range j.Findings {
+	for _, f := range x.Findings {
 		rows = append(rows, []string{f.Check, f.Result, f.Text})
 	}
 	if err := printTable(s.out, []string{"CHECK", "RESULT", "WHAT WAS FOUND"}, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(s.out, "\n%s\n", j.Verdict)
-	for _, o := range j.Options {
+	_, err := fmt.Fprintf(s.out, "\n%s\n", x.Verdict)
+	for _, o := range x.Options {
 		fmt.Fprintf(s.out, "  use on every host: %s\n", o)
 	}
 	return err

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
 // examine runs the doctor and returns what it found, by check.
-func (c *testCluster) examine(args ...string) (doctorJSON, map[string]findingJSON) {
+func (c *testCluster) examine(args ...string) (doctor.Examination, map[string]doctor.Finding) {
 	c.t.Helper()
 	out, err := c.try(append([]string{"doctor", "--json"}, args...)...)
 	return c.examined(out, err)
@@ -25,7 +27,7 @@ func (c *testCluster) examine(args ...string) (doctorJSON, map[string]findingJSO
 // examineJoined examines a from two processes, the second of which gets b, and
 // tells joined how it ended. While the first waits for the second, waits is
 // called.
-func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func(), flags ...string) (doctorJSON, map[string]findingJSON) {
+func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func(), flags ...string) (doctor.Examination, map[string]doctor.Finding) {
 	c.t.Helper()
 	first := c.cmd(append([]string{"doctor", "--json", "--listen=127.0.0.1:0", a}, flags...)...)
 	says, err := first.StderrPipe()
@@ -57,16 +59,16 @@ func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func
 	return c.examined(out.String(), err)
 }
 
-func (c *testCluster) examined(out string, err error) (doctorJSON, map[string]findingJSON) {
+func (c *testCluster) examined(out string, err error) (doctor.Examination, map[string]doctor.Finding) {
 	c.t.Helper()
-	var j doctorJSON
+	var j doctor.Examination
 	if e := json.Unmarshal([]byte(out), &j); e != nil {
 		c.t.Fatalf("%v: %v: %s", e, err, out)
 	}
 	if (err == nil) != j.Fit {
 		c.t.Errorf("fit is %v, and the end: %v", j.Fit, err)
 	}
-	byCheck := map[string]findingJSON{}
+	byCheck := map[string]doctor.Finding{}
 	for _, f := range j.Findings {
 		byCheck[f.Check] = f
 	}
@@ -74,7 +76,7 @@ func (c *testCluster) examined(out string, err error) (doctorJSON, map[string]fi
 }
 
 // checks wants results of checks, given as CHECK=RESULT.
-func (c *testCluster) checks(found map[string]findingJSON, want ...string) {
+func (c *testCluster) checks(found map[string]doctor.Finding, want ...string) {
 	c.t.Helper()
 	for _, w := range want {
 		check, result, _ := strings.Cut(w, "=")
@@ -213,31 +215,6 @@ func TestDoctorOfAMount(t *testing.T) {
 	}
 }
 
-// A storage without hard links, or with other defects, is refused: the verdict
-// is made of findings alone.
-func TestDoctorsVerdict(t *testing.T) {
-	for _, x := range []struct {
-		findings []findingJSON
-		fit      bool
-		text     string
-	}{
-		{[]findingJSON{{"link", "ok", ""}, {"data after reopen", "ok", ""}}, true, "sees at once"},
-		{[]findingJSON{{"link", "ok", ""}, {"locks below", "note", ""}}, true, "sees at once"},
-		{[]findingJSON{{"link", "ok", ""}, {"listings", "note", ""}}, true, "what the notes say"},
-		{[]findingJSON{{"link", "bad", ""}, {"data after reopen", "ok", ""}}, false, "not fit"},
-		{[]findingJSON{{"inode numbers", "bad", ""}}, true, "what the notes say"}, // with an option
-		{[]findingJSON{{"inode numbers", "bad", ""}, {"listings", "bad", ""}}, false, "not fit"},
-	} {
-		d := doctor{findings: x.findings}
-		if fit, text := d.verdict(); fit != x.fit || !strings.Contains(text, x.text) {
-			t.Errorf("%v: %v %q", x.findings, fit, text)
-		}
-	}
-	if !slices.Equal(both([]string{"a", "b", "c"}, []string{"c", "x", "a"}), []string{"a", "c"}) {
-		t.Error("both")
-	}
-}
-
 // Over storage that hangs the doctor ends when --patience is over, and at a
 // signal.
 func TestDoctorEnds(t *testing.T) {
@@ -254,7 +231,7 @@ func TestDoctorEnds(t *testing.T) {
 	joined := make(chan error, 1)
 	j, found := c.examineJoined(joined, s.dir, src, func() { s.hang(true) }, "--patience=5s")
 	<-joined // whatever it says
-	if f := found["files"]; j.Fit || f.Result != resultBad || !strings.Contains(f.Text, "--patience") {
+	if f := found["files"]; j.Fit || f.Result != doctor.ResultBad || !strings.Contains(f.Text, "--patience") {
 		t.Errorf("%+v", j)
 	}
 	// And all the time.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
 // keptVerdict is what the doctor last found of a directory, for `dmxfs support`: who is
@@ -15,7 +17,7 @@ import (
 type keptVerdict struct {
 	Time    time.Time `json:"time"`
 	Version string    `json:"dmxfs"` // which examined it
-	doctorJSON
+	doctor.Examination
 }
 
 // verdictFile is where it is kept. A directory may be examined before there is a mount
@@ -24,12 +26,10 @@ func verdictFile(real string) string {
 	return filepath.Join(stateHome(), "doctor", mountName(real)+".json")
 }
 
-// keepVerdict keeps what was found of all the directories, given as absolute paths
-// without symbolic links. To find these out here would be to ask storage that may
-// hang by now.
-func keepVerdict(j doctorJSON, sources []string, now time.Time) error {
-	b, err := json.MarshalIndent(keptVerdict{now.UTC(), version(), j}, "", "  ")
-	for _, source := range sources {
+// keepVerdict keeps what was found of all the directories that are of this host.
+func keepVerdict(x doctor.Examination, now time.Time) error {
+	b, err := json.MarshalIndent(keptVerdict{now.UTC(), version(), x}, "", "  ")
+	for _, source := range x.Real {
 		file := verdictFile(source)
 		if err == nil {
 			err = os.MkdirAll(filepath.Dir(file), 0o700)
@@ -51,7 +51,7 @@ func keepVerdict(j doctorJSON, sources []string, now time.Time) error {
 // supportVerdict is the last verdict on the directory below a mount. It waits for
 // storage that hangs.
 func supportVerdict(source string) ([]byte, error) {
-	real, err := realPath(source)
+	real, err := doctor.RealPath(source)
 	if err != nil {
 		return nil, err
 	}

@@ -1,45 +1,17 @@
 package main
 
-import "errors"
+import "github.com/dmxfs/dmxfs/internal/exitcode"
 
-// Exit numbers. They are for ever: a number that is retired is not used again.
+// The exit numbers by short names; dmxfs run has others as well, see runcmd.go.
 const (
-	exitOK      = 0
-	exitFailure = 1 // the operation failed; stderr says why
-	exitUsage   = 2 // the command line or a configuration file is wrong
-	exitNoMount = 3 // no daemon serves the mount point that was meant
-	exitRefused = 4 // the cluster or the shared directory does not let this node in
-	exitBusy    = 5 // in use: the mount point, the state directory, or files below a mount
-	exitSick    = 6 // status: the mount is served, but locks cannot be had, or something is wrong
+	exitOK      = exitcode.OK
+	exitFailure = exitcode.Failure
+	exitUsage   = exitcode.Usage
+	exitNoMount = exitcode.NoMount
+	exitRefused = exitcode.Refused
+	exitBusy    = exitcode.Busy
+	exitSick    = exitcode.Sick
 )
 
-// dmxfs run has those of the command that it runs, and 123 to 127 of its own;
-// see runcmd.go.
-
-// codedError carries the exit number of a failure.
-type codedError struct {
-	code int
-	err  error
-}
-
-func (e *codedError) Error() string { return e.err.Error() }
-func (e *codedError) Unwrap() error { return e.err }
-
-// withCode makes err end the process with code.
-func withCode(code int, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &codedError{code, err}
-}
-
-// exitCode is the number for err, which may be nil.
-func exitCode(err error) int {
-	if err == nil {
-		return exitOK
-	}
-	if c, ok := errors.AsType[*codedError](err); ok {
-		return c.code
-	}
-	return exitFailure
-}
+func withCode(code int, err error) error { return exitcode.With(code, err) }
+func exitCode(err error) int             { return exitcode.Of(err) }

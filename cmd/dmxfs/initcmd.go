@@ -15,6 +15,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -120,20 +121,20 @@ func (x *setup) check() error {
 // it lacks altogether. What another host sees only that one can tell.
 func (x *setup) askDoctor(ctx context.Context, s streams) error {
 	fmt.Fprintf(s.err, "examining %s, some 15 s (--no-doctor leaves that out)\n", printable(x.source))
-	j, err := consult(ctx, s, []string{x.source, x.source}, "", 2*time.Minute)
+	found, err := consult(ctx, s, []string{x.source, x.source}, "", 2*time.Minute)
 	if err != nil {
 		return fmt.Errorf("the doctor: %w (--no-doctor goes on without)", err)
 	}
-	for _, f := range j.Findings {
-		if f.Result == "bad" {
+	for _, f := range found.Findings {
+		if f.Result == doctor.ResultBad {
 			fmt.Fprintf(s.err, "  %s: %s\n", f.Check, f.Text)
 		}
 	}
-	fmt.Fprintf(s.out, "The doctor: %s\n", j.Verdict)
-	if !j.Fit {
+	fmt.Fprintf(s.out, "The doctor: %s\n", found.Verdict)
+	if !found.Fit {
 		return withCode(exitFailure, fmt.Errorf("%s is not fit for dmxfs; nothing was written", x.source))
 	}
-	for _, o := range j.Options {
+	for _, o := range found.Options {
 		x.options = append(x.options, strings.TrimPrefix(o, "--"))
 	}
 	return nil

@@ -61,14 +61,8 @@ func openSource(cfg Config) (*os.File, error) {
 
 // insideDmxfs reports whether the mount that path is on is one of ours.
 func insideDmxfs(all []mountinfo.Mount, path string) bool {
-	for p := path; ; p = filepath.Dir(p) {
-		if m, ok := mountinfo.At(all, p); ok {
-			return m.Type == fsType
-		}
-		if p == filepath.Dir(p) {
-			return false
-		}
-	}
+	m, ok := mountinfo.Holding(all, path)
+	return ok && m.Type == fsType
 }
 
 // openDead opens the shared directory when the mount point still has the mount

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
 // No archive has the fence command, whatever characters it is of, and also when the
@@ -55,7 +57,7 @@ func TestVerdictOfAnArchive(t *testing.T) {
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, verdict := range []string{"the first", "the last"} {
-		if err := keepVerdict(doctorJSON{Verdict: verdict}, []string{raw}, now); err != nil {
+		if err := keepVerdict(doctor.Examination{Verdict: verdict, Real: []string{raw}}, now); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,11 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // fsType is the type of our mounts in the kernel's list.
-const fsType = "fuse.dmxfs"
+const fsType = fusefs.MountType
 
 // whichMount finds the mount point that a command is about: its argument, or
 // the only one on this host.

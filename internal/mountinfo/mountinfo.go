@@ -3,6 +3,7 @@ package mountinfo
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,6 +88,20 @@ func At(all []Mount, point string) (m Mount, ok bool) {
 		}
 	}
 	return Mount{}, false
+}
+
+// Holding is the mount that an absolute path is on.
+func Holding(all []Mount, path string) (m Mount, ok bool) {
+	for {
+		if m, ok := At(all, path); ok {
+			return m, true
+		}
+		above := filepath.Dir(path)
+		if above == path {
+			return Mount{}, false
+		}
+		path = above
+	}
 }
 
 // unescape undoes how the kernel writes a blank, tab, newline, "#" and "\": as

@@ -33,6 +33,14 @@ no mount
 	if m, ok := At(all, "/a"); ok {
 		t.Errorf("at no mount point: %+v", m)
 	}
+	for path, id := range map[string]int{"/": 22, "/a": 22, "/empty": 37, "/empty/x/y": 37, "/emptyx": 22, `/a b\c/d`: 38} {
+		if m, ok := Holding(all, path); !ok || m.ID != id {
+			t.Errorf("%s is on %+v %v, want %d", path, m, ok, id)
+		}
+	}
+	if m, ok := Holding(all[1:], "/a"); ok {
+		t.Errorf("on no mount: %+v", m)
+	}
 	if m := all[1]; !m.Has("flag") || m.Has("fla") {
 		t.Errorf("options: %+v", m)
 	}

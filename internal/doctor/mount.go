@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bufio"
@@ -23,8 +23,9 @@ import (
 // it: each side mounts the doctor's directory, where no other process sees it,
 // and an engine that grants everything hands the locks to and fro.
 
-// doctorMountCommand is hidden: the process that serves such a mount.
-const doctorMountCommand = "doctor-mount"
+// MountCommand is the hidden command of the process that serves such a mount. It
+// has the directory as descriptor 3, and the mount point as its argument.
+const MountCommand = "doctor-mount"
 
 // freeLocker grants everything, as an engine does whose node was given the
 // lock by another one that had it for writing. Programs of two sides take turns
@@ -80,9 +81,9 @@ func (l *freeLocker) Tenure() locks.Tenure                                      
 func (l *freeLocker) Admit(<-chan struct{}, locks.Tenure) error                     { return nil }
 func (l *freeLocker) Test(<-chan struct{}, *locks.Request) (*locks.Conflict, error) { return nil, nil }
 
-// serveDoctorMount mounts the directory that is open as root, and gives the
+// ServeMount mounts the directory that is open as root, and gives the
 // locks away for each line that comes in.
-func serveDoctorMount(ctx context.Context, root *os.File, point string, in io.Reader, out io.Writer) error {
+func ServeMount(ctx context.Context, root *os.File, point string, in io.Reader, out io.Writer) error {
 	server, err := fusefs.New(fusefs.Options{Root: root, MountPoint: point, Source: "dmxfs-doctor", Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
@@ -104,17 +105,17 @@ func serveDoctorMount(ctx context.Context, root *os.File, point string, in io.Re
 	return server.Serve(ctx, l)
 }
 
-// doctorMount is such a mount, as hands have it.
-type doctorMount struct {
+// mount is such a mount, as hands have it.
+type mount struct {
 	point string
 	in    io.WriteCloser
 	out   *bufio.Reader
 	kept  map[string]int
 }
 
-// mountDoctor mounts the doctor's directory. The process has to have a mount
+// startMount mounts the doctor's directory. The process has to have a mount
 // namespace of its own.
-func mountDoctor(dir int) (*doctorMount, error) {
+func startMount(dir int) (*mount, error) {
 	point, err := os.MkdirTemp("", "dmxfs-doctor-")
 	if err != nil {
 		return nil, err
@@ -123,9 +124,9 @@ func mountDoctor(dir int) (*doctorMount, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := os.NewFile(uintptr(fd), doctorName)
+	root := os.NewFile(uintptr(fd), dirName)
 	defer root.Close()
-	cmd := exec.Command("/proc/self/exe", doctorMountCommand, "--", point)
+	cmd := exec.Command("/proc/self/exe", MountCommand, "--", point)
 	cmd.ExtraFiles = []*os.File{root}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -140,7 +141,7 @@ func mountDoctor(dir int) (*doctorMount, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	m := &doctorMount{point, in, bufio.NewReader(out), map[string]int{}}
+	m := &mount{point, in, bufio.NewReader(out), map[string]int{}}
 	if line, _ := m.out.ReadString('\n'); line != "ready\n" {
 		_ = cmd.Wait()
 		_ = os.Remove(point)
@@ -150,7 +151,7 @@ func mountDoctor(dir int) (*doctorMount, error) {
 }
 
 // give hands all locks to the other side.
-func (m *doctorMount) give() error {
+func (m *mount) give() error {
 	if _, err := io.WriteString(m.in, "give\n"); err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (m *doctorMount) give() error {
 }
 
 // end unmounts.
-func (m *doctorMount) end() {
+func (m *mount) end() {
 	for _, fd := range m.kept {
 		unix.Close(fd)
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"crypto/rand"
@@ -13,7 +13,16 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // attacked is a shared directory with a doctor's directory of the session "s",
 // beside a directory that nobody must touch.
@@ -38,8 +47,9 @@ func newAttacked(t *testing.T) *attacked {
 func (a *attacked) untouched() {
 	a.t.Helper()
 	all, err := os.ReadDir(a.victim)
-	if err != nil || len(all) != 1 || read(a.t, filepath.Join(a.victim, "secret")) != "the secret" {
-		a.t.Errorf("the victim was touched: %v, %v", all, err)
+	secret, unread := os.ReadFile(filepath.Join(a.victim, "secret"))
+	if err != nil || unread != nil || len(all) != 1 || string(secret) != "the secret" {
+		a.t.Errorf("the victim was touched: %v, %q, %v, %v", all, secret, err, unread)
 	}
 }
 
@@ -78,10 +88,10 @@ func TestDoctorFollowsNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = os.Remove(filepath.Join(a.victim, "doctor")) // only its name was wanted
-			if d, err := findDoctorDir(a.open(), "s"); err == nil {
+			if d, err := findWorkDir(a.open(), "s"); err == nil {
 				t.Errorf("the second side took it: %+v", d)
 			}
-			if d, err := makeDoctorDir(a.open(), "s"); err == nil {
+			if d, err := makeWorkDir(a.open(), "s"); err == nil {
 				t.Errorf("the first side took it: %+v", d)
 			}
 			a.untouched()
@@ -105,8 +115,8 @@ func TestDoctorTrustsNoOtherOwner(t *testing.T) {
 		if err := os.Chown(a.path(foreign), 65534, 65534); err != nil {
 			t.Fatal(err)
 		}
-		_, err := findDoctorDir(a.open(), "s")
-		if exitCode(err) != exitRefused || !strings.Contains(err.Error(), "belongs to user 65534") {
+		_, err := findWorkDir(a.open(), "s")
+		if exitcode.Of(err) != exitcode.Refused || !strings.Contains(err.Error(), "belongs to user 65534") {
 			t.Errorf("%q of another user: %v", foreign, err)
 		}
 		if left, err := os.ReadDir(a.path("doctor")); err != nil || len(left) != 1 {
@@ -116,7 +126,7 @@ func TestDoctorTrustsNoOtherOwner(t *testing.T) {
 			if err := os.RemoveAll(a.path("doctor")); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := makeDoctorDir(a.open(), "s"); exitCode(err) != exitRefused {
+			if _, err := makeWorkDir(a.open(), "s"); exitcode.Of(err) != exitcode.Refused {
 				t.Errorf("the first side, in .dmxfs of another user: %v", err)
 			}
 			if _, err := os.Lstat(a.path("doctor")); !errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +141,7 @@ func TestDoctorsOrdersStayInside(t *testing.T) {
 	t.Parallel()
 	a := newAttacked(t)
 	h := &hands{fd: a.open(), kept: map[string]*os.File{}}
-	if err := h.do(&doctorOrder{Op: "make", Data: "s"}).err(); err != nil {
+	if err := h.do(&order{Op: "make", Data: "s"}).err(); err != nil {
 		t.Fatal(err)
 	}
 	secret := filepath.Join(a.victim, "secret")
@@ -159,19 +169,19 @@ func TestDoctorsOrdersStayInside(t *testing.T) {
 			if name == "foreign" && os.Geteuid() != 0 {
 				continue
 			}
-			if h.do(&doctorOrder{Op: op, Name: name, Data: "pwned"}).err() == nil {
+			if h.do(&order{Op: op, Name: name, Data: "pwned"}).err() == nil {
 				t.Errorf("%s %q was done", op, name)
 			}
 		}
 		if name != "hard" { // that file belongs to us, and is in our directory
-			if r := h.do(&doctorOrder{Op: "read", Name: name}); r.err() == nil || r.Data != "" {
+			if r := h.do(&order{Op: "read", Name: name}); r.err() == nil || r.Data != "" {
 				t.Errorf("read %q: %q %v", name, r.Data, r.err())
 			}
 		}
-		h.do(&doctorOrder{Op: "race-link", Name: name, To: name, Count: 1})
-		h.do(&doctorOrder{Op: "race-excl", Name: name, Count: 1})
+		h.do(&order{Op: "race-link", Name: name, To: name, Count: 1})
+		h.do(&order{Op: "race-excl", Name: name, Count: 1})
 		if strings.ContainsAny(name, "./") {
-			for _, o := range []doctorOrder{
+			for _, o := range []order{
 				{Op: "rename", Name: name, To: "session"}, {Op: "rename", Name: "session", To: name},
 				{Op: "link", Name: name, To: "linked"}, {Op: "link", Name: "session", To: name},
 				{Op: "remove", Name: name}, {Op: "stat", Name: name},
@@ -183,10 +193,10 @@ func TestDoctorsOrdersStayInside(t *testing.T) {
 		}
 		a.untouched()
 	}
-	if h.do(&doctorOrder{Op: "keep", Name: "twice"}).err() != nil || h.do(&doctorOrder{Op: "chmod", Name: "twice"}).err() == nil {
+	if h.do(&order{Op: "keep", Name: "twice"}).err() != nil || h.do(&order{Op: "chmod", Name: "twice"}).err() == nil {
 		t.Error("an order that is known, and one that is not")
 	}
-	if err := h.do(&doctorOrder{Op: "tidy"}).err(); err != nil {
+	if err := h.do(&order{Op: "tidy"}).err(); err != nil {
 		t.Errorf("tidy up: %v", err)
 	}
 	a.untouched()
@@ -199,12 +209,12 @@ func TestDoctorsOrdersStayInside(t *testing.T) {
 // who has it not.
 func TestDoctorsSpeakByCode(t *testing.T) {
 	t.Parallel()
-	first, err := doctorTLS("a code", firstSide, secondSide)
+	first, err := tlsConfig("a code", firstSide, secondSide)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := func(code, side, other string) *tls.Config {
-		c, err := doctorTLS(code, side, other)
+		c, err := tlsConfig(code, side, other)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bufio"
@@ -16,16 +16,22 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // The doctor examines storage from two sides, each a process of its own: hands
 // do what they are told in the doctor's directory, and say what came of it. So
 // storage that hangs holds up a process that nobody has to wait for. What they
-// can be told is harmless wherever it comes from: see doctorDir.
+// can be told is harmless wherever it comes from: see workDir.
 
-// doctorOrder is something to do.
-type doctorOrder struct {
+// HandsCommand is the hidden command of such a process: its argument is the
+// storage's directory, and --private says whether it has a mount namespace of
+// its own.
+const HandsCommand = "doctor-hands"
+
+// order is something to do.
+type order struct {
 	Op    string `json:"op"`
 	Name  string `json:"name,omitempty"`
 	To    string `json:"to,omitempty"`
@@ -33,8 +39,8 @@ type doctorOrder struct {
 	Count int    `json:"count,omitempty"`
 }
 
-// doctorReport is what came of it.
-type doctorReport struct {
+// report is what came of it.
+type report struct {
 	Errno   int             `json:"errno,omitempty"`
 	Error   string          `json:"error,omitempty"`
 	Code    int             `json:"code,omitempty"` // the exit number, if the error ends all
@@ -47,14 +53,14 @@ type doctorReport struct {
 	Count   int             `json:"count,omitempty"`
 	Time    int64           `json:"time,omitempty"` // ns: since 1970, of this side's clock; or how long it took
 	Host    string          `json:"host,omitempty"`
-	Real    []byte          `json:"real,omitempty"` // path of the directory, see realPath; not always UTF-8
+	Real    []byte          `json:"real,omitempty"` // path of the directory, see RealPath; not always UTF-8
 	Storage *fusefs.Storage `json:"storage,omitempty"`
 }
 
-func (r *doctorReport) err() error {
+func (r *report) err() error {
 	switch {
 	case r.Code != 0:
-		return withCode(r.Code, errors.New(r.Error))
+		return exitcode.With(r.Code, errors.New(r.Error))
 	case r.Errno != 0 && r.Error != "":
 		return &saidError{r.Error, unix.Errno(r.Errno)}
 	case r.Errno != 0:
@@ -78,25 +84,25 @@ func (e *saidError) Unwrap() error { return e.errno }
 type hands struct {
 	source string
 	fd     int // of source
-	dir    *doctorDir
+	dir    *workDir
 	kept   map[string]*os.File
 	store  fusefs.Storage
-	mount  *doctorMount
+	mount  *mount
 	// private: the process has a mount namespace of its own.
 	private bool
 }
 
-// serveHands does the orders that come in, one a line.
-func serveHands(source string, private bool, in io.Reader, out io.Writer) error {
+// ServeHands does the orders that come in, one a line.
+func ServeHands(source string, private bool, in io.Reader, out io.Writer) error {
 	h := &hands{source: source, fd: -1, kept: map[string]*os.File{}, private: private}
 	defer h.unmount()
-	r := bufio.NewReaderSize(in, maxDoctorLine)
+	r := bufio.NewReaderSize(in, maxLine)
 	for {
 		line, err := r.ReadSlice('\n')
 		if err != nil {
 			return nil // who gives the orders is gone, or talks too much
 		}
-		var o doctorOrder
+		var o order
 		if err := json.Unmarshal(line, &o); err != nil {
 			return err
 		}
@@ -111,12 +117,12 @@ func serveHands(source string, private bool, in io.Reader, out io.Writer) error 
 }
 
 const (
-	maxDoctorLine = 64 << 10 // of an order or a report, in bytes
-	mostOfOrder   = 10_000   // times that something is to be done
+	maxLine     = 64 << 10 // of an order or a report, in bytes
+	mostOfOrder = 10_000   // times that something is to be done
 )
 
-func (h *hands) do(o *doctorOrder) *doctorReport {
-	r := &doctorReport{}
+func (h *hands) do(o *order) *report {
+	r := &report{}
 	err := h.try(o, r)
 	if err == nil {
 		return r
@@ -132,13 +138,11 @@ func (h *hands) do(o *doctorOrder) *doctorReport {
 			r.Errno = int(e)
 		}
 	}
-	if c, ok := errors.AsType[*codedError](err); ok {
-		r.Code = c.code
-	}
+	r.Code, _ = exitcode.Given(err)
 	return r
 }
 
-func (h *hands) try(o *doctorOrder, r *doctorReport) error {
+func (h *hands) try(o *order, r *report) error {
 	switch o.Op {
 	case "hello":
 		r.Host, _ = os.Hostname()
@@ -150,9 +154,9 @@ func (h *hands) try(o *doctorOrder, r *doctorReport) error {
 		if h.fd < 0 || h.dir != nil {
 			return errors.New("out of order")
 		}
-		place := findDoctorDir
+		place := findWorkDir
 		if o.Op == "make" {
-			place = makeDoctorDir
+			place = makeWorkDir
 		}
 		var err error
 		h.dir, err = place(h.fd, o.Data)
@@ -167,7 +171,7 @@ func (h *hands) try(o *doctorOrder, r *doctorReport) error {
 			return unix.EPERM
 		}
 		var err error
-		h.mount, err = mountDoctor(h.dir.dir)
+		h.mount, err = startMount(h.dir.dir)
 		return err
 	case "turn":
 		if h.mount == nil {
@@ -186,7 +190,7 @@ func (h *hands) try(o *doctorOrder, r *doctorReport) error {
 }
 
 // inDir does what an order wants of the files in the directory.
-func (h *hands) inDir(o *doctorOrder, r *doctorReport) error {
+func (h *hands) inDir(o *order, r *report) error {
 	switch o.Op {
 	case "write": // and sync, and close
 		return h.dir.put(o.Name, o.Data)
@@ -235,8 +239,8 @@ func (h *hands) inDir(o *doctorOrder, r *doctorReport) error {
 }
 
 // open looks at the directory that is to be examined.
-func (h *hands) open(r *doctorReport) error {
-	real, err := realPath(h.source)
+func (h *hands) open(r *report) error {
+	real, err := RealPath(h.source)
 	if err != nil {
 		return fmt.Errorf("cannot use the directory: %w", err)
 	}
@@ -244,8 +248,8 @@ func (h *hands) open(r *doctorReport) error {
 	if err != nil {
 		return err
 	}
-	if insideDmxfs(all, real) {
-		return withCode(exitUsage, fmt.Errorf("%s is a dmxfs mount: name the shared directory that it is over, or unmount it first", h.source))
+	if m, ok := mountinfo.Holding(all, real); ok && m.Type == fusefs.MountType {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%s is a dmxfs mount: name the shared directory that it is over, or unmount it first", h.source))
 	}
 	if h.private {
 		leaveMounts(all, real)
@@ -255,7 +259,7 @@ func (h *hands) open(r *doctorReport) error {
 		return err
 	})
 	if err == unix.ENOTDIR {
-		return withCode(exitUsage, fmt.Errorf("%s is not a directory", h.source))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%s is not a directory", h.source))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot use the directory %s: %w", h.source, err)
@@ -271,8 +275,8 @@ func (h *hands) open(r *doctorReport) error {
 	return nil
 }
 
-// realPath is the absolute path without symbolic links.
-func realPath(path string) (string, error) {
+// RealPath is the absolute path without symbolic links.
+func RealPath(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", err
@@ -304,7 +308,7 @@ func (h *hands) keep(name string, f *os.File) {
 	h.kept[name] = f
 }
 
-func (h *hands) readKept(o *doctorOrder, r *doctorReport) error {
+func (h *hands) readKept(o *order, r *report) error {
 	f := h.kept[o.Name]
 	if f == nil {
 		return errors.New("not open")
@@ -318,7 +322,7 @@ func (h *hands) readKept(o *doctorOrder, r *doctorReport) error {
 	return err
 }
 
-func (h *hands) stat(o *doctorOrder, r *doctorReport) error {
+func (h *hands) stat(o *order, r *report) error {
 	if err := check(o.Name); err != nil {
 		return err
 	}
@@ -329,9 +333,9 @@ func (h *hands) stat(o *doctorOrder, r *doctorReport) error {
 }
 
 // list tells the names that begin so, and the size of another file.
-func (h *hands) list(o *doctorOrder, r *doctorReport) error {
+func (h *hands) list(o *order, r *report) error {
 	all, err := h.dir.list()
-	if o.To != "" && h.stat(&doctorOrder{Name: o.To}, r) != nil {
+	if o.To != "" && h.stat(&order{Name: o.To}, r) != nil {
 		r.Size = -1
 	}
 	for _, name := range all {
@@ -349,7 +353,7 @@ func (h *hands) link(from, to string) error {
 	return unix.Linkat(h.dir.dir, from, h.dir.dir, to, 0)
 }
 
-func (h *hands) lock(o *doctorOrder) error {
+func (h *hands) lock(o *order) error {
 	f := h.kept[o.Name]
 	if f == nil {
 		return errors.New("not open")
@@ -363,7 +367,7 @@ func (h *hands) lock(o *doctorOrder) error {
 // race tries to be the first to make o.Count names, and tells which it made.
 // Not all storage says EEXIST: what fails, and is there, somebody else has made.
 // Each link is of a file of its own: some storage bounds the names of a file.
-func (h *hands) race(o *doctorOrder, r *doctorReport) error {
+func (h *hands) race(o *order, r *report) error {
 	for i := range o.Count {
 		name := fmt.Sprintf("%s-%d", o.Name, i)
 		if o.Op == "race-link" {
@@ -401,7 +405,7 @@ func (h *hands) race(o *doctorOrder, r *doctorReport) error {
 }
 
 // readOften counts the times that a file is neither the old nor the new one.
-func (h *hands) readOften(o *doctorOrder, r *doctorReport) error {
+func (h *hands) readOften(o *order, r *report) error {
 	for end := time.Now().Add(5 * time.Second); int(r.Size) < o.Count && time.Now().Before(end); r.Size++ {
 		s, err := h.dir.get(o.Name)
 		if err != nil || !strings.HasPrefix(s, "version ") || len(s) != len("version 000") {

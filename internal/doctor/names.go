@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"cmp"
@@ -15,25 +15,25 @@ func (d *doctor) links() error {
 	if err := d.write("linked", "x"); err != nil {
 		return err
 	}
-	r, err := d.do(d.here, doctorOrder{Op: "link", Name: "linked", To: "linked-too"})
+	r, err := d.do(d.here, order{Op: "link", Name: "linked", To: "linked-too"})
 	if err != nil {
 		return err
 	}
 	if err := r.err(); err != nil {
-		d.found(resultBad, "link", "the storage has no hard links (link(2): %v): dmxfs decides by link(2) who is a member, and cannot be used", err)
+		d.found(ResultBad, "link", "the storage has no hard links (link(2): %v): dmxfs decides by link(2) who is a member, and cannot be used", err)
 		return nil
 	}
 	twice, made, err := d.race("race-link", "link")
 	var failed *raceError
 	switch {
 	case errors.As(err, &failed):
-		d.found(resultBad, "link", "making links at the same time failed: %v", err)
+		d.found(ResultBad, "link", "making links at the same time failed: %v", err)
 	case err != nil:
 		return err
 	case len(twice) > 0:
-		d.found(resultBad, "link", "of 100 names that both linked, both were told that they made %d: link(2) is not atomic, and dmxfs cannot be used: two hosts could both believe to have a lock", len(twice))
+		d.found(ResultBad, "link", "of 100 names that both linked, both were told that they made %d: link(2) is not atomic, and dmxfs cannot be used: two hosts could both believe to have a lock", len(twice))
 	default:
-		d.found(resultOK, "link", "of 100 names, each was linked by one side only (%s)", made)
+		d.found(ResultOK, "link", "of 100 names, each was linked by one side only (%s)", made)
 	}
 	return nil
 }
@@ -43,13 +43,13 @@ func (d *doctor) excl() error {
 	var failed *raceError
 	switch {
 	case errors.As(err, &failed):
-		d.found(resultBad, "O_EXCL", "making files at the same time failed: %v", err)
+		d.found(ResultBad, "O_EXCL", "making files at the same time failed: %v", err)
 	case err != nil:
 		return err
 	case len(twice) > 0:
-		d.found(resultNote, "O_EXCL", "of 100 names that both made with O_EXCL, both were told that they made %d: lock files (dotfiles, git's index.lock) do not keep hosts apart on this storage, and dmxfs cannot change that", len(twice))
+		d.found(ResultNote, "O_EXCL", "of 100 names that both made with O_EXCL, both were told that they made %d: lock files (dotfiles, git's index.lock) do not keep hosts apart on this storage, and dmxfs cannot change that", len(twice))
 	default:
-		d.found(resultOK, "O_EXCL", "of 100 names, each was made by one side only (%s)", made)
+		d.found(ResultOK, "O_EXCL", "of 100 names, each was made by one side only (%s)", made)
 	}
 	return nil
 }
@@ -61,10 +61,10 @@ type raceError struct{ error }
 // believe to have made, and how many each has, in words.
 func (d *doctor) race(op, name string) (twice []string, made string, err error) {
 	const names = 100
-	if err := d.there.give(&doctorOrder{Op: op, Name: name, To: name + "-there", Count: names}); err != nil {
+	if err := d.there.give(&order{Op: op, Name: name, To: name + "-there", Count: names}); err != nil {
 		return nil, "", err
 	}
-	r, err := d.do(d.here, doctorOrder{Op: op, Name: name, To: name + "-here", Count: names})
+	r, err := d.do(d.here, order{Op: op, Name: name, To: name + "-here", Count: names})
 	if err != nil {
 		return nil, "", err
 	}
@@ -100,10 +100,10 @@ func (d *doctor) renames() error {
 	if err := d.write("renamed", "version 000"); err != nil {
 		return err
 	}
-	if err := d.shown(doctorOrder{Op: "read", Name: "renamed"}); err != nil {
+	if err := d.shown(order{Op: "read", Name: "renamed"}); err != nil {
 		return err
 	}
-	if err := d.there.give(&doctorOrder{Op: "read-often", Name: "renamed", Count: 10 * rounds}); err != nil {
+	if err := d.there.give(&order{Op: "read-often", Name: "renamed", Count: 10 * rounds}); err != nil {
 		return err
 	}
 	failed := func() error {
@@ -111,7 +111,7 @@ func (d *doctor) renames() error {
 			if err := d.write("renaming", fmt.Sprintf("version %03d", i+1)); err != nil {
 				return err
 			}
-			if _, err := d.must(d.here, doctorOrder{Op: "rename", Name: "renaming", To: "renamed"}); err != nil {
+			if _, err := d.must(d.here, order{Op: "rename", Name: "renaming", To: "renamed"}); err != nil {
 				return err
 			}
 		}
@@ -124,9 +124,9 @@ func (d *doctor) renames() error {
 	case failed != nil:
 		return failed
 	case r.Count > 0:
-		d.found(resultNote, "rename", "while a file was replaced by rename here, %d of %d reads there failed or saw neither the old nor the new one (the last: %s): programs that replace files so need a lock around it", r.Count, r.Size, r.Data)
+		d.found(ResultNote, "rename", "while a file was replaced by rename here, %d of %d reads there failed or saw neither the old nor the new one (the last: %s): programs that replace files so need a lock around it", r.Count, r.Size, r.Data)
 	default:
-		d.found(resultOK, "rename", "while a file was replaced by rename %d times here, %d reads there always saw the old or the new one", rounds, r.Size)
+		d.found(ResultOK, "rename", "while a file was replaced by rename %d times here, %d reads there always saw the old or the new one", rounds, r.Size)
 	}
 	return nil
 }
@@ -138,14 +138,14 @@ func (d *doctor) inodes() error {
 		if err := d.write(name, "x"); err != nil {
 			return err
 		}
-		r, err := d.must(d.here, doctorOrder{Op: "stat", Name: name})
+		r, err := d.must(d.here, order{Op: "stat", Name: name})
 		if err != nil {
 			return err
 		}
-		if err := d.shown(doctorOrder{Op: "stat", Name: name}); err != nil {
+		if err := d.shown(order{Op: "stat", Name: name}); err != nil {
 			return err
 		}
-		there, err := d.must(d.there, doctorOrder{Op: "stat", Name: name})
+		there, err := d.must(d.there, order{Op: "stat", Name: name})
 		if err != nil {
 			return err
 		}
@@ -153,14 +153,14 @@ func (d *doctor) inodes() error {
 	}
 	switch {
 	case same && d.storage.StableInodes:
-		d.found(resultOK, "inode numbers", "the same here and there: locks name files by them")
+		d.found(ResultOK, "inode numbers", "the same here and there: locks name files by them")
 	case same:
-		d.found(resultNote, "inode numbers", "the same here and there, but %s is not known to promise it: locks name files by their paths. If it does promise that, --file-id=inode lets locks follow renames and hard links", d.storage.Type)
+		d.found(ResultNote, "inode numbers", "the same here and there, but %s is not known to promise it: locks name files by their paths. If it does promise that, --file-id=inode lets locks follow renames and hard links", d.storage.Type)
 	case d.storage.StableInodes:
-		d.found(resultBad, "inode numbers", "different here and there, although %s should have the same: two hosts would lock different files", d.storage.Type)
+		d.found(ResultBad, "inode numbers", "different here and there, although %s should have the same: two hosts would lock different files", d.storage.Type)
 		d.options = append(d.options, "--file-id=path")
 	default:
-		d.found(resultOK, "inode numbers", "different here and there: locks name files by their paths (two hard links are two files to them)")
+		d.found(ResultOK, "inode numbers", "different here and there: locks name files by their paths (two hard links are two files to them)")
 	}
 	return nil
 }
@@ -172,13 +172,13 @@ func (d *doctor) locksBelow() error {
 		if err := d.write(name, "x"); err != nil {
 			return err
 		}
-		if _, err := d.must(d.here, doctorOrder{Op: "keep", Name: name}); err != nil {
+		if _, err := d.must(d.here, order{Op: "keep", Name: name}); err != nil {
 			return err
 		}
-		if err := d.shown(doctorOrder{Op: "keep", Name: name}); err != nil {
+		if err := d.shown(order{Op: "keep", Name: name}); err != nil {
 			return err
 		}
-		r, err := d.do(d.here, doctorOrder{Op: kind, Name: name})
+		r, err := d.do(d.here, order{Op: kind, Name: name})
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (d *doctor) locksBelow() error {
 			has = append(has, fmt.Sprintf("%s fails (%v)", kind, err))
 			continue
 		}
-		if r, err = d.do(d.there, doctorOrder{Op: kind, Name: name}); err != nil {
+		if r, err = d.do(d.there, order{Op: kind, Name: name}); err != nil {
 			return err
 		}
 		if r.err() == nil {
@@ -195,6 +195,6 @@ func (d *doctor) locksBelow() error {
 			has = append(has, kind+" keeps them apart")
 		}
 	}
-	d.found(resultNote, "locks below", "without dmxfs, %s; dmxfs does not use them", strings.Join(has, " and "))
+	d.found(ResultNote, "locks below", "without dmxfs, %s; dmxfs does not use them", strings.Join(has, " and "))
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bufio"
@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// doctorSide is one of the two sides, as the doctor has it: something that
+// side is one of the two sides, as the doctor has it: something that
 // reads orders and writes reports, one of each at a time.
-type doctorSide struct {
+type side struct {
 	where string // here, there
 	out   io.Writer
 	lines chan []byte // closed when the side is gone
 	end   func()
 
 	dev     uint64 // of its directory
-	real    string // path of its directory, see realPath
+	real    string // path of its directory, see RealPath
 	pending bool   // it has an order whose report was not waited for
 }
 
-func newDoctorSide(where string, in io.Reader, out io.Writer, end func()) *doctorSide {
-	s := &doctorSide{where: where, out: out, lines: make(chan []byte, 1), end: end}
+func newSide(where string, in io.Reader, out io.Writer, end func()) *side {
+	s := &side{where: where, out: out, lines: make(chan []byte, 1), end: end}
 	go func() {
 		defer close(s.lines)
-		for r := bufio.NewReaderSize(in, maxDoctorLine); ; {
+		for r := bufio.NewReaderSize(in, maxLine); ; {
 			line, err := r.ReadSlice('\n')
 			if err != nil {
 				return
@@ -44,7 +44,7 @@ func newDoctorSide(where string, in io.Reader, out io.Writer, end func()) *docto
 
 // startHands starts a process for the storage that source is on. It is not
 // waited for longer than a moment: storage that hangs may keep it for ever.
-func startHands(where, source string) (*doctorSide, error) {
+func startHands(where, source string) (*side, error) {
 	out, w, err := os.Pipe() // not StdoutPipe, which Wait closes
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func startHands(where, source string) (*doctorSide, error) {
 	var cmd *exec.Cmd
 	var in io.WriteCloser
 	for _, private := range []bool{true, false} {
-		cmd = exec.Command("/proc/self/exe", doctorHandsCommand, fmt.Sprintf("--private=%t", private), "--", source)
+		cmd = exec.Command("/proc/self/exe", HandsCommand, fmt.Sprintf("--private=%t", private), "--", source)
 		cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // a Ctrl-C is for the doctor, which lets it tidy up
 		if private {
 			cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
@@ -71,7 +71,7 @@ func startHands(where, source string) (*doctorSide, error) {
 		out.Close()
 		return nil, fmt.Errorf("start a process for %s: %w", source, err)
 	}
-	return newDoctorSide(where, out, in, func() {
+	return newSide(where, out, in, func() {
 		in.Close()
 		ended := make(chan struct{})
 		go func() { _ = cmd.Wait(); close(ended) }()
@@ -91,7 +91,7 @@ var errPartnerGone = errors.New("the other side is gone before all was examined"
 var errTooLong = errors.New("--patience is over")
 
 // give gives an order, without waiting for its report.
-func (s *doctorSide) give(o *doctorOrder) error {
+func (s *side) give(o *order) error {
 	b, err := json.Marshal(o)
 	if err == nil {
 		_, err = s.out.Write(append(b, '\n'))
@@ -104,10 +104,10 @@ func (s *doctorSide) give(o *doctorOrder) error {
 }
 
 // report waits for the report of the order that was given last.
-func (s *doctorSide) report(ctx context.Context) (*doctorReport, error) {
+func (s *side) report(ctx context.Context) (*report, error) {
 	select {
 	case line, ok := <-s.lines:
-		r := &doctorReport{}
+		r := &report{}
 		if !ok || json.Unmarshal(line, r) != nil {
 			return nil, errPartnerGone
 		}
@@ -120,7 +120,7 @@ func (s *doctorSide) report(ctx context.Context) (*doctorReport, error) {
 
 // do gives an order, and waits for its report. The error is of the side; what
 // became of the order is in the report.
-func (s *doctorSide) do(ctx context.Context, o doctorOrder) (*doctorReport, error) {
+func (s *side) do(ctx context.Context, o order) (*report, error) {
 	if err := s.give(&o); err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // Doctors on two hosts speak by TLS over a connection of their own, never
@@ -25,8 +27,8 @@ import (
 // the second, is what they know each other by: the keys of both are derived
 // from it, so each knows the other's, and nobody else has them.
 
-// doctorKey derives the key of a side from the code.
-func doctorKey(code, side string) (ed25519.PrivateKey, error) {
+// sideKey derives the key of a side from the code.
+func sideKey(code, side string) (ed25519.PrivateKey, error) {
 	seed, err := hkdf.Key(sha256.New, []byte(code), nil, "dmxfs doctor, "+side, ed25519.SeedSize)
 	if err != nil {
 		return nil, err
@@ -39,13 +41,13 @@ const (
 	secondSide = "the second side"
 )
 
-// doctorTLS is how side speaks with other; both know code.
-func doctorTLS(code, side, other string) (*tls.Config, error) {
-	own, err := doctorKey(code, side)
+// tlsConfig is how side speaks with other; both know code.
+func tlsConfig(code, side, other string) (*tls.Config, error) {
+	own, err := sideKey(code, side)
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := doctorKey(code, other)
+	theirs, err := sideKey(code, other)
 	if err != nil {
 		return nil, err
 	}
@@ -82,13 +84,13 @@ const (
 // somebody who has the code.
 func awaitPartner(ctx context.Context, listen, source string, log io.Writer) (net.Conn, error) {
 	code := rand.Text()
-	conf, err := doctorTLS(code, firstSide, secondSide)
+	conf, err := tlsConfig(code, firstSide, secondSide)
 	if err != nil {
 		return nil, err
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return nil, withCode(exitUsage, fmt.Errorf("listen for the other host: %w (see --listen)", err))
+		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("listen for the other host: %w (see --listen)", err))
 	}
 	defer l.Close()
 	addrs := reachableAt(l.Addr())
@@ -166,13 +168,13 @@ func reachableAt(a net.Addr) []string {
 	return out
 }
 
-// dialDoctor connects to a doctor: where is what it printed, ADDRESS/CODE.
-func dialDoctor(ctx context.Context, where string) (net.Conn, error) {
+// dial connects to a doctor: where is what it printed, ADDRESS/CODE.
+func dial(ctx context.Context, where string) (net.Conn, error) {
 	addr, code, ok := strings.Cut(where, "/")
 	if !ok || len(code) < 16 {
-		return nil, withCode(exitUsage, errors.New("--join wants ADDRESS/CODE, as the doctor on the other host prints it"))
+		return nil, exitcode.With(exitcode.Usage, errors.New("--join wants ADDRESS/CODE, as the doctor on the other host prints it"))
 	}
-	conf, err := doctorTLS(strings.ToUpper(code), secondSide, firstSide)
+	conf, err := tlsConfig(strings.ToUpper(code), secondSide, firstSide)
 	if err != nil {
 		return nil, err
 	}
@@ -190,10 +192,10 @@ func dialDoctor(ctx context.Context, where string) (net.Conn, error) {
 	return t, nil
 }
 
-// joinDoctor is the second side: it hands the orders of the doctor to hands of
+// Join is the second side: it hands the orders of the doctor to hands of
 // its own, and their reports back.
-func joinDoctor(ctx context.Context, where, source string, patience time.Duration, log io.Writer) error {
-	conn, err := dialDoctor(ctx, where)
+func Join(ctx context.Context, where, source string, patience time.Duration, log io.Writer) error {
+	conn, err := dial(ctx, where)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -40,7 +40,7 @@ func turnText(n int) []byte { return fmt.Appendf(nil, "%*d\n", turnSize-1, n) }
 // turn takes the lock, looks for what turn n-1 has left, leaves the same of
 // turn n, and gives the lock away. It tells which ways did not show it, and
 // how long it took to have the lock and to have read all.
-func (m *doctorMount) turn(n int, ways []string, r *doctorReport) error {
+func (m *mount) turn(n int, ways []string, r *report) error {
 	lock, err := m.keep("turn-lock")
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (m *doctorMount) turn(n int, ways []string, r *doctorReport) error {
 	return m.give()
 }
 
-func (m *doctorMount) open(name string, flags int) (fd int, err error) {
+func (m *mount) open(name string, flags int) (fd int, err error) {
 	err = retryEINTR(func() (err error) {
 		fd, err = unix.Open(m.point+"/"+name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 		return err
@@ -80,7 +80,7 @@ func (m *doctorMount) open(name string, flags int) (fd int, err error) {
 }
 
 // keep opens a file once.
-func (m *doctorMount) keep(name string) (int, error) {
+func (m *mount) keep(name string) (int, error) {
 	if fd, ok := m.kept[name]; ok {
 		return fd, nil
 	}
@@ -93,7 +93,7 @@ func (m *doctorMount) keep(name string) (int, error) {
 }
 
 // file is the descriptor for a way, and where in it the text of turn n is.
-func (m *doctorMount) file(way string, n int, flags int) (fd int, off int64, done func(), err error) {
+func (m *mount) file(way string, n int, flags int) (fd int, off int64, done func(), err error) {
 	done = func() {}
 	switch way {
 	case wayKept:
@@ -116,7 +116,7 @@ func (m *doctorMount) file(way string, n int, flags int) (fd int, off int64, don
 }
 
 // look says what is wrong with what turn n has left; empty if nothing is.
-func (m *doctorMount) look(way string, n int) (wrong string, err error) {
+func (m *mount) look(way string, n int) (wrong string, err error) {
 	if way == wayNames {
 		var st unix.Stat_t
 		if err := unix.Lstat(fmt.Sprintf("%s/turn-name-%d", m.point, n), &st); err != nil {
@@ -148,7 +148,7 @@ func (m *doctorMount) look(way string, n int) (wrong string, err error) {
 }
 
 // leave writes what turn n leaves.
-func (m *doctorMount) leave(way string, n int) error {
+func (m *mount) leave(way string, n int) error {
 	if way == wayNames {
 		fd, err := m.open(fmt.Sprintf("turn-name-%d", n), unix.O_WRONLY|unix.O_CREAT)
 		if err != nil {
@@ -187,8 +187,8 @@ const (
 	turnPauses  = 6
 )
 
-// doctorTurns is what the turns have shown.
-type doctorTurns struct {
+// turnsTaken is what the turns have shown.
+type turnsTaken struct {
 	made, paused, inARow int            // turns; those after a pause; those without
 	tries, wrong         map[string]int // by the way
 	last                 string
@@ -200,17 +200,17 @@ type doctorTurns struct {
 // turns is what matters most: whether the data comes with the lock. If the
 // storage is slow some are left for moreTurns.
 func (d *doctor) turns() error {
-	for _, side := range []*doctorSide{d.here, d.there} {
-		r, err := d.do(side, doctorOrder{Op: "mount"})
+	for _, side := range []*side{d.here, d.there} {
+		r, err := d.do(side, order{Op: "mount"})
 		if err != nil {
 			return err
 		}
 		if err := r.err(); err != nil {
-			d.found(resultNote, "data under a lock", "not tried, as it needs a mount %s, which only root can make for itself: %v", side.where, err)
+			d.found(ResultNote, "data under a lock", "not tried, as it needs a mount %s, which only root can make for itself: %v", side.where, err)
 			return nil
 		}
 	}
-	t := &doctorTurns{tries: map[string]int{}, wrong: map[string]int{}, at: len(d.findings)}
+	t := &turnsTaken{tries: map[string]int{}, wrong: map[string]int{}, at: len(d.findings)}
 	d.taken = t
 	for began := time.Now(); t.paused < turnPauses && time.Since(began) < d.upTo(0.2, 30*time.Second); t.paused++ {
 		// The sides take turns: with one more, the pause is before the other one's.
@@ -251,15 +251,15 @@ func (d *doctor) turnsInARow(until time.Time) error {
 }
 
 // right is whether no data was missing; names may be late.
-func (t *doctorTurns) right() bool {
+func (t *turnsTaken) right() bool {
 	return len(t.wrong) == 0 || len(t.wrong) == 1 && t.wrong[wayNames] > 0
 }
 
 // turn has the side whose turn it is take one.
-func (d *doctor) turn(t *doctorTurns, ways []string) error {
+func (d *doctor) turn(t *turnsTaken, ways []string) error {
 	t.made++
-	side := []*doctorSide{d.here, d.there}[t.made%2]
-	r, err := d.must(side, doctorOrder{Op: "turn", Count: t.made, Data: strings.Join(ways, ",")})
+	side := []*side{d.here, d.there}[t.made%2]
+	r, err := d.must(side, order{Op: "turn", Count: t.made, Data: strings.Join(ways, ",")})
 	if err != nil {
 		d.taken = nil // the error is what there is to tell
 		return err
@@ -290,7 +290,7 @@ func (d *doctor) tellTurns() {
 	d.findings = append(d.findings, later...)
 }
 
-func (d *doctor) foundOfTurns(t *doctorTurns) {
+func (d *doctor) foundOfTurns(t *turnsTaken) {
 	if !t.right() {
 		var what []string
 		for _, way := range manyWays {
@@ -298,18 +298,18 @@ func (d *doctor) foundOfTurns(t *doctorTurns) {
 				what = append(what, fmt.Sprintf("%s (%d of %d turns)", way, t.wrong[way], t.tries[way]))
 			}
 		}
-		d.found(resultBad, "data under a lock", "a side did not see under the lock what the other had written under it: %s; the last was %s. %s", strings.Join(what, ", "), t.last, d.lessCaching())
+		d.found(ResultBad, "data under a lock", "a side did not see under the lock what the other had written under it: %s; the last was %s. %s", strings.Join(what, ", "), t.last, d.lessCaching())
 		return
 	}
-	d.found(resultOK, "data under a lock", "in %d turns with flock, %d of them after a pause, each side saw what the other had left: through descriptors that stay open and through new ones, appended, and replaced by rename; %s", t.made, t.paused, t.cost())
+	d.found(ResultOK, "data under a lock", "in %d turns with flock, %d of them after a pause, each side saw what the other had left: through descriptors that stay open and through new ones, appended, and replaced by rename; %s", t.made, t.paused, t.cost())
 	if names := t.wrong[wayNames]; names > 0 {
-		d.found(resultNote, "names under a lock", "names that the other side had made or removed were seen late in %d of %d turns, under the lock as well: programs that find their work by names that come and go have to expect that", names, t.tries[wayNames])
+		d.found(ResultNote, "names under a lock", "names that the other side had made or removed were seen late in %d of %d turns, under the lock as well: programs that find their work by names that come and go have to expect that", names, t.tries[wayNames])
 	}
 }
 
 // cost says how long the turns took, and, if there was no time for all, what
 // that means.
-func (t *doctorTurns) cost() string {
+func (t *turnsTaken) cost() string {
 	if len(t.took) == 0 || t.inARow == 0 {
 		return "there was no time for more"
 	}

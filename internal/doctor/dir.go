@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"crypto/rand"
@@ -12,21 +12,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
-// doctorDir is the directory in which the doctor works, as one of the two
+// workDir is the directory in which the doctor works, as one of the two
 // sides has it: .dmxfs/doctor of the storage. Whoever can write to the storage
 // can have put something else there, so nothing is reached by a path: the
 // directory is opened link by link without following symbolic ones, has to
 // belong to us, and in it there are only plain names, of regular files of ours.
-type doctorDir struct {
+type workDir struct {
 	source, above, dir int    // the storage, .dmxfs, .dmxfs/doctor
 	owner              uint32 // whom the storage lets our files belong to
 	madeAbove          bool
 }
 
-const doctorName = "doctor"
+const dirName = "doctor"
 
 // plainName is what the names of the doctor's files are like.
 var plainName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
@@ -34,8 +35,8 @@ var plainName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 // sessionFile tells the sides that they look at the same directory.
 const sessionFile = "session"
 
-// makeDoctorDir makes the directory; session is written in it.
-func makeDoctorDir(source int, session string) (d *doctorDir, err error) {
+// makeWorkDir makes the directory; session is written in it.
+func makeWorkDir(source int, session string) (d *workDir, err error) {
 	made := false
 	switch err := unix.Mkdirat(source, register.Name, 0o700); err {
 	case nil:
@@ -48,19 +49,19 @@ func makeDoctorDir(source int, session string) (d *doctorDir, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Mkdirat(above, doctorName, 0o700); err != nil {
+	if err := unix.Mkdirat(above, dirName, 0o700); err != nil {
 		unix.Close(above)
 		if made {
 			_ = unix.Unlinkat(source, register.Name, unix.AT_REMOVEDIR)
 		}
 		if err == unix.EEXIST {
-			return nil, withCode(exitBusy, fmt.Errorf("%s/%s is there: another doctor examines this directory; if none does, remove it", register.Name, doctorName))
+			return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s/%s is there: another doctor examines this directory; if none does, remove it", register.Name, dirName))
 		}
 		return nil, fmt.Errorf("make a directory: %w", err)
 	}
-	d, err = openDoctorDir(source, above)
+	d, err = openWorkDir(source, above)
 	if err != nil {
-		_ = unix.Unlinkat(above, doctorName, unix.AT_REMOVEDIR)
+		_ = unix.Unlinkat(above, dirName, unix.AT_REMOVEDIR)
 		unix.Close(above)
 		return nil, err
 	}
@@ -73,14 +74,14 @@ func makeDoctorDir(source int, session string) (d *doctorDir, err error) {
 	return d, nil
 }
 
-// findDoctorDir is the directory that the other side has made. The error is
+// findWorkDir is the directory that the other side has made. The error is
 // ErrNotExist until it is seen here, and as the other side has filled it.
-func findDoctorDir(source int, session string) (*doctorDir, error) {
+func findWorkDir(source int, session string) (*workDir, error) {
 	above, err := openDirAt(source, register.Name)
 	if err != nil {
 		return nil, err
 	}
-	d, err := openDoctorDir(source, above)
+	d, err := openWorkDir(source, above)
 	if err != nil {
 		unix.Close(above)
 		return nil, err
@@ -95,13 +96,13 @@ func findDoctorDir(source int, session string) (*doctorDir, error) {
 	return d, nil
 }
 
-// openDoctorDir opens .dmxfs/doctor, and makes sure that both are ours.
-func openDoctorDir(source, above int) (*doctorDir, error) {
-	dir, err := openDirAt(above, doctorName)
+// openWorkDir opens .dmxfs/doctor, and makes sure that both are ours.
+func openWorkDir(source, above int) (*workDir, error) {
+	dir, err := openDirAt(above, dirName)
 	if err != nil {
 		return nil, err
 	}
-	d := &doctorDir{source: source, above: above, dir: dir}
+	d := &workDir{source: source, above: above, dir: dir}
 	if err := d.own(); err != nil {
 		unix.Close(dir)
 		return nil, err
@@ -116,7 +117,7 @@ func openDirAt(dir int, name string) (int, error) {
 		return err
 	})
 	if err == unix.ELOOP || err == unix.ENOTDIR {
-		return -1, withCode(exitRefused, fmt.Errorf("%s is no directory: somebody else has put it there; remove it", name))
+		return -1, exitcode.With(exitcode.Refused, fmt.Errorf("%s is no directory: somebody else has put it there; remove it", name))
 	}
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w", name, err)
@@ -127,7 +128,7 @@ func openDirAt(dir int, name string) (int, error) {
 // own finds out whom our files belong to, and that the directories do as well.
 // Usually that is our user; but servers have their own ideas of root, and some
 // clients show all files as those of one user.
-func (d *doctorDir) own() error {
+func (d *workDir) own() error {
 	var above, dir unix.Stat_t
 	if err := errors.Join(unix.Fstat(d.above, &above), unix.Fstat(d.dir, &dir)); err != nil {
 		return err
@@ -150,16 +151,16 @@ func (d *doctorDir) own() error {
 	for _, x := range []struct {
 		name string
 		uid  uint32
-	}{{register.Name, above.Uid}, {register.Name + "/" + doctorName, dir.Uid}} {
+	}{{register.Name, above.Uid}, {register.Name + "/" + dirName, dir.Uid}} {
 		if x.uid != d.owner {
-			return withCode(exitRefused, fmt.Errorf("%s belongs to user %d, and what is made there to user %d: the doctor has to run as the user of %s on both sides, and trusts nobody else's directories",
+			return exitcode.With(exitcode.Refused, fmt.Errorf("%s belongs to user %d, and what is made there to user %d: the doctor has to run as the user of %s on both sides, and trusts nobody else's directories",
 				x.name, x.uid, d.owner, register.Name))
 		}
 	}
 	return nil
 }
 
-func (d *doctorDir) openat(name string, flags int) (fd int, err error) {
+func (d *workDir) openat(name string, flags int) (fd int, err error) {
 	err = retryEINTR(func() (err error) {
 		fd, err = unix.Openat(d.dir, name, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0o600)
 		return err
@@ -178,7 +179,7 @@ func check(names ...string) error {
 }
 
 // open opens a file of ours. What is to be truncated is looked at first.
-func (d *doctorDir) open(name string, flags int) (*os.File, error) {
+func (d *workDir) open(name string, flags int) (*os.File, error) {
 	if err := check(name); err != nil {
 		return nil, err
 	}
@@ -189,7 +190,7 @@ func (d *doctorDir) open(name string, flags int) (*os.File, error) {
 	var st unix.Stat_t
 	err = unix.Fstat(fd, &st)
 	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != d.owner || flags&unix.O_ACCMODE != unix.O_RDONLY && st.Nlink > 1) {
-		err = fmt.Errorf("%q in %s/%s is not what the doctor has made: somebody else writes there", name, register.Name, doctorName)
+		err = fmt.Errorf("%q in %s/%s is not what the doctor has made: somebody else writes there", name, register.Name, dirName)
 	}
 	if err == nil && flags&unix.O_TRUNC != 0 && st.Size > 0 {
 		err = retryEINTR(func() error { return unix.Ftruncate(fd, 0) })
@@ -202,7 +203,7 @@ func (d *doctorDir) open(name string, flags int) (*os.File, error) {
 }
 
 // put writes all of a file and syncs it; get reads it.
-func (d *doctorDir) put(name, data string) error {
+func (d *workDir) put(name, data string) error {
 	f, err := d.open(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
 	if err != nil {
 		return err
@@ -210,7 +211,7 @@ func (d *doctorDir) put(name, data string) error {
 	return writeSynced(f, data)
 }
 
-func (d *doctorDir) get(name string) (string, error) {
+func (d *workDir) get(name string) (string, error) {
 	f, err := d.open(name, os.O_RDONLY)
 	if err != nil {
 		return "", err
@@ -225,12 +226,12 @@ func (d *doctorDir) get(name string) (string, error) {
 }
 
 // list is the names in the directory, opened anew.
-func (d *doctorDir) list() ([]string, error) {
-	fd, err := openDirAt(d.above, doctorName)
+func (d *workDir) list() ([]string, error) {
+	fd, err := openDirAt(d.above, dirName)
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), doctorName)
+	f := os.NewFile(uintptr(fd), dirName)
 	defer f.Close()
 	names, err := f.Readdirnames(-1)
 	slices.Sort(names)
@@ -239,7 +240,7 @@ func (d *doctorDir) list() ([]string, error) {
 
 // sweep removes the files that this side sees. What it has made itself it sees
 // in any case.
-func (d *doctorDir) sweep() error {
+func (d *workDir) sweep() error {
 	names, err := d.list()
 	for _, n := range names {
 		if e := unix.Unlinkat(d.dir, n, 0); e != nil && e != unix.ENOENT && err == nil {
@@ -250,10 +251,10 @@ func (d *doctorDir) sweep() error {
 }
 
 // remove takes everything away that was made; the other side has swept.
-func (d *doctorDir) remove() error {
+func (d *workDir) remove() error {
 	_ = d.sweep() // what is left keeps the directory
 	var err error
-	if e := unix.Unlinkat(d.above, doctorName, unix.AT_REMOVEDIR); err == nil {
+	if e := unix.Unlinkat(d.above, dirName, unix.AT_REMOVEDIR); err == nil {
 		err = e
 	}
 	if d.madeAbove {
@@ -265,7 +266,7 @@ func (d *doctorDir) remove() error {
 	return nil
 }
 
-func (d *doctorDir) close() {
+func (d *workDir) close() {
 	unix.Close(d.above)
 	unix.Close(d.dir)
 }

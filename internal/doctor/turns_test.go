@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bufio"
@@ -13,16 +13,16 @@ import (
 
 // turnsOf runs a doctor between two sides of which each turn takes so long; turn
 // tells what is wrong with a turn of a side, idle is how long it has had none.
-func turnsOf(t *testing.T, took, patience time.Duration, turn func(side string, idle time.Duration) *doctorReport) []findingJSON {
+func turnsOf(t *testing.T, took, patience time.Duration, turn func(side string, idle time.Duration) *report) []Finding {
 	began := time.Now()
-	side := func(where string) *doctorSide {
+	side := func(where string) *side {
 		orders, give := io.Pipe()
 		reports, answer := io.Pipe()
 		go func() {
 			defer answer.Close()
 			last := time.Now()
 			for lines := bufio.NewScanner(orders); lines.Scan(); {
-				r := &doctorReport{}
+				r := &report{}
 				if strings.Contains(lines.Text(), `"turn"`) {
 					idle := time.Since(last)
 					time.Sleep(took)
@@ -33,16 +33,16 @@ func turnsOf(t *testing.T, took, patience time.Duration, turn func(side string, 
 			}
 		}()
 		t.Cleanup(func() { give.Close(); reports.Close() })
-		return newDoctorSide(where, reports, give, func() {})
+		return newSide(where, reports, give, func() {})
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errTooLong)
 	defer cancel()
 	d := &doctor{ctx: ctx, began: began, patience: patience, here: side("here"), there: side("there")}
-	d.found(resultOK, "before", "")
+	d.found(ResultOK, "before", "")
 	if err := d.turns(); err != nil {
 		t.Fatal(err)
 	}
-	d.found(resultOK, "between", "")
+	d.found(ResultOK, "between", "")
 	time.Sleep(patience / 4) // other checks
 	if err := d.moreTurns(); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func turnsOf(t *testing.T, took, patience time.Duration, turn func(side string, 
 	return d.findings[1 : len(d.findings)-1]
 }
 
-func right(string, time.Duration) *doctorReport { return &doctorReport{} }
+func right(string, time.Duration) *report { return &report{} }
 
 // On slow storage turns for which there is no time among the other checks are
 // made after them; if that does not do, it is said how many were made.
@@ -71,7 +71,7 @@ func TestDoctorsTurnsOnSlowStorage(t *testing.T) {
 		t.Run(took.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				found := turnsOf(t, took, 2*time.Minute, right)
-				if len(found) != 1 || found[0].Result != resultOK || !strings.Contains(found[0].Text, want) {
+				if len(found) != 1 || found[0].Result != ResultOK || !strings.Contains(found[0].Text, want) {
 					t.Errorf("%+v, want %q", found, want)
 				}
 			})
@@ -84,14 +84,14 @@ func TestDoctorsTurnsFindTheSideThatCaches(t *testing.T) {
 	for _, lazy := range []string{"here", "there"} {
 		t.Run(lazy, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				turn := func(side string, idle time.Duration) *doctorReport {
+				turn := func(side string, idle time.Duration) *report {
 					if side == lazy && idle > time.Second {
-						return &doctorReport{Names: []string{wayKept}, Data: "old"}
+						return &report{Names: []string{wayKept}, Data: "old"}
 					}
-					return &doctorReport{}
+					return &report{}
 				}
 				found := turnsOf(t, time.Millisecond, 2*time.Minute, turn)
-				if len(found) != 1 || found[0].Result != resultBad || !strings.Contains(found[0].Text, wayKept) {
+				if len(found) != 1 || found[0].Result != ResultBad || !strings.Contains(found[0].Text, wayKept) {
 					t.Errorf("%+v", found)
 				}
 			})
