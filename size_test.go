@@ -27,7 +27,6 @@ var longer = map[string]int{
 	"p2p/member/sim_node_test.go":                         520,
 	"p2p/member/stories_test.go":                          570,
 	"cmd/dmxfs/delegation_e2e_test.go: manyFiles":         90,
-	"cmd/dmxfs/helper_test.go: helperMain":                90,
 	"cmd/dmxfs/identity_e2e_test.go: TestIdentityByPath":  130,
 	"cmd/dmxfs/rules_e2e_test.go: TestPolicyOfTheCluster": 130,
 	"journal/full_test.go: childFull":                     120,
@@ -37,13 +36,9 @@ var longer = map[string]int{
 	"locks/engine/model_test.go: likeLinux":               130,
 	"locks/rcv/mutants_test.go: TestMutantsAreFound":      110,
 	"locks/rw/mutants_test.go: TestMutantsAreFound":       190,
-	"p2p/mdns_test.go: mdnsMain":                          90,
 	"p2p/member/interaction_test.go: interaction.command": 90,
 	"p2p/member/model_test.go: model.next":                90,
 	"p2p/member/times_test.go: TestTimes":                 170,
-	"p2p/network_test.go: testNetwork":                    250,
-	"p2p/record_test.go: TestAddressesThatAreUsed":        90,
-	"p2p/session_test.go: twoEnds":                        90,
 	"sim/figures/claims_test.go: TestVerdicts":            100,
 }
 

@@ -155,6 +155,29 @@ func (c *mdnsChild) want(prefix string) (rest string) {
 
 // mdnsMain is the main function of a child.
 func mdnsMain(addr string) error {
+	if err := mdnsLink(addr); err != nil {
+		return err
+	}
+	secret, err := ParseSecret([]byte(strings.Repeat("mdns test ", 5)))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for i, cluster := range mdnsClusters {
+		if err := mdnsHost(ctx, &wg, secret, addr, i, cluster); err != nil {
+			return err
+		}
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// mdnsLink has the network of this process linked with that of another one, by
+// what it reads of them.
+func mdnsLink(addr string) error {
 	ip := func(args ...string) error {
 		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ip %q: %w: %s", args, err, out)
@@ -181,59 +204,53 @@ func mdnsMain(addr string) error {
 				return err
 			}
 		}
-		break
+		return nil
 	}
-	secret, err := ParseSecret([]byte(strings.Repeat("mdns test ", 5)))
+	return in.Err()
+}
+
+// mdnsHost starts a host of a cluster, and tells whom it finds.
+func mdnsHost(ctx context.Context, wg *sync.WaitGroup, secret Secret, addr string, i int, cluster string) error {
+	id, err := NewIdentity()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer cancel()
-	for i, cluster := range mdnsClusters {
-		id, err := NewIdentity()
-		if err != nil {
-			return err
-		}
-		found := make(chan peer.ID, 100)
-		h, err := NewHost(Options{
-			Identity: id,
-			Secret:   secret,
-			Listen:   []ma.Multiaddr{ma.StringCast("/ip4/" + addr + "/tcp/0")},
-			Cluster:  cluster,
-			MDNS:     true,
-			Found:    func(p peer.ID) { found <- p },
-			Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Println("id " + h.ID().String())
-		failed := make(chan error, 1)
-		wg.Go(func() { failed <- h.Run(ctx, quiet{}) })
-		select {
-		case <-h.Ready():
-		case err := <-failed:
-			return err
-		}
-		wg.Go(func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case p := <-found:
-					if err := h.Connect(ctx, p); err != nil {
-						fmt.Println(err)
-						continue
-					}
-					fmt.Printf("found %d %s\n", i, p)
-				}
-			}
-		})
+	found := make(chan peer.ID, 100)
+	h, err := NewHost(Options{
+		Identity: id,
+		Secret:   secret,
+		Listen:   []ma.Multiaddr{ma.StringCast("/ip4/" + addr + "/tcp/0")},
+		Cluster:  cluster,
+		MDNS:     true,
+		Found:    func(p peer.ID) { found <- p },
+		Log:      slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
+	fmt.Println("id " + h.ID().String())
+	failed := make(chan error, 1)
+	wg.Go(func() { failed <- h.Run(ctx, quiet{}) })
+	select {
+	case <-h.Ready():
+	case err := <-failed:
+		return err
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case p := <-found:
+				if err := h.Connect(ctx, p); err != nil {
+					fmt.Println(err)
+					continue
+				}
+				fmt.Printf("found %d %s\n", i, p)
+			}
+		}
+	})
+	return nil
 }
 
 func TestServiceNames(t *testing.T) {

@@ -156,15 +156,20 @@ func TestAddressesThatAreUsed(t *testing.T) {
 	if got := b.get(id.id); !slices.EqualFunc(got, want, func(a ma.Multiaddr, s string) bool { return a.String() == s }) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	// What is heard is bounded.
+}
+
+// What is heard of addresses is bounded: of one peer, and of all.
+func TestAddressesAreBounded(t *testing.T) {
+	b, id := newAddrBook(), peer.ID("a peer")
+	addrs := []ma.Multiaddr{ma.StringCast("/ip4/192.0.2.1/tcp/1")}
 	var many []ma.Multiaddr
 	for i := range 10 * maxAddrs {
 		many = append(many, ma.StringCast(fmt.Sprintf("/ip4/192.0.2.1/tcp/%d", i+1)))
 	}
-	if err := b.set(id.id, fromRecord, many, 1); err != nil {
+	if err := b.set(id, fromRecord, many, 1); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(b.get(id.id)); n > 2*maxAddrs {
+	if n := len(b.get(id)); n > 2*maxAddrs {
 		t.Errorf("%d addresses are kept", n)
 	}
 	for i := range 2 * maxBook {
@@ -173,7 +178,18 @@ func TestAddressesThatAreUsed(t *testing.T) {
 	if n := len(b.peers); n > maxBook {
 		t.Errorf("addresses of %d peers are kept", n)
 	}
-	// A record takes the place of the oldest.
+}
+
+// When all places are taken a record takes that of the oldest; what the caller
+// wants is always taken, and nothing takes its place.
+func TestAddressesTakeThePlaceOfOthers(t *testing.T) {
+	b := newAddrBook()
+	addrs := []ma.Multiaddr{ma.StringCast("/ip4/192.0.2.1/tcp/1")}
+	for i := range maxBook {
+		if err := b.set(peer.ID(fmt.Sprint(i)), fromMDNS, addrs, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := b.set(peer.ID("record 1"), fromRecord, addrs, 100); err != nil {
 		t.Error(err)
 	}
@@ -185,7 +201,6 @@ func TestAddressesThatAreUsed(t *testing.T) {
 	if b.get(peer.ID("record 1")) == nil || len(b.peers) > maxBook {
 		t.Errorf("a newer record had to go for older ones, or %d peers are kept", len(b.peers))
 	}
-	// What the caller wants is always taken, and nothing takes its place.
 	for i := range 2 * maxBook {
 		if err := b.set(peer.ID(fmt.Sprint("wanted ", i)), fromCaller, addrs, 0); err != nil {
 			t.Errorf("what the caller wants is refused: %v", err)

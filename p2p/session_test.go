@@ -24,90 +24,111 @@ func TestTwoEndsOfASession(t *testing.T) {
 	}
 }
 
+// ends are the two of a session, with what is on its way between them.
+type ends struct {
+	q         sendQueue
+	c         recvCount
+	sent, got [][]byte
+	wire      []byte   // bytes on their way
+	acks      []uint64 // that have come whole
+}
+
+// parse takes the frames from the wire that have come whole.
+func (x *ends) parse() error {
+	for {
+		br := bufio.NewReader(bytes.NewReader(x.wire))
+		seq, frame, err := readFrame(br)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		x.wire = x.wire[frameHead+len(frame):]
+		deliver, err := x.c.accept(seq)
+		if err != nil {
+			return err
+		}
+		if !deliver {
+			continue
+		}
+		x.got = append(x.got, frame)
+		if x.c.delivered(len(frame)) {
+			x.c.acked()
+			x.acks = append(x.acks, x.c.last)
+		}
+	}
+}
+
+// step does something of what may happen.
+func (x *ends) step(r *rand.Rand) error {
+	switch k := r.IntN(10); {
+	case k < 4:
+		for range r.IntN(20) {
+			f := fmt.Append(nil, len(x.sent), string(make([]byte, r.IntN(100))))
+			x.sent = append(x.sent, f)
+			x.q.push(f)
+		}
+	case k < 6:
+		x.wire = x.q.take(x.wire, len(x.wire)+r.IntN(500))
+	case k < 8:
+		return x.parse()
+	case k < 9:
+		if len(x.acks) > 0 {
+			n := r.IntN(len(x.acks))
+			if err := x.q.ack(x.acks[n]); err != nil {
+				return err
+			}
+			x.acks = x.acks[n+1:]
+		}
+	default: // the stream breaks: something of what is under way arrives
+		x.wire = x.wire[:r.IntN(len(x.wire)+1)]
+		if err := x.parse(); err != nil {
+			return err
+		}
+		x.wire, x.acks = nil, nil
+		x.c.acked()
+		return x.q.resume(x.c.last)
+	}
+	return nil
+}
+
+// check holds the counts of the queue to what is in it.
+func (x *ends) check() error {
+	q := &x.q
+	if q.unacked() != int(q.end()-q.first) || q.waiting() > q.unacked() || q.first > q.next || q.next > q.end() {
+		return fmt.Errorf("queue from %d to %d, next %d, %d kept", q.first, q.end(), q.next, q.unacked())
+	}
+	bytes := 0
+	for _, f := range q.frames[q.head:] {
+		bytes += len(f)
+	}
+	if bytes != q.bytes {
+		return fmt.Errorf("%d bytes are kept, counted are %d", bytes, q.bytes)
+	}
+	return nil
+}
+
 func twoEnds(r *rand.Rand) error {
-	q, c := newSendQueue(), recvCount{}
-	var sent, got [][]byte
-	var wire []byte   // bytes on their way
-	var acks []uint64 // that have come whole
-	parse := func() error {
-		for {
-			br := bufio.NewReader(bytes.NewReader(wire))
-			seq, frame, err := readFrame(br)
-			if err == io.EOF || err == io.ErrUnexpectedEOF {
-				return nil
-			} else if err != nil {
-				return err
-			}
-			wire = wire[frameHead+len(frame):]
-			deliver, err := c.accept(seq)
-			if err != nil {
-				return err
-			}
-			if !deliver {
-				continue
-			}
-			got = append(got, frame)
-			if c.delivered(len(frame)) {
-				c.acked()
-				acks = append(acks, c.last)
-			}
-		}
-	}
+	x := ends{q: newSendQueue()}
 	for range 200 {
-		switch k := r.IntN(10); {
-		case k < 4:
-			for range r.IntN(20) {
-				f := fmt.Append(nil, len(sent), string(make([]byte, r.IntN(100))))
-				sent = append(sent, f)
-				q.push(f)
-			}
-		case k < 6:
-			wire = q.take(wire, len(wire)+r.IntN(500))
-		case k < 8:
-			if err := parse(); err != nil {
-				return err
-			}
-		case k < 9:
-			if len(acks) > 0 {
-				n := r.IntN(len(acks))
-				if err := q.ack(acks[n]); err != nil {
-					return err
-				}
-				acks = acks[n+1:]
-			}
-		default: // the stream breaks: something of what is under way arrives
-			wire = wire[:r.IntN(len(wire)+1)]
-			if err := parse(); err != nil {
-				return err
-			}
-			wire, acks = nil, nil
-			c.acked()
-			if err := q.resume(c.last); err != nil {
-				return err
-			}
+		if err := x.step(r); err != nil {
+			return err
 		}
-		if q.unacked() != int(q.end()-q.first) || q.waiting() > q.unacked() || q.first > q.next || q.next > q.end() {
-			return fmt.Errorf("queue from %d to %d, next %d, %d kept", q.first, q.end(), q.next, q.unacked())
-		}
-		bytes := 0
-		for _, f := range q.frames[q.head:] {
-			bytes += len(f)
-		}
-		if bytes != q.bytes {
-			return fmt.Errorf("%d bytes are kept, counted are %d", bytes, q.bytes)
-		}
-	}
-	for q.waiting() > 0 {
-		wire = q.take(wire, len(wire)+r.IntN(500))
-		if err := parse(); err != nil {
+		if err := x.check(); err != nil {
 			return err
 		}
 	}
-	if err := parse(); err != nil {
+	for x.q.waiting() > 0 {
+		x.wire = x.q.take(x.wire, len(x.wire)+r.IntN(500))
+		if err := x.parse(); err != nil {
+			return err
+		}
+	}
+	if err := x.parse(); err != nil {
 		return err
 	}
-	if !slices.EqualFunc(sent, got, bytes.Equal) {
-		return fmt.Errorf("%d frames were sent, %d came, or others", len(sent), len(got))
+	if !slices.EqualFunc(x.sent, x.got, bytes.Equal) {
+		return fmt.Errorf("%d frames were sent, %d came, or others", len(x.sent), len(x.got))
 	}
 	return nil
 }

@@ -16,93 +16,77 @@ import (
 
 const helperEnv = "DMXFS_TEST_HELPER"
 
+// helpers are the programs by name. Each gets its arguments.
+var helpers = map[string]func(args []string) error{
+	"actor":        actorMain,
+	"add":          add,
+	"append":       appendLines,
+	"beside":       beside,
+	"cachefs":      serveCache,
+	"change-later": changeLater,
+	"chaos":        chaosWorker,
+	"counter":      counter,
+	"exclusive":    exclusive,
+	"followed":     followed,
+	"grow":         grow,
+	"handover":     measureHandover,
+	"headless":     headless,
+	"hoard":        func([]string) error { return hoard() },
+	"hold":         hold,
+	"keep-open":    keepOpen,
+	"lame":         serveLame,
+	"loopback":     serveLoopback,
+	"many-locks":   manyLocks,
+	"names":        nameRounds,
+	"open-alone":   openAlone,
+	"pass":         passOn,
+	"readers":      readers,
+	"replace":      replaceRounds,
+	"replaced":     replacedOpen,
+	"rounds":       rounds,
+	"take":         func(args []string) error { return take(args[0], args[1], false) },
+	"time":         timeOp,
+	"token":        func(args []string) error { return printToken(args[0]) },
+	"told":         func(args []string) error { return toldLater(args[0], args[1]) },
+	"try":          func(args []string) error { return take(args[0], args[1], true) },
+	"try-open":     func(args []string) error { return tryOpen(args[0]) },
+	"uml":          umlInit,
+	"update":       update,
+	"wait-signal":  waitSignal,
+	"waiters":      manyWaiters,
+}
+
 func helperMain(name string, args []string) {
 	err := fmt.Errorf("no helper %q", name)
-	switch name {
-	case "add":
-		err = add(args)
-	case "append":
-		err = appendLines(args)
-	case "cachefs":
-		err = serveCache(args)
-	case "chaos":
-		err = chaosWorker(args)
-	case "beside":
-		err = beside(args)
-	case "hoard":
-		err = hoard()
-	case "headless":
-		// The first thread ends, and the others do not.
-		runtime.LockOSThread()
-		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
-	case "change-later":
-		err = changeLater(args)
-	case "counter":
-		err = counter(args)
-	case "actor":
-		err = actorMain(args)
-	case "token":
-		err = printToken(args[0])
-	case "followed":
-		err = followed(args)
-	case "grow":
-		err = grow(args)
-	case "hold":
-		err = take(args[0], args[1], false)
-		if err == nil {
-			select {} // until it is killed
-		}
-	case "exclusive":
-		err = exclusive(args)
-	case "lame":
-		err = serveLame(args)
-	case "loopback":
-		err = serveLoopback(args)
-	case "time":
-		err = timeOp(args)
-	case "keep-open":
-		err = keepOpen(args)
-	case "names":
-		err = nameRounds(args)
-	case "open-alone":
-		err = openAlone(args)
-	case "try-open":
-		err = tryOpen(args[0])
-	case "handover":
-		err = measureHandover(args)
-	case "waiters":
-		err = manyWaiters(args)
-	case "many-locks":
-		err = manyLocks(args)
-	case "pass":
-		err = passOn(args)
-	case "readers":
-		err = readers(args)
-	case "replace":
-		err = replaceRounds(args)
-	case "replaced":
-		err = replacedOpen(args)
-	case "rounds":
-		err = rounds(args)
-	case "take":
-		err = take(args[0], args[1], false)
-	case "try":
-		err = take(args[0], args[1], true)
-	case "uml":
-		err = umlInit(args)
-	case "told":
-		err = toldLater(args[0], args[1])
-	case "update":
-		err = update(args)
-	case "wait-signal":
-		signal.Reset(unix.SIGINT)
-		err = take(args[0], args[1], false)
+	if help, ok := helpers[name]; ok {
+		err = help(args)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// headless ends its first thread, and not the others.
+func headless([]string) error {
+	runtime.LockOSThread()
+	_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	return nil
+}
+
+// hold takes a lock until it is killed.
+func hold(args []string) error {
+	if err := take(args[0], args[1], false); err != nil {
+		return err
+	}
+	select {}
+}
+
+// waitSignal takes a lock, and can be interrupted.
+func waitSignal(args []string) error {
+	signal.Reset(unix.SIGINT)
+	return take(args[0], args[1], false)
 }
 
 // retry repeats a call that a signal interrupted: the Go runtime sends some to
