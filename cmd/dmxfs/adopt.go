@@ -53,7 +53,10 @@ type minder struct {
 	mu       sync.Mutex
 	missing  error    // why there is no watcher; nil if there is one
 	lastWord *os.File // to the watcher, if that is not the one that started the daemon
-	watcher  int      // that one
+	watcher  int      // that one; 0: the one that started it, which is another program by now
+	tell     *os.File // to the one that started it
+
+	followed chan struct{} // of 1: the one that started it is another program
 }
 
 // newMinder takes what the watcher has handed down.
@@ -62,8 +65,15 @@ func newMinder(cfg Config) (*minder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep the shared directory open: %w", err)
 	}
+	tell, err := unix.FcntlInt(readyFD, unix.F_DUPFD_CLOEXEC, logFD+1)
+	if err != nil {
+		return nil, fmt.Errorf("keep the way to the watcher: %w", err)
+	}
 	unix.CloseOnExec(leashFD)
-	m := &minder{cfg: cfg, flush: func() {}, root: os.NewFile(uintptr(root), cfg.Source), leash: os.NewFile(leashFD, "leash")}
+	m := &minder{
+		cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1),
+		root: os.NewFile(uintptr(root), cfg.Source), leash: os.NewFile(leashFD, "leash"), tell: os.NewFile(uintptr(tell), "tell"),
+	}
 	if _, err := unix.FcntlInt(logFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
 		m.logs = os.NewFile(logFD, "log")
 	}
@@ -85,7 +95,15 @@ func (m *minder) setMissing(err error) {
 
 // alone returns when the process that started this one has ended.
 func (m *minder) alone() {
-	_, _ = m.leash.Read(make([]byte, 1)) // nobody writes
+	for {
+		if n, err := m.leash.Read(make([]byte, 1)); n == 0 || err != nil {
+			return
+		}
+		select {
+		case m.followed <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // run starts a watcher whenever there is none, until ctx ends. It is called
@@ -211,24 +229,31 @@ func (m *minder) logMeanwhile(ctx context.Context, d time.Duration) {
 // copyLog writes what a daemon logs to out until nobody has the pipe open any
 // more. A line that cannot be written, as to a full disk, is lost; those after
 // it are not.
-func copyLog(out io.Writer, logs *os.File) {
+// copying is held while a piece is on its way.
+func copyLog(out io.Writer, logs *os.File, copying *sync.Mutex) {
 	b := make([]byte, 1<<16)
-	for {
+	piece := func() bool {
+		copying.Lock()
+		defer copying.Unlock()
 		n, err := logs.Read(b)
 		if n > 0 {
 			_, _ = out.Write(b[:n])
 		}
-		if err != nil {
+		return err == nil
+	}
+	for fd := int32(logs.Fd()); ; {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: fd, Events: unix.POLLIN}}, -1); err != unix.EINTR && !piece() {
 			return
 		}
 	}
 }
 
-// charge is a daemon that was adopted.
+// charge is a daemon that was adopted, or that this process has started.
 type charge struct {
 	process  *os.Process
 	lastWord *os.File
 	logs     *os.File // nil if it writes to where this process does
+	hold     *os.File // the other end of its leash; nil if it was adopted
 }
 
 // adopt returns when the daemon that was adopted has ended; see once.
@@ -239,12 +264,11 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	ended := make(chan struct{})
 	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.log) })
 	if c.logs != nil {
-		help.Go(func() { copyLog(w.out, c.logs) })
+		help.Go(func() { copyLog(w.out, c.logs, &w.copying) })
 	}
-	var m readyMessage
-	words := json.NewDecoder(c.lastWord)
-	told := words.Decode(&m) == nil
-	for told && words.Decode(new(readyMessage)) == nil {
+	m, told := w.heed(json.NewDecoder(c.lastWord), c)
+	if c.hold != nil { // a child
+		_, _ = c.process.Wait()
 	}
 	close(ended)
 	help.Wait()

@@ -191,18 +191,23 @@ func openProgram(path string) (*os.File, error) {
 // stay open and nothing else does. left is what was left, and former the program that
 // goes on if this one cannot. It returns only with an error; then all is as it was.
 func become(program int, files []int, left, former int, why string) error {
+	return inherit(append(files[:len(files):len(files)], left), func() error {
+		return execute(program, fmt.Sprintf("%d %d", left, former), why)
+	})
+}
+
+// inherit has files outlive execve(2), which exec calls. It returns only with an error.
+func inherit(files []int, exec func() error) error {
 	// Nothing is started meanwhile that would inherit them.
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
-	for _, fd := range append(files[:len(files):len(files)], left) {
+	defer closeOnExec()
+	for _, fd := range files {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
-			closeOnExec()
 			return fmt.Errorf("descriptor %d: %w", fd, err)
 		}
 	}
-	err := execute(program, fmt.Sprintf("%d %d", left, former), why)
-	closeOnExec()
-	return err
+	return exec()
 }
 
 // execute is execve(2), with what the program finds in its environment.

@@ -62,6 +62,10 @@ func TestNotifiesSystemd(t *testing.T) {
 	if got := next(); !strings.HasPrefix(got, "STATUS=serving ") {
 		t.Errorf("when the daemon was started anew: %q", got)
 	}
+	// What systemd has started is another program after an upgrade, and what it was.
+	fresh := successorFile(t, "fresh")
+	c.run("upgrade", "--program", fresh, m.dir)
+	runs(t, "the watcher", m.watcher, fresh)
 	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

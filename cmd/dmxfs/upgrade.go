@@ -341,6 +341,9 @@ func (u *upgrader) await(ctx context.Context) {
 	}
 	h.log(d.log)
 	d.journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
+	if failed == "" {
+		d.minder.upgraded()
+	}
 	u.set(func(x *upgradeJSON) {
 		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, upgradeDone, failed
 		if failed != "" {

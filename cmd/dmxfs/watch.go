@@ -45,6 +45,9 @@ type readyMessage struct {
 	Passing bool `json:"passing,omitempty"`
 	// Warnings are for who mounts: all is well, and may not be as it was meant.
 	Warnings []string `json:"warnings,omitempty"`
+	// Upgraded: the process goes on with another program, and the watcher is to be
+	// that one, too. How the process ends is told in the same place.
+	Upgraded bool `json:"upgraded,omitempty"`
 }
 
 // watcher keeps the process that serves a mount alive.
@@ -60,9 +63,10 @@ type watcher struct {
 	lock    *os.File // says that this is the watcher; nil before it was usable
 	silence func()   // ends the answers of waits; may be nil
 
-	charge   *charge // the daemon that runs already; nil: start one
-	served   bool    // it was usable at least once
-	failures int     // starts in a row after which it was not
+	charge   *charge    // the daemon that runs already; nil: start one
+	copying  sync.Mutex // held while a piece of the log is neither in the pipe nor written
+	served   bool       // it was usable at least once
+	failures int        // starts in a row after which it was not
 	waits    waits
 	found    chan found // of a look at the shared directory that hangs; else nil
 }
@@ -144,11 +148,11 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 			return false, err
 		}
 	}
-	cmd, r, done, err := w.startDaemon(cfg)
+	cmd, c, done, err := w.startDaemon(cfg)
 	if err != nil {
 		return false, err
 	}
-	defer r.Close()
+	defer c.lastWord.Close()
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // it may have ended already
 	defer stop()
 	ended := make(chan struct{})
@@ -156,7 +160,8 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.log) })
 
 	var m readyMessage
-	told := json.NewDecoder(r).Decode(&m) == nil
+	words := json.NewDecoder(c.lastWord)
+	told := words.Decode(&m) == nil
 	if usable = told && m.Error == ""; usable {
 		w.waits.end()
 		if !w.served {
@@ -168,6 +173,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
 			w.tellSystemd("STATUS=serving " + cfg.Mountpoint)
 		}
+		help.Go(func() { w.heed(words, c) })
 	}
 	err = cmd.Wait()
 	close(ended)
@@ -190,9 +196,9 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	return usable, withCode(code, &errGone{cmd.ProcessState.String()})
 }
 
-// startDaemon starts the process that serves the mount. From ready it can be
+// startDaemon starts the process that serves the mount. From its last word it can be
 // read how that goes; done is to be called when it has ended.
-func (w *watcher) startDaemon(cfg Config) (cmd *exec.Cmd, ready *os.File, done func(), err error) {
+func (w *watcher) startDaemon(cfg Config) (cmd *exec.Cmd, c *charge, done func(), err error) {
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, nil, nil, err
@@ -236,9 +242,9 @@ func (w *watcher) startDaemon(cfg Config) (cmd *exec.Cmd, ready *os.File, done f
 	}
 	var copied sync.WaitGroup
 	if logs != nil {
-		copied.Go(func() { copyLog(w.out, logs) })
+		copied.Go(func() { copyLog(w.out, logs, &w.copying) })
 	}
-	return cmd, ready, func() { copied.Wait(); closeAll(ours) }, nil
+	return cmd, &charge{process: cmd.Process, lastWord: ready, logs: logs, hold: hold}, func() { copied.Wait(); closeAll(ours) }, nil
 }
 
 func closeAll(files []*os.File) {
@@ -311,11 +317,13 @@ func (w *watcher) watch(ctx context.Context) error {
 
 // beFound lets commands find this process when it has no daemon.
 func (w *watcher) beFound() {
-	lock, err := lockWatcher(w.cfg.State)
-	if err != nil {
-		w.log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
+	if w.lock == nil { // else it is inherited
+		lock, err := lockWatcher(w.cfg.State)
+		if err != nil {
+			w.log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
+		}
+		w.lock = lock
 	}
-	w.lock = lock
 	stop, err := w.waits.answer(w.cfg)
 	if err != nil {
 		w.log.Warn("dmxfs status will not tell what this process waits for", "err", err)
@@ -332,6 +340,9 @@ func newWatchCommand(s streams) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			nameProcess()
 			outlive()
+			if os.Getenv(watchLeftEnv) != "" {
+				return resumeWatch(c.Context(), s)
+			}
 			cfg, report, err := startedBy(s)
 			if err != nil {
 				return err
