@@ -144,7 +144,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	sections := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^### (Dmxfs\w+)\n\n[^\n]+\n\n1\. `).FindAllStringSubmatch(string(doc), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^### (Dmxfs\w+)\n\n(?:[^\n]+\n)+\n1\. `).FindAllStringSubmatch(string(doc), -1) {
 		sections[m[1]] = true
 	}
 	all := rules(t)
