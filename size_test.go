@@ -24,8 +24,6 @@ var longer = map[string]int{
 	"locks/engine/change_test.go":                         520,
 	"locks/engine/delegation_sim_test.go":                 570,
 	"locks/engine/engine_test.go":                         920,
-	"p2p/member/sim_node_test.go":                         520,
-	"p2p/member/stories_test.go":                          570,
 	"cmd/dmxfs/delegation_e2e_test.go: manyFiles":         90,
 	"cmd/dmxfs/identity_e2e_test.go: TestIdentityByPath":  130,
 	"cmd/dmxfs/rules_e2e_test.go: TestPolicyOfTheCluster": 130,
@@ -36,9 +34,7 @@ var longer = map[string]int{
 	"locks/engine/model_test.go: likeLinux":               130,
 	"locks/rcv/mutants_test.go: TestMutantsAreFound":      110,
 	"locks/rw/mutants_test.go: TestMutantsAreFound":       190,
-	"p2p/member/interaction_test.go: interaction.command": 90,
 	"p2p/member/model_test.go: model.next":                90,
-	"p2p/member/times_test.go: TestTimes":                 170,
 }
 
 // How many methods a type may have, and in how many files.

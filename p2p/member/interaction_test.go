@@ -65,101 +65,126 @@ type actor struct {
 
 func (e *interaction) run(t *testing.T, d *datadriven.TestData) string {
 	e.b.Reset()
-	var args []string
-	opts := map[string]string{}
+	l := line{opts: map[string]string{}}
 	for _, a := range d.CmdArgs {
 		if len(a.Vals) > 0 {
-			opts[a.Key] = a.Vals[0]
+			l.opts[a.Key] = a.Vals[0]
 		} else {
-			args = append(args, a.Key)
+			l.args = append(l.args, a.Key)
 		}
 	}
-	if err := e.command(d.Cmd, args, opts); err != nil {
+	if err := e.command(d.Cmd, l); err != nil {
 		fmt.Fprintf(&e.b, "error: %v\n", err)
 	}
 	return shorten(e.b.String())
 }
 
-func (e *interaction) command(cmd string, args []string, opts map[string]string) error {
-	count := func() int {
-		if opts["n"] == "all" {
-			return 1 << 30
-		}
-		if n, err := strconv.Atoi(opts["n"]); err == nil {
-			return n
-		}
-		return 1
+// line is a command, without its name.
+type line struct {
+	args []string
+	opts map[string]string
+}
+
+func (l line) has(word string) bool { return slices.Contains(l.args, word) }
+
+// pair is who sends and who receives, of the argument a->b.
+func (l line) pair() (from, to string) {
+	from, to, _ = strings.Cut(l.args[0], "->")
+	return from, to
+}
+
+// count is n=N or n=all, or 1.
+func (l line) count() int {
+	if l.opts["n"] == "all" {
+		return 1 << 30
 	}
-	has := func(word string) bool { return slices.Contains(args, word) }
+	if n, err := strconv.Atoi(l.opts["n"]); err == nil {
+		return n
+	}
+	return 1
+}
+
+func (e *interaction) command(cmd string, l line) error {
 	switch cmd {
 	case "start":
-		for _, name := range args {
+		for _, name := range l.args {
 			e.start(name)
 		}
 	case "tick":
-		names := args
-		if len(names) == 0 {
-			names = e.names
-		}
-		for range count() {
-			e.now += member.Default().Tick
-			for _, name := range names {
-				if a := e.nodes[name]; a.alive {
-					e.step(a, member.Tick{})
-				}
-			}
-		}
+		e.tick(l.args, l.count())
 	case "deliver":
-		from, to, _ := strings.Cut(args[0], "->")
+		from, to := l.pair()
 		if len(e.channels[[2]string{from, to}]) == 0 {
 			return fmt.Errorf("nothing to deliver from %s to %s", from, to)
 		}
-		for n := count(); n > 0 && e.deliver(from, to, has("drop")); n-- {
+		for n := l.count(); n > 0 && e.deliver(from, to, l.has("drop")); n-- {
 		}
 	case "sync":
-		from, to, _ := strings.Cut(args[0], "->")
-		if !e.sync(from, to, has("drop")) {
+		from, to := l.pair()
+		if !e.sync(from, to, l.has("drop")) {
 			return fmt.Errorf("no sync from %s to %s", from, to)
 		}
 	case "disk":
-		stale, _ := strconv.ParseInt(opts["stale"], 10, 64)
-		if !e.disk(e.nodes[args[0]], has("error"), has("lost"), stale) {
-			return fmt.Errorf("%s has no operation under way", args[0])
+		stale, _ := strconv.ParseInt(l.opts["stale"], 10, 64)
+		if !e.disk(e.nodes[l.args[0]], l.has("error"), l.has("lost"), stale) {
+			return fmt.Errorf("%s has no operation under way", l.args[0])
 		}
 	case "frozen":
-		if !e.frozen(e.nodes[args[0]]) {
-			return fmt.Errorf("%s is not to freeze", args[0])
+		if !e.frozen(e.nodes[l.args[0]]) {
+			return fmt.Errorf("%s is not to freeze", l.args[0])
 		}
 	case "run":
-		e.elapse(args, opts["ms"])
+		e.elapse(l.args, l.opts["ms"])
 	case "stabilize":
-		e.stabilize(args)
+		e.stabilize(l.args)
 	case "kill":
-		e.nodes[args[0]].alive = false
+		e.nodes[l.args[0]].alive = false
 	case "leave":
-		e.step(e.nodes[args[0]], member.Leave{})
+		e.step(e.nodes[l.args[0]], member.Leave{})
 	case "remove":
-		e.step(e.nodes[args[0]], member.Remove{Wish: member.Wish{ID: 1, Deadline: e.now + 60_000}, Node: e.nodes[args[1]].m.Self()})
+		e.step(e.nodes[l.args[0]], member.Remove{Wish: member.Wish{ID: 1, Deadline: e.now + 60_000}, Node: e.nodes[l.args[1]].m.Self()})
 	case "policy":
-		e.step(e.nodes[args[0]], member.SetPolicy{Wish: member.Wish{ID: 2, Deadline: e.now + 60_000}, Policy: member.Policy{Hash: args[1]}})
+		e.step(e.nodes[l.args[0]], member.SetPolicy{Wish: member.Wish{ID: 2, Deadline: e.now + 60_000}, Policy: member.Policy{Hash: l.args[1]}})
 	case "state":
-		for _, name := range e.names {
-			if a := e.nodes[name]; a.alive {
-				s := a.m.Status()
-				fmt.Fprintf(&e.b, "%v %v in %v live=%v granting=%v", s.Self, s.State, s.View, s.Live, s.Granting)
-				if s.Why != "" {
-					fmt.Fprintf(&e.b, " (%s)", s.Why)
-				}
-				for _, p := range s.Peers {
-					fmt.Fprintf(&e.b, "; %v %s", p.Node, p.State)
-				}
-				e.b.WriteByte('\n')
-			}
-		}
+		e.tellState()
 	default:
 		return fmt.Errorf("unknown command %q", cmd)
 	}
 	return nil
+}
+
+// tick lets ticks pass, of these nodes or of all.
+func (e *interaction) tick(names []string, n int) {
+	if len(names) == 0 {
+		names = e.names
+	}
+	for range n {
+		e.now += member.Default().Tick
+		for _, name := range names {
+			if a := e.nodes[name]; a.alive {
+				e.step(a, member.Tick{})
+			}
+		}
+	}
+}
+
+// tellState tells what all nodes think.
+func (e *interaction) tellState() {
+	for _, name := range e.names {
+		a := e.nodes[name]
+		if !a.alive {
+			continue
+		}
+		s := a.m.Status()
+		fmt.Fprintf(&e.b, "%v %v in %v live=%v granting=%v", s.Self, s.State, s.View, s.Live, s.Granting)
+		if s.Why != "" {
+			fmt.Fprintf(&e.b, " (%s)", s.Why)
+		}
+		for _, p := range s.Peers {
+			fmt.Fprintf(&e.b, "; %v %s", p.Node, p.State)
+		}
+		e.b.WriteByte('\n')
+	}
 }
 
 func (e *interaction) start(name string) {
@@ -281,7 +306,7 @@ func (e *interaction) elapse(names []string, ms string) {
 	d, _ := strconv.ParseInt(ms, 10, 64)
 	before := e.b.String()
 	for end := e.now + d; e.now < end; {
-		e.command("tick", names, nil)
+		e.tick(names, 1)
 		e.stabilize(names)
 	}
 	all := strings.TrimPrefix(e.b.String(), before)
