@@ -64,6 +64,7 @@ var rules = map[string]rule{
 	"internal/exitcode": {why: "numbers, and who says which", std: []string{"errors"}},
 	"internal/doctor": {why: "the doctor is told how a first mount tries the storage; it knows no daemon, cluster or command",
 		ours: []string{"fusefs", "internal/exitcode", "internal/mountinfo", "locks", "p2p/register"}, ext: []string{"golang.org/x/sys/unix"}},
+	"internal/sigbus":    {why: "one signal, and a page of memory", ext: []string{"golang.org/x/sys/unix"}},
 	"internal/mountinfo": {why: "one file of the kernel's", ext: []string{"golang.org/x/sys/unix"}},
 	"internal/relay":     {why: "memory that outlives a program, with no idea of what is in it", ext: []string{"golang.org/x/sys/unix"}},
 	"internal/waitgraph": {why: "who waits for whom is pure: answers in, a graph out", std: append(slices.Clone(pure), "math", "time")},
@@ -84,7 +85,7 @@ var rules = map[string]rule{
 		std:  append(slices.Clone(pure), "container/heap", "context", "encoding/json", "math", "math/rand/v2", "runtime", "sync"), ext: []string{"golang.org/x/sync/"}},
 	"sim/figures":  {why: "figures are made from what is simulated", ours: []string{"locks/maekawa", "sim"}, ext: []string{"gonum.org/v1/plot"}},
 	"sim/baseline": {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/wire"}, std: pure},
-	"journal": {why: "the journal stores what it is given", ours: []string{"locks", "locks/wire"},
+	"journal": {why: "the journal stores what it is given", ours: []string{"internal/sigbus", "locks", "locks/wire"},
 		ext: []string{"github.com/dgraph-io/badger/v4", "github.com/bmatcuk/doublestar/v4", "github.com/klauspost/compress/s2", "golang.org/x/"}},
 }
 

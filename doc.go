@@ -33,6 +33,7 @@
 //   - internal/top: the terminal view of dmxfs top.
 //   - internal/web: the page of dmxfs web.
 //   - internal/crash: reports on daemons that crashed.
+//   - internal/sigbus: pages of mapped files that the disk cannot give.
 //   - internal/relay: what a daemon leaves to the program that takes its place.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/doctor: what a shared directory keeps between two hosts.

@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/dmxfs/dmxfs/internal/sigbus"
 )
 
 // badgerStore is a store in a Badger database of its own.
@@ -23,6 +25,8 @@ import (
 // lock daemon can't have that. So before each write the store makes sure of
 // space and file descriptors (room.go), it keeps the log of the current memory
 // table allocated, merges tables itself, and after any error opens Badger anew.
+// If there is such a page fault all the same, the process goes on (package sigbus),
+// and the store takes nothing any more: see whole.
 type badgerStore struct {
 	opt badger.Options
 	log *slog.Logger
@@ -38,10 +42,15 @@ type badgerStore struct {
 	written int  // bytes, since the tables were last looked at
 	full    bool // there was no room
 	sparse  bool // the current log could not be preallocated
+
+	faults uint64 // of pages, when the store was opened
 }
 
 func openBadgerStore(dir string, log *slog.Logger) (*badgerStore, error) {
-	s := &badgerStore{opt: badgerOptions(dir, log), log: log}
+	if err := sigbus.Guard(); err != nil {
+		log.Warn("the daemon ends if the disk of its journal is full just when it is written to", "error", err)
+	}
+	s := &badgerStore{opt: badgerOptions(dir, log), log: log, faults: sigbus.Faults()}
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -135,8 +144,26 @@ func (s *badgerStore) failed(err error) error {
 	return err
 }
 
-// reopen opens the database if it is not open.
+// errFault is why nothing is written any more.
+var errFault = errors.New("the disk could not take, or give, a page of the journal's database when it had to: it is full, or fails; " +
+	"what happens is kept in memory, as far as it goes, until the daemon is started anew")
+
+// whole is an error if there was a page fault. Badger goes on then with memory in
+// the place of the page, and says that it has written what it has not. So it is not
+// asked for more. When the journal is opened the next time, what is not whole is
+// found, and made anew of what is left.
+func (s *badgerStore) whole() error {
+	if sigbus.Faults() != s.faults {
+		return errFault
+	}
+	return nil
+}
+
+// reopen opens the database if it is not open, and may be used.
 func (s *badgerStore) reopen() error {
+	if err := s.whole(); err != nil {
+		return err
+	}
 	if s.db != nil {
 		return nil
 	}
@@ -177,7 +204,10 @@ func (s *badgerStore) write(pairs []pair) error {
 	if err != nil {
 		return s.failed(err)
 	}
-	return s.tend()
+	if err := s.tend(); err != nil {
+		return err
+	}
+	return s.whole()
 }
 
 // scanBytes is how much a scan copies at a time. While it reads, it holds on
@@ -297,5 +327,5 @@ func (s *badgerStore) sync() error {
 		}
 		s.newDir = false
 	}
-	return nil
+	return s.whole()
 }

@@ -67,6 +67,9 @@ func (s *badgerStore) drop(seq uint64) error {
 	if err == nil && left {
 		err = errors.New("removing old records: some are left")
 	}
+	if err == nil {
+		err = s.whole()
+	}
 	return err
 }
 

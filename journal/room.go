@@ -14,7 +14,8 @@ import (
 // with all its locks. So the journal does not write at all when the file system
 // has less free space than all that Badger could still do by itself would
 // take, with a reserve for others that fill the disk at the same time. (What
-// can't be seen in this way is a quota of the user; root has none.)
+// can't be seen in this way is a quota of the user; root has none; and who fills the
+// disk faster than that. Then see badgerStore.whole.)
 const (
 	// roomLog: the log of a memory table, with the transaction that fills it.
 	roomLog = memTable + memTable/4
@@ -110,6 +111,9 @@ func preallocate(path string) error {
 }
 
 func (s *badgerStore) room() error {
+	if err := s.whole(); err != nil {
+		return err
+	}
 	need := uint64(roomNeeded)
 	if s.full {
 		need = roomAgain
