@@ -232,6 +232,9 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 	if err := json.Unmarshal(b, &q); err != nil {
 		return nil, errors.New("not a question that this version understands")
 	}
+	if d.node.Load() == nil { // one that goes on after an upgrade is found by its peers before
+		return nil, errors.New("this daemon is just starting")
+	}
 	switch q.What {
 	case "locks":
 		return marshalRows(d.table.rows(), p2p.MaxAnswer)

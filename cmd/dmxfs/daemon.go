@@ -82,7 +82,7 @@ type daemon struct {
 // gone or ctx ends.
 func (d *daemon) run(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
-	r, err := begin(ctx, d)
+	r, err := begin(ctx, d, func() error { return nil })
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -31,6 +32,7 @@ type heir struct {
 	sock  *os.File
 	why   string // this is the former program again: why the next one could not go on
 	state *stateDir
+	gc    int // see debug.SetGCPercent
 }
 
 // resumeServe serves a mount that another program has served in this process.
@@ -39,6 +41,8 @@ func resumeServe(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
+	// What is taken over is needed, and to look for garbage meanwhile takes time.
+	left.gc = debug.SetGCPercent(-1)
 	cfg := left.Config
 	return serveWatched(ctx, cfg, left.Minder.minder(cfg), os.NewFile(uintptr(left.Root), cfg.Source), s.err, left, func(error, ...string) {})
 }
@@ -65,6 +69,7 @@ func takeLeft() (*heir, error) {
 		return nil, err
 	}
 	closeOnExec()
+	h.mark("started")
 	h.sock = os.NewFile(uintptr(h.Control), socketName)
 	h.state = &stateDir{h.Config.State, os.NewFile(uintptr(h.Lock), "lock")}
 	h.Config.Restored, h.Config.Replace = false, false // that was then
@@ -108,11 +113,13 @@ type successor struct{ *daemon }
 // run is daemon.run with that: the mount, the locks, and a place in the cluster.
 func (d successor) run(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
-	v, err := d.inherit()
+	v, err := member.ParseView(d.left.View, d.clusterID)
 	if err != nil {
-		return d.left.back(err)
+		return d.left.back(fmt.Errorf("the view of the cluster: %w", err))
 	}
-	r, err := begin(ctx, d.daemon)
+	d.left.mark("opened")
+	d.find(v)
+	r, err := begin(ctx, d.daemon, func() error { return d.inherit(v) })
 	if err != nil {
 		return d.left.back(err)
 	}
@@ -122,7 +129,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 		return d.left.back(fmt.Errorf("control socket: %w", err))
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	d.reconnect(v)
+	d.awaitConnections()
 	if err := d.join(); err != nil {
 		return d.left.back(err)
 	}
@@ -133,6 +140,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	go d.upgrader.await(ctx)
 	d.left.mark("serves")
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
+		debug.SetGCPercent(d.left.gc)
 		ready()
 		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version(), "former", d.left.Version)
 	})
@@ -142,45 +150,32 @@ func (d successor) run(ctx context.Context, ready func()) error {
 var inheritTrouble func() error
 
 // inherit takes the locks and the mount. With an error nothing has changed.
-func (d successor) inherit() (*member.View, error) {
-	v, err := member.ParseView(d.left.View, d.clusterID)
-	if err != nil {
-		return nil, fmt.Errorf("the view of the cluster: %w", err)
-	}
+func (d successor) inherit(v *member.View) error {
 	d.rules.begin(v) // Rule answers as it did
-	if err := d.engine.TakeOver(d.left.parts.Locks); err != nil {
-		return nil, err
-	}
-	d.left.mark("locks")
+	locks := make(chan error, 1)
+	go func() { locks <- d.engine.TakeOver(d.left.parts.Locks) }()
 	server, err := fusefs.Resume(d.mountOptions(v), d.left.parts.Mount, func(fd int) int {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			return -1
 		}
 		return fd
 	})
-	if err != nil {
-		return nil, err
+	if err := errors.Join(err, <-locks); err != nil {
+		return err
 	}
 	if inheritTrouble != nil {
 		if err := inheritTrouble(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	d.left.parts = nil
 	d.server.Store(server)
-	d.left.mark("mount")
-	return v, nil
+	d.left.mark("inherited")
+	return nil
 }
 
-// reconnectTime is how long the membership waits for connections to the members that
-// the former program had: without, they would hear of this one at their next look.
-const reconnectTime = 250 * time.Millisecond
-
-// reconnect finds the members of v that were connected.
-func (d successor) reconnect(v *member.View) {
-	if len(d.left.Peers) == 0 {
-		return
-	}
+// find has the network look for the members of v that were connected.
+func (d successor) find(v *member.View) {
 	var wanted []peer.AddrInfo
 	for i := range v.Members {
 		if m := &v.Members[i]; slices.Contains(d.left.Peers, m.Peer) {
@@ -191,6 +186,14 @@ func (d successor) reconnect(v *member.View) {
 	}
 	d.transport.SetWanted(wanted)
 	d.host.SetOnline(true)
+}
+
+// reconnectTime is how long the membership waits for connections to the members that
+// the former program had: without, they would hear of this one at their next look.
+const reconnectTime = 250 * time.Millisecond
+
+// awaitConnections waits until those are found.
+func (d successor) awaitConnections() {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for limit := time.After(reconnectTime); len(missing(d.transport.Peers())) > 0; {

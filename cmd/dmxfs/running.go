@@ -12,20 +12,26 @@ type running struct {
 	end     func()          // ends all
 }
 
-// begin has the network of d listen and its engine turn. The network lives until the
-// membership has ended in good order.
-func begin(ctx context.Context, d *daemon) (*running, error) {
+// begin has the network of d listen and its engine turn; before is done in between. The
+// network lives until the membership has ended in good order.
+func begin(ctx context.Context, d *daemon, before func() error) (*running, error) {
 	netCtx, netStop := context.WithCancel(context.WithoutCancel(ctx))
 	netDone, netEnded := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(netEnded)
 		netDone <- d.transport.Run(netCtx)
 	}()
-	select {
-	case <-d.host.Ready():
-	case err := <-netDone:
+	err := before()
+	if err == nil {
+		select {
+		case <-d.host.Ready():
+		case err = <-netDone:
+			err = listenProblem(err)
+		}
+	}
+	if err != nil {
 		netStop()
-		return nil, listenProblem(err)
+		return nil, err
 	}
 	nodeCtx, nodeStop := context.WithCancel(context.WithoutCancel(ctx))
 	engineCtx, engineStop := context.WithCancel(context.WithoutCancel(ctx))

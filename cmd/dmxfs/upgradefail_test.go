@@ -190,3 +190,13 @@ func TestUpgradeBesideAStoppedMember(t *testing.T) {
 		t.Errorf("lost: %+v", r)
 	}
 }
+
+// Peers find a daemon that goes on after an upgrade before it is a member.
+func TestAskedBeforeItIsAMember(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"state", "locks", "journal", "secret", "break"} {
+		if _, err := new(daemon).onAsk(t.Context(), "", fmt.Appendf(nil, `{"what":%q}`, what)); err == nil {
+			t.Errorf("%s: answered", what)
+		}
+	}
+}
