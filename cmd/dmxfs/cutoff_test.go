@@ -55,6 +55,7 @@ func TestAWatcherWhoseLogNobodyReads(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 0)
 	m := c.add()
+	m.crashes = 1
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
