@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -28,23 +29,24 @@ func (m *testMount) awaitParked(n int) {
 // lock goes to another host, which changes the size. The kernel would cut what it
 // is answered then at the size that it was told first.
 func TestAnOpenLockGoesBetweenTheSizeAndTheRead(t *testing.T) {
-	for _, x := range sizeChanges {
+	m := mount(t, func(c *childConfig) { c.HoldAnswers, c.TTL = opGetAttr, -1 })
+	p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	for i, x := range sizeChanges {
 		for _, look := range []bool{false, true} {
 			t.Run(x.name, func(t *testing.T) {
-				m := mount(t, func(c *childConfig) { c.HoldAnswers, c.TTL = opGetAttr, -1 })
-				writeFile(t, m.backing("f"), x.was)
-				p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
-				fd := p.open("f", "rw")
+				name := fmt.Sprintf("f%d-%v", i, look)
+				writeFile(t, m.backing(name), x.was)
+				fd := p.open(name, "rw")
 				ask[None](m, "HoldAttr", 1)
 				p.tell("read %d 0 10000", fd)
 				await(t, "the answer is held back", func() bool { return ask[int](m, "Held", None{}) == 1 })
-				drop := m.remote("f", locks.Open, locks.Write)
+				drop := m.remote(name, locks.Open, locks.Write)
 				ask[None](m, "Answer", 0)
 				m.awaitParked(1)
 				if look {
-					q.do("stat f")
+					q.do("stat %s", name)
 				}
-				must(t, os.WriteFile(m.backing("f"), []byte(x.is), 0o644))
+				must(t, os.WriteFile(m.backing(name), []byte(x.is), 0o644))
 				drop()
 				if got := p.answer(); got != "ok "+x.is {
 					t.Errorf("read %.20q (%d), want %.20q; looked: %v", got, len(got), "ok "+x.is, look)
@@ -58,20 +60,21 @@ func TestAnOpenLockGoesBetweenTheSizeAndTheRead(t *testing.T) {
 // program looks at the file, or reads it. The kernel is then made to drop what it has,
 // and with that it ignores the size that it is told next.
 func TestARequestForTheSizeThatWaitsIsIgnored(t *testing.T) {
-	for _, meanwhile := range []string{"stat f", "cat f"} {
-		for _, x := range sizeChanges {
+	m := mount(t)
+	p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	writeFile(t, m.backing("lock"), "")
+	q.want("ok", "flock %d ex", q.open("lock", "rw")) // no open locks for this one
+	for _, meanwhile := range []string{"stat", "cat"} {
+		for i, x := range sizeChanges {
 			t.Run(meanwhile+" "+x.name, func(t *testing.T) {
-				m := mount(t)
-				writeFile(t, m.backing("f"), x.was)
-				writeFile(t, m.backing("lock"), "")
-				p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
-				q.want("ok", "flock %d ex", q.open("lock", "rw")) // no open locks for this one
-				fd := p.open("f", "rw")
-				drop := m.remote("f", locks.Open, locks.Write)
+				name := fmt.Sprint(meanwhile, i)
+				writeFile(t, m.backing(name), x.was)
+				fd := p.open(name, "rw")
+				drop := m.remote(name, locks.Open, locks.Write)
 				p.tell("read %d 0 10000", fd)
 				m.awaitParked(1)
-				q.do("%s", meanwhile)
-				must(t, os.WriteFile(m.backing("f"), []byte(x.is), 0o644))
+				q.do("%s %s", meanwhile, name)
+				must(t, os.WriteFile(m.backing(name), []byte(x.is), 0o644))
 				drop()
 				if got := p.answer(); got != "ok "+x.is {
 					t.Errorf("read %.20q (%d), want %.20q", got, len(got), "ok "+x.is)
@@ -84,29 +87,29 @@ func TestARequestForTheSizeThatWaitsIsIgnored(t *testing.T) {
 // The first thing that a program does with a file whose open lock was away, and what
 // it finds afterwards.
 func TestFirstUseOfAFileThatHasAnotherSize(t *testing.T) {
-	for _, first := range []string{"read", "read the end", "mapping", "end", "append"} {
-		for _, x := range sizeChanges {
+	m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true, Yield: time.Millisecond} })
+	p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	for _, first := range []string{"read", "read-the-end", "mapping", "end", "append"} {
+		for i, x := range sizeChanges {
 			t.Run(first+" "+x.name, func(t *testing.T) {
 				if first == "end" && len(x.is) < len(x.was) {
 					t.Skip("lseek(2) that waits can go to the old end, see docs/storage.md")
 				}
-				m := mount(t, func(c *childConfig) { c.Rule = &Rule{Open: true, Yield: time.Millisecond} })
-				writeFile(t, m.backing("f"), x.was)
-				p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
-				how := "rw"
+				name, how := fmt.Sprint(first, i), "rw"
+				writeFile(t, m.backing(name), x.was)
 				if first == "append" {
 					how = "rw,append"
 				}
-				fd := p.open("f", how)
+				fd := p.open(name, how)
 				p.want("ok "+x.was, "read %d 0 10000", fd) // it is cached
 				p.want("ok", "map %d %d", fd, len(x.was))
-				drop := m.remote("f", locks.Open, locks.Write)
+				drop := m.remote(name, locks.Open, locks.Write)
 				is, want := x.is, ""
 				switch first {
 				case "read":
 					want = is
 					p.tell("read %d 0 10000", fd)
-				case "read the end":
+				case "read-the-end":
 					want = is[len(is)-1:]
 					p.tell("read %d %d 10", fd, len(is)-1)
 				case "mapping":
@@ -120,8 +123,8 @@ func TestFirstUseOfAFileThatHasAnotherSize(t *testing.T) {
 					p.tell("write %d 0 +", fd)
 				}
 				m.awaitParked(1)
-				q.do("stat f")
-				must(t, os.WriteFile(m.backing("f"), []byte(x.is), 0o644))
+				q.do("stat %s", name)
+				must(t, os.WriteFile(m.backing(name), []byte(x.is), 0o644))
 				drop()
 				if got := p.answer(); got != strings.TrimSpace("ok "+want) {
 					t.Errorf("%.20q (%d), want %.20q", got, len(got), want)
@@ -129,8 +132,9 @@ func TestFirstUseOfAFileThatHasAnotherSize(t *testing.T) {
 				p.want("ok "+strconv.Itoa(len(is)), "end %d", fd)
 				p.want("ok "+is, "read %d 0 20000", fd)
 				p.want("ok "+is[len(is)-1:], "read %d %d 10", fd, len(is)-1)
-				q.want("ok "+is, "cat f")
-				if b := readFile(t, m.backing("f")); b != is {
+				p.want("ok", "close %d", fd)
+				q.want("ok "+is, "cat %s", name)
+				if b := readFile(t, m.backing(name)); b != is {
 					t.Errorf("the storage has %.20q (%d)", b, len(b))
 				}
 			})
