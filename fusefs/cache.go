@@ -40,7 +40,8 @@ type nodeCache struct {
 	bounds sizeBounds
 
 	cacheMu sync.Mutex
-	version version   // at the end of an open lock, see noteVersion
+	version version // at the end of an open lock, see noteVersion
+	look    look
 	told    version   // what the kernel was told last
 	sizes   toldSizes // what else it may be about to believe
 	listing listing
@@ -65,7 +66,7 @@ func (n *nodeCache) fills() {
 // version tells whether a file is still as the kernel has it in its pages.
 type version struct {
 	known        bool
-	young        bool   // it was noted soon after the last change, see youngFor
+	young        bool   // it was noted so soon after the last change that times do not tell
 	gen          uint64 // arrivals.explicit when it was noted
 	size         int64
 	mtime, ctime unix.Timespec
@@ -80,6 +81,47 @@ func versionOfX(st *unix.Statx_t) version {
 	return version{known: true, size: int64(st.Size), mtime: time(st.Mtime), ctime: time(st.Ctime)}
 }
 
+// look is since when this host knows a file as it is now. Guarded by nodeCache.cacheMu.
+type look struct {
+	of    version
+	since int64 // on the server's clock
+	clean int64 // when the kernel had no pages of it last: what it has was read later
+}
+
+// sees notes what the file is like. REQUIRES: n.cacheMu held.
+func (l *look) sees(v version, now int64) {
+	if l.of != v {
+		l.of, l.since = v, now
+	}
+}
+
+// tells reports whether a change of the file since the kernel has read it has given it
+// other times. When it was seen first as it is its storage had that time, or a later
+// one; and what was read a step of the storage's clock later can be changed only at
+// a later time of that clock.
+func (l *look) tells(v version) bool {
+	step := clockStep
+	if v.mtime.Nsec == 0 && v.ctime.Nsec == 0 {
+		step = secondsStep
+	}
+	return l.of == v && l.clean >= l.since+step.Milliseconds()
+}
+
+const (
+	// clockStep is longer than the steps in which storage has times, of a clock that
+	// ticks 100 times a second; secondsStep is, for one with whole seconds, or two.
+	clockStep   = 50 * time.Millisecond
+	secondsStep = 2500 * time.Millisecond
+)
+
+// emptied notes that the kernel is made to drop its pages of n, which st describes.
+func (n *nodeCache) emptied(st *unix.Stat_t, now int64) {
+	n.cacheMu.Lock()
+	defer n.cacheMu.Unlock()
+	n.look.sees(versionOf(st), now)
+	n.look.clean = now
+}
+
 // noteVersion remembers what the file is like at the end of an open lock: what
 // was cached under the lock is still good under the next one if nobody wrote
 // meanwhile. REQUIRES: h's open lock held by this node.
@@ -91,36 +133,38 @@ func (c *attrCache) noteVersion(h *handle) {
 	n.cacheMu.Lock()
 	n.version = version{}
 	if err == nil {
-		n.version = versionAt(&st, gen)
+		n.look.sees(versionOf(&st), c.now())
+		n.version = c.versionAt(&n.look, &st, gen)
 	}
 	n.cacheMu.Unlock()
 	c.unprotected.keeps(n)
 }
 
 // versionAt is what st says about a file whose open lock ends now.
-func versionAt(st *unix.Stat_t, gen uint64) version {
+func (c *attrCache) versionAt(l *look, st *unix.Stat_t, gen uint64) version {
 	v := versionOf(st)
-	v.gen, v.young = gen, isYoung(st, time.Now())
+	exact := c.storage.ExactTimes && st.Ctim.Nsec != 0 // else they may be whole seconds
+	v.young = !exact && (c.tree.ids.paths || !l.tells(v)) && isYoung(st, time.Now())
+	v.gen = gen
 	return v
 }
 
 // unchanged reports whether the file is as noteVersion found it, and nobody on
 // another node has had a lock to write it since. Where its times cannot tell,
-// somebody may have changed it under an explicit lock; or, where locks go by
-// path, have put another file in its place, which takes no lock of it.
+// somebody may have changed it under an explicit lock, also one that never came here;
+// or, where locks go by path, have put another file in its place, which takes no lock of it.
 func (c *attrCache) unchanged(n *node, st *unix.Stat_t) bool {
 	n.cacheMu.Lock()
 	defer n.cacheMu.Unlock()
 	now := versionOf(st)
 	now.gen, now.young = n.version.gen, n.version.young
-	if !n.version.known || n.version != now {
+	if !n.version.known || n.version != now || now.young {
 		return false
 	}
 	if !c.tree.ids.paths && now.gen == c.arrivals.explicit.Load() {
 		return true
 	}
-	coarse := st.Mtim.Nsec == 0 && st.Ctim.Nsec == 0 // whole seconds
-	return !coarse && !now.young
+	return st.Mtim.Nsec != 0 || st.Ctim.Nsec != 0 // else whole seconds
 }
 
 // youngFor is how long a file can be changed again without another time: file

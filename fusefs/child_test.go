@@ -72,6 +72,7 @@ type childConfig struct {
 	Loopback     bool // go-fuse's own loopback instead
 	Passthrough  bool // which the kernel may pass by
 	LoopbackTTL  time.Duration
+	Seconds      bool   // of the loopback: times are in whole seconds
 	HoldAttr     bool   // of the loopback: see heldAttr
 	HoldAnswers  uint32 // to requests of this kind, see heldAttr
 	NoExpire     bool   // as on a kernel before 6.2

@@ -93,15 +93,36 @@ func (x *heldAttr) hold() {
 // heldNode is a file or directory of a loopback that holds answers back.
 type heldNode struct {
 	*fs.LoopbackNode
-	held *heldAttr
+	held    *heldAttr
+	seconds bool // times are in whole seconds
 }
 
 func (n *heldNode) WrapChild(_ context.Context, child fs.InodeEmbedder) fs.InodeEmbedder {
-	return &heldNode{child.(*fs.LoopbackNode), n.held}
+	return &heldNode{child.(*fs.LoopbackNode), n.held, n.seconds}
+}
+
+// times has a file system have the times that it can.
+func (n *heldNode) times(a *fuse.Attr) {
+	if n.seconds {
+		a.Atimensec, a.Mtimensec, a.Ctimensec = 0, 0, 0
+	}
+}
+
+func (n *heldNode) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.Inode, syscall.Errno) {
+	child, errno := n.LoopbackNode.Lookup(ctx, name, out)
+	n.times(&out.Attr)
+	return child, errno
+}
+
+func (n *heldNode) Setattr(ctx context.Context, h fs.FileHandle, in *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
+	errno := n.LoopbackNode.Setattr(ctx, h, in, out)
+	n.times(&out.Attr)
+	return errno
 }
 
 func (n *heldNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	errno := n.LoopbackNode.Getattr(ctx, h, out)
+	n.times(&out.Attr)
 	n.held.hold()
 	return errno
 }
@@ -118,8 +139,8 @@ func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
 	if err != nil {
 		fail(err)
 	}
-	if c.HoldAttr {
-		root = &heldNode{root.(*fs.LoopbackNode), &held}
+	if c.HoldAttr || c.Seconds {
+		root = &heldNode{root.(*fs.LoopbackNode), &held, c.Seconds}
 	}
 	var disabled uint64
 	if !c.Passthrough {

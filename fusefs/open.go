@@ -135,8 +135,10 @@ func (oc *openCalls) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags u
 		if n.filled.Load() != n.empty.Load() {
 			h.filled = unknownPages
 		}
+		oc.attrs.opensAs(n, st) // if it changed all the same the kernel drops its pages when it has asked
 		return fuse.FOPEN_KEEP_CACHE, nil
 	}
+	n.emptied(st, oc.now())
 	oc.attrs.opensAs(n, st)
 	if !n.mayBlock() {
 		return 0, nil

@@ -50,6 +50,9 @@ type Storage struct {
 	// Soft: the client gives up on a server that is slow, and with it what
 	// programs have written.
 	Soft bool
+	// ExactTimes: a file that changes after it was looked at gets another time of
+	// change, however soon that is; unless all times are in whole seconds.
+	ExactTimes bool
 	// ListingAge is how old a listing of a directory may be that was opened
 	// anew; see package p2p/member, "cache_ms".
 	ListingAge time.Duration
@@ -176,7 +179,26 @@ func StorageOf(fd int) (Storage, error) {
 		var in unix.Stat_t
 		return unix.Fstatat(fd, name, &in, unix.AT_SYMLINK_NOFOLLOW) == nil && in.Mode&unix.S_IFMT == unix.S_IFREG
 	})
-	return storageOf(found, int64(fs.Type)), nil
+	s := storageOf(found, int64(fs.Type))
+	s.ExactTimes = exactTimes[s.Type] && kernelIsSince(6, 13)
+	return s, nil
+}
+
+// exactTimes are the file systems of one host that have them since Linux 6.13
+// (FS_MGTIME).
+var exactTimes = map[string]bool{"btrfs": true, "ext4": true, "tmpfs": true, "xfs": true}
+
+// kernelIsSince reports whether this host runs a version of Linux, or a later one.
+func kernelIsSince(major, minor int) bool {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return false
+	}
+	var is [2]int
+	if n, _ := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &is[0], &is[1]); n < len(is) {
+		return false
+	}
+	return is[0] > major || is[0] == major && is[1] >= minor
 }
 
 func storageOf(m mountinfo.Mount, magic int64) Storage {
