@@ -38,6 +38,7 @@ type nodeCache struct {
 
 	seen   seenAt // by the client of the storage
 	bounds sizeBounds
+	again  atomic.Pointer[rereading] // or nil
 
 	cacheMu sync.Mutex
 	version version // at the end of an open lock, see noteVersion

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -70,6 +71,42 @@ func (fc *fileCalls) readAgain(n *node, tid uint32, end int64) bool {
 	return end < n.bounds.most.Load() && !fc.procs.isInFault(tid)
 }
 
+// rereading is a READ that is made again. Until the program has gone on that has made it
+// the open lock stays, and no notification is sent because that is wanted: the kernel
+// would ignore what the second one says of the size, too.
+type rereading struct {
+	tid     uint32
+	at      int64         // on the server's clock
+	request atomic.Uint64 // the second READ; 0: it has not come
+	ran     progress      // the yielder's
+}
+
+// rereadTime is much longer than it takes the kernel to make a READ again, if it does.
+const rereadTime = 1000 // ms
+
+// isRead is called when a READ has met the end of the file, which may be the second one.
+func (x *rereading) isRead(in *fuse.InHeader) {
+	if x != nil && x.tid == in.Pid {
+		x.request.Store(in.Unique)
+	}
+}
+
+// isRereading reports whether a READ of n is made again.
+func (y *yielder) isRereading(n *node) bool {
+	x := n.again.Load()
+	if x == nil {
+		return false
+	}
+	request := x.request.Load()
+	if age := y.now() - x.at; age <= rereadTime || request != 0 && age <= takenOver {
+		if request == 0 || y.conn.readers.serves(request) || !y.procs.hasGoneOn(x.tid, &x.ran) {
+			return true
+		}
+	}
+	n.again.CompareAndSwap(x, nil)
+	return false
+}
+
 // grow sees to it that the kernel believes n to be as long as it is, at least, and
 // reports whether it had to be told. If a request is parked that keeps the last page
 // locked that is left to growLate.
@@ -117,6 +154,8 @@ func (c *attrCache) growTo(n *node, size int64) {
 	// Before: an answer with a smaller size that is made from now on may be taken over.
 	n.bounds.least.Store(size)
 	n.bounds.raise(size)
+	n.cached.Store(true) // the kernel makes the page, without content
+	c.unprotected.keeps(n)
 	c.stats.Grown.Add(1)
 	c.tellSize(n.id, size)
 }

@@ -39,14 +39,17 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if err == unix.EINVAL && !direct && h.buffer() {
 		n, err = fc.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
-	fc.fence.leave(&a)
 	if err == nil && n < len(buf) {
 		end := int64(in.Offset) + int64(n)
 		if a.waited && !direct && fc.readAgain(h.n, in.Pid, end) {
+			h.n.again.Store(&rereading{tid: in.Pid, at: fc.now()})
+			fc.fence.leave(&a)
 			return nil, fuse.EINTR
 		}
 		h.n.bounds.add(end) // the kernel takes it for that
+		h.n.again.Load().isRead(&in.InHeader)
 	}
+	fc.fence.leave(&a)
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
 		err = unix.EIO // the kernel could take what is missing for zeros
 	}

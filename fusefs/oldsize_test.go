@@ -166,3 +166,32 @@ func TestWhatIsAppendedIsWhereItBelongs(t *testing.T) {
 	reader.want("ok begin there here", "peek 0 16")
 	p.want("ok begin there here", "read %d 0 100", fd)
 }
+
+// While a READ is made again no open lock of the file gives way.
+func TestAnOpenLockStaysWhileAReadIsMadeAgain(t *testing.T) {
+	f := handlersOnly(t)
+	f.conn.dead = make(chan struct{})
+	must(t, os.WriteFile(f.opts.Root.Name()+"/f", []byte("text"), 0o644))
+	n := f.openForTest(t, "f", os.O_RDWR).n
+	sleeps := startProgram(t, t.TempDir(), nil)
+	x := &rereading{tid: uint32(sleeps.cmd.Process.Pid), at: f.now()}
+	n.again.Store(x)
+	if !f.yielder.isRereading(n) {
+		t.Error("before it has come")
+	}
+	other, second := header(n.id), header(n.id)
+	other.Pid, second.Pid, second.Unique = x.tid+1, x.tid, 7
+	x.isRead(&other)
+	if !f.yielder.isRereading(n) {
+		t.Error("another thread has read")
+	}
+	x.isRead(&second)
+	await(t, "its program has gone on", func() bool { return !f.yielder.isRereading(n) })
+	if n.again.Load() != nil {
+		t.Error("it is remembered")
+	}
+	n.again.Store(&rereading{tid: x.tid, at: f.now() - rereadTime - 1})
+	if f.yielder.isRereading(n) {
+		t.Error("it never comes")
+	}
+}

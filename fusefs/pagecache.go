@@ -17,7 +17,8 @@ type pageCache struct {
 
 // pageDrop is a notification by which the kernel drops the pages of a file.
 type pageDrop struct {
-	done chan struct{} // closed when it is over
+	done   chan struct{} // closed when it is over
+	wanted int           // by how many
 }
 
 // drops are those of one file: one at a time, since it may hang while a request
@@ -39,7 +40,18 @@ func (d *drops) want() (x *pageDrop, begins bool) {
 	case d.next == nil:
 		d.next = x
 	}
+	d.next.wanted++
 	return d.next, false
+}
+
+// leave is called when what x was wanted for is done. If it has not begun, and
+// nobody else wants it, it never does: the kernel would be notified at any time, and
+// ignore what it is being answered then.
+func (d *drops) leave(x *pageDrop) {
+	if x.wanted--; x.wanted == 0 && x == d.next {
+		d.next = nil
+		close(x.done)
+	}
 }
 
 // over ends the one under way, and returns the one to make now, or nil.
@@ -51,8 +63,8 @@ func (d *drops) over() *pageDrop {
 }
 
 // startDrop makes the kernel write out and drop the pages of n, and forget its
-// attributes. The result is closed when that is done.
-func (c *pageCache) startDrop(n *node) (done <-chan struct{}) {
+// attributes. The result is done when that is over.
+func (c *pageCache) startDrop(n *node) *pageDrop {
 	c.stats.PageDrops.Add(1)
 	n.cacheMu.Lock()
 	d, begins := n.drops.want()
@@ -66,7 +78,7 @@ func (c *pageCache) startDrop(n *node) (done <-chan struct{}) {
 	} else {
 		c.dev.forgetAttr(n.id) // which waits for nothing
 	}
-	return d.done
+	return d
 }
 
 // runDrops makes d, and those that are wanted when it is over.
@@ -93,12 +105,17 @@ func (c *pageCache) runDrops(n *node, d *pageDrop) {
 // when it goes on. The kernel may lock more together than those pages; then drop
 // ends with an error after roundTime.
 func (c *pageCache) drop(n *node) error {
-	err := c.awaitDrop(n, c.startDrop(n), nil)
+	d := c.startDrop(n)
+	err := c.awaitDrop(n, d.done, nil)
 	if err != nil {
 		n.cached.Store(true) // to who comes next
 		c.unprotected.keeps(n)
+		return err
 	}
-	return err
+	n.cacheMu.Lock()
+	n.drops.leave(d)
+	n.cacheMu.Unlock()
+	return nil
 }
 
 // dropPages is drop if there may be pages, or somebody else is dropping them.

@@ -336,3 +336,20 @@ func TestDropsOfAFile(t *testing.T) {
 		t.Error("another one does not begin anew")
 	}
 }
+
+// A drop that nobody needs any more, since what it was for was dropped around the pages
+// of a READ that waits, does not begin when that is over.
+func TestADropThatIsNotNeededDoesNotBegin(t *testing.T) {
+	var d drops
+	d.want()
+	second, _ := d.want()
+	d.want() // shares it
+	d.leave(second)
+	if d.next != second {
+		t.Fatal("it is given up while somebody else waits for it")
+	}
+	d.leave(second)
+	if !closed(second.done) || d.over() != nil || !closed(d.none) {
+		t.Error("it begins")
+	}
+}

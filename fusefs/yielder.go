@@ -256,6 +256,9 @@ func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
 			at = t
 		}
 	}
+	if y.isRereading(n) {
+		return now + busyTime
+	}
 	leave, share := newLeaving(openIdle), newLeaving(openShared)
 	var look []*handle
 	for _, h := range n.openHandles() {
