@@ -38,6 +38,7 @@
 //   - internal/support: the archive of dmxfs support.
 //   - internal/doctor: what a shared directory keeps between two hosts.
 //   - internal/exitcode: the numbers with which dmxfs ends.
+//   - internal/mutant: builds of packages with planted bugs, for tests.
 //   - internal/mountinfo: what is mounted where, as the kernel tells.
 //   - internal/waitgraph: who waits for whom in the cluster.
 //   - journal: what happened on this node, in Badger.

@@ -1,17 +1,15 @@
 package locktest
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/mutant"
 )
 
 // A Mutant is a planted bug: one place of the package under test, written
@@ -23,7 +21,7 @@ type Mutant struct {
 	// Old is in the file exactly once; New takes its place.
 	Old, New string
 	// Also are other places that the same bug is in.
-	Also []Edit
+	Also []mutant.Edit
 	// Test finds it; TestSimulate if it is empty. That one must call
 	// [Simulate], and may see only what users of locks see; all that machines
 	// say of themselves only if the bug is Inside: it costs time, messages or
@@ -33,9 +31,6 @@ type Mutant struct {
 	// Paper: the paper has it so. These are planted whenever tests run in full.
 	Paper bool
 }
-
-// An Edit is one place of a [Mutant].
-type Edit struct{ File, Old, New string }
 
 // Mutants plants each bug, alone, and runs the test that must find it. Since each
 // takes a build, only a sample is planted: every fifth and those of papers if
@@ -87,41 +82,8 @@ func Mutants(t *testing.T, mutants []Mutant) {
 	}
 }
 
-// plant writes the changed files and an overlay that puts them in place.
+// plant is an overlay that has the bug.
 func (m Mutant) plant(t *testing.T) string {
 	t.Helper()
-	dir := t.TempDir()
-	replace := map[string]string{}
-	for i, e := range append([]Edit{{m.File, m.Old, m.New}}, m.Also...) {
-		file, err := filepath.Abs(e.File)
-		if err != nil {
-			t.Fatal(err)
-		}
-		from := file
-		if replace[file] != "" {
-			from = replace[file] // changed already
-		}
-		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(text), e.Old); n != 1 {
-			t.Errorf("%s: %s has %d times, not once:\n%s", m.Name, e.File, n, e.Old)
-		}
-		changed := filepath.Join(dir, fmt.Sprintf("%d_%s", i, filepath.Base(e.File)))
-		text = []byte(strings.Replace(string(text), e.Old, e.New, 1))
-		if err := os.WriteFile(changed, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		replace[file] = changed
-	}
-	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(path, overlay, 0o600); err != nil {
-		t.Fatal(fmt.Errorf("overlay: %w", err))
-	}
-	return path
+	return mutant.Overlay(t, append([]mutant.Edit{{File: m.File, Old: m.Old, New: m.New}}, m.Also...), nil)
 }

@@ -3,6 +3,7 @@ package maekawa
 import (
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/mutant"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
@@ -18,11 +19,11 @@ func TestMutantsAreFound(t *testing.T) {
 		// (3) and (4) do not say which vote is given back.
 		{Name: "what is given back is not named", Paper: true, File: "arbiter.go",
 			Old: "	if msg.Request != c.lock.Request || msg.grant != c.grant {\n", New: "	if c.lock.None() {\n",
-			Also: []locktest.Edit{{File: "requester.go", Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {"},
+			Also: []mutant.Edit{{File: "requester.go", Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {"},
 				{File: "message.go", Old: "return &relinquish{q, positive(r)}", New: "return &relinquish{q, r.Uint()}"}}},
 		{Name: "gives back what it has not got", File: "requester.go",
 			Old: "if m.inquired == 0 || m.grant != m.inquired {", New: "if m.inquired == 0 {",
-			Also: []locktest.Edit{{File: "message.go", Old: "return &relinquish{q, positive(r)}", New: "return &relinquish{q, r.Uint()}"}}},
+			Also: []mutant.Edit{{File: "message.go", Old: "return &relinquish{q, positive(r)}", New: "return &relinquish{q, r.Uint()}"}}},
 		{Name: "an inquiry that comes before its vote is ignored", File: "requester.go",
 			Old: "msg.grant > m.relinquished {", New: "msg.grant == m.grant {"},
 

@@ -3,6 +3,7 @@ package rcv
 import (
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/mutant"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
@@ -13,7 +14,7 @@ func TestMutantsAreFound(t *testing.T) {
 		// finished is guessed from its NONL.
 		{Name: "an IM as in the paper", Paper: true, File: "receive.go",
 			Old: "		c.info.merge(&msg.info)\n		c.inform(", New: "		c.inform(",
-			Also: []locktest.Edit{{File: "rcv.go", Old: "	if before != c.my {\n", New: "	if c.info.position(before) == 0 {\n"}}},
+			Also: []mutant.Edit{{File: "rcv.go", Old: "	if before != c.my {\n", New: "	if c.info.position(before) == 0 {\n"}}},
 		// Exchange, lines 13 to 22: a row is copied before the finished
 		// requests that other rows tell of have been taken out of it.
 		{Name: "a ghost stays in a log that is copied", Paper: true, File: "info.go",
@@ -91,7 +92,7 @@ func TestMutantsAreFound(t *testing.T) {
 			Old: "	for i := c.info.start + 1; i < p; i++ {\n", New: "	for i := max(c.info.start+1, p-1); i < p; i++ {\n"},
 		{Name: "a try that comes later asks nobody", File: "rcv.go",
 			Old: "		c.roam(&roaming{inquiry: q, unvisited: c.others(), probe: true})\n", New: "",
-			Also: []locktest.Edit{{File: "rcv.go", Old: "		c.probes = append(c.probes, ask)\n", New: ""}}},
+			Also: []mutant.Edit{{File: "rcv.go", Old: "		c.probes = append(c.probes, ask)\n", New: ""}}},
 		{Name: "who asked is not told", File: "rcv.go",
 			Old: "		c.tell(q)\n	}\n	c.asks = nil\n", New: "		_ = q\n	}\n	c.asks = nil\n"},
 		{Name: "a question while the lock is used has no answer", File: "rcv.go",

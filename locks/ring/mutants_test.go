@@ -3,6 +3,7 @@ package ring
 import (
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/mutant"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
@@ -13,7 +14,7 @@ func TestMutantsAreFound(t *testing.T) {
 		// HSeqNumSeen", for which a node must know its token by its node alone.
 		{Name: "rule 2 of the paper", Paper: true, File: "ring.go",
 			Old: "	case !c.before(msg.Request):\n", New: "	case !c.before(msg.Request):\n		if c.my.None() {\n			m := *msg\n			m.SN = c.high\n			msg = &m\n		}\n",
-			Also: []locktest.Edit{{File: "ring.go",
+			Also: []mutant.Edit{{File: "ring.go",
 				Old: "		if msg.Request == c.my && !c.in {\n			c.enter()\n", New: "		if !c.my.None() && !c.in {\n			c.enter()\n"}}},
 		{Name: "any token of this node is the one", File: "ring.go",
 			Old: "		if msg.Request == c.my && !c.in {\n			c.enter()\n", New: "		if !c.my.None() && !c.in {\n			c.enter()\n"},

@@ -5,7 +5,6 @@ package member
 type base struct {
 	cfg Config // as New has checked it
 	p   Params
-	bug variant
 
 	now      int64
 	lastTick int64
@@ -37,9 +36,6 @@ func (w *waking) tick(b *base) { w.ms += b.awake(w.from) }
 // of ordinary length adds at most Cap - Tick to what really passed, and
 // Params.Validate has that in the bound of Delta.
 func (b *base) awake(from int64) int64 {
-	if b.bug.sleepIsSilence {
-		return b.now - max(from, b.lastTick)
-	}
 	if from > b.lastTick {
 		return min(b.now-from, b.p.Cap-b.p.Tick)
 	}

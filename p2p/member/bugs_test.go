@@ -46,6 +46,7 @@ var bugs = []struct {
 var soon = long.Or(map[string]uint64{"promiseWhileProposing": 36, "noLookTenure": 249, "noDelta": 727, "challengerAlone": 88, "keepJoiners": 144}, nil)
 
 func TestPlantedBugsAreFound(t *testing.T) {
+	needsBugs(t)
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
 			if b.seeds > 1000 && long.Pure(true, testing.Short()) {

@@ -62,11 +62,22 @@ func (w *world) isolatedOn(name string, h *host, d int64) {
 func TestClonesProveNothing(t *testing.T) {
 	for _, c := range clones {
 		t.Run(c.name, func(t *testing.T) {
-			found := 0
 			for seed := range uint64(30) {
 				if err := c.story(seed, ""); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
+			}
+		})
+	}
+}
+
+// If it were, two would go on.
+func TestClonesThatProveSomething(t *testing.T) {
+	needsBugs(t)
+	for _, c := range clones {
+		t.Run(c.name, func(t *testing.T) {
+			found := 0
+			for seed := range uint64(30) {
 				if c.story(seed, "cloneProof") != nil {
 					found++
 				}
@@ -74,7 +85,7 @@ func TestClonesProveNothing(t *testing.T) {
 			if found == 0 {
 				t.Error("the planted bug is not found")
 			}
-			t.Logf("with the planted bug %d of 30 break", found)
+			t.Logf("%d of 30 break", found)
 		})
 	}
 }

@@ -63,9 +63,6 @@ func (h *heartbeats) install() {
 		if x := was[h.view.Members[i].Node]; x != nil {
 			y.two, y.silent, y.heard, y.lastAt, y.rtt = x.two, x.silent, x.heard, x.lastAt, x.rtt
 			y.refuse, y.refuseWhy = x.refuse, x.refuseWhy
-			if h.bug.keepTenure {
-				y.ten = x.ten
-			}
 		}
 		y.Member = h.view.Members[i]
 		h.peers[y.Node] = y
@@ -87,7 +84,7 @@ func (h *heartbeats) send(now bool) {
 	for _, y := range h.order {
 		y.asked = 0
 		h.sendTo(y)
-		if !y.has && h.now-y.syncAt >= h.p.Heartbeat && !h.bug.syncOnce {
+		if !y.has && h.now-y.syncAt >= h.p.Heartbeat {
 			h.sendSync(y)
 		}
 	}
@@ -129,16 +126,13 @@ func (h *heartbeats) received(from Node, hb HB) {
 	}
 	if hb.Prom > 0 && hb.Prom > y.ten {
 		y.ten = hb.Prom
-		if h.bug.tenureFromReceipt {
-			y.ten = h.now
-		}
 	}
 	y.has = y.has || hb.GotSync
 	if y.lastT > y.prom && h.mayPromise(y) {
 		y.prom = y.lastT
 		y.silent = h.sinceNow()
 	}
-	if first && (!h.bug.syncOnce || y.syncAt == never) {
+	if first {
 		h.sendSync(y)
 	}
 	// An answer that says nothing new helps nobody, and two nodes that ask
@@ -157,11 +151,8 @@ func (h *heartbeats) mayPromise(y *peer) bool {
 	if h.holding() {
 		return false
 	}
-	if h.proposer.leavesOut(y.Node) && !h.bug.promiseWhileProposing {
+	if h.proposer.leavesOut(y.Node) {
 		return false
-	}
-	if h.bug.promiseOneWay {
-		return !y.refuse && !h.fences.has(y.Node)
 	}
 	return !y.refuse && !h.fences.has(y.Node) && h.now-y.two <= h.p.Hears
 }
@@ -186,7 +177,7 @@ func (h *heartbeats) checkSynced() {
 		return
 	}
 	for _, y := range h.order {
-		if !y.got && !h.bug.grantWithoutSync {
+		if !y.got {
 			return
 		}
 	}
@@ -202,7 +193,7 @@ func (h *heartbeats) refuse(n Node, why string) {
 
 func (h *heartbeats) refuseRevoked() {
 	for _, y := range h.order {
-		if h.view.IsRevoked(y.Peer) && !h.bug.promiseWhileProposing {
+		if h.view.IsRevoked(y.Peer) {
 			h.refuse(y.Node, "revoked by an admin")
 		}
 	}

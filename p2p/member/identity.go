@@ -19,9 +19,6 @@ type identity struct {
 // draw draws an incarnation on top of v. What was said to the former one is not
 // heard any more, and no view that is based on an older one can add this one.
 func (i *identity) draw(v *View) {
-	if i.bug.sameIncarnation && i.me.Inc != 0 {
-		return
-	}
 	i.me = Node{Peer: i.cfg.Self.Peer, Inc: Inc(i.cfg.Random())}
 	for i.me.Inc == 0 || v.Has(i.me) {
 		i.me.Inc = Inc(i.cfg.Random())
@@ -53,9 +50,6 @@ func (i *identity) isTwin(n Node) bool {
 // own have other peer IDs or incarnations, and one that was cloned as a member
 // runs at another address.
 func (i *identity) isFormer(y *Member) bool {
-	if i.bug.cloneProof {
-		return true
-	}
 	return y.Peer == i.me.Peer && slices.Contains(i.lives, y.Inc) && subset(hosts(y.Addrs), hosts(i.addrs))
 }
 

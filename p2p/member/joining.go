@@ -174,9 +174,6 @@ func (j *joining) tryAsking() {
 			j.finish(End{Code: EndRefused, Text: fmt.Sprintf("the cluster has %d members that do not answer, and cannot have more", MaxMembers)})
 			return
 		}
-		if j.bug.challengerAlone {
-			w.Members = nil
-		}
 		w.add(j.record())
 		j.terms.bring(w)
 		j.proposer.propose(w)

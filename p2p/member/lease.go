@@ -19,14 +19,8 @@ func (l *lease) until() int64 {
 	}
 	order := l.heartbeats.order
 	until := l.scans.at + l.p.LookTenure
-	if l.bug.noLookTenure {
-		until = never
-		if len(order) == 0 {
-			until = maxTime
-		}
-	}
-	for i, y := range order {
-		if t := y.ten + l.p.Tenure; i == 0 && l.bug.noLookTenure || t < until {
+	for _, y := range order {
+		if t := y.ten + l.p.Tenure; t < until {
 			until = t
 		}
 	}

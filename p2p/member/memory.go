@@ -25,7 +25,7 @@ func (s *memory) save(to Saved) {
 
 // linked keeps the epoch of a view that is known to be linked.
 func (s *memory) linked(e locks.Epoch) {
-	if to := s.saved; e > to.Epoch && !s.bug.forgetEpoch {
+	if to := s.saved; e > to.Epoch {
 		to.Epoch = e
 		s.save(to)
 	}

@@ -35,8 +35,9 @@ func TestProposerBelievesALook(t *testing.T) {
 		t.Fatalf("no proposal without %v: %+v", b, p.open)
 	}
 	link := LinkOp{View: p.open.view, File: p.open.file}
-	if w := p.linked(link, nil); w != nil || p.open.stage != stageLooking {
-		t.Fatalf("a link is believed without a look: %v, stage %d", w, p.open.stage)
+	p.linked(link, nil)
+	if p.open == nil || p.open.stage != stageLooking {
+		t.Fatalf("a link is believed without a look: %+v", p.open)
 	}
 	if w, _ := p.looked(Look{Newest: 5}); w != nil || p.open.stage != stageLooking || p.open.at != p.now+p.p.Retry {
 		t.Errorf("after a look that does not show the link: %v, stage %d, at %d", w, p.open.stage, p.open.at)

@@ -89,7 +89,7 @@ func (p *position) ended() bool { return p.state == StateEnded }
 // holding: this view was built above one that nobody could read, whose members
 // may be alive until their looks are too old. See View.Unsure.
 func (p *position) holding() bool {
-	return p.view.Unsure && !p.bug.noHolding && p.known.ms < p.p.LookTenure+p.p.lookMargin()+p.unsureCache()
+	return p.view.Unsure && p.known.ms < p.p.LookTenure+p.p.lookMargin()+p.unsureCache()
 }
 
 // unsureCache is how old the listings may be that members of views rely on

@@ -46,9 +46,6 @@ func (p *proofs) how(n Node) string {
 	if y.Boot == s.Boot && y.Boot != "" && y.Lock == s.Lock && y.Lock != (LockFile{}) && p.isFormer(y) {
 		return "it was restarted"
 	}
-	if p.bug.replaceAnybody && p.state == StateOut && y.Peer != p.me.Peer {
-		return "a planted bug"
-	}
 	return ""
 }
 

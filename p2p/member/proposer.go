@@ -73,22 +73,15 @@ func (p *proposer) forget() { p.open = nil }
 // been one that was pruned. If it failed it may have worked all the same, or
 // work later, so that the same link is tried until a view of its epoch, or
 // above, is known.
-func (p *proposer) linked(op LinkOp, err error) (believed *View) {
+func (p *proposer) linked(op LinkOp, err error) {
 	o := p.open
 	if o == nil || !o.view.same(op.View) {
-		return nil // its outcome is known already
+		return // its outcome is known already
 	}
 	o.stage, o.at = stageLooking, p.now
 	if err != nil {
 		o.stage = stageUnknown
 	}
-	if p.bug.forgetUnknown && err != nil {
-		p.open = nil
-	}
-	if p.bug.believeLink && err == nil {
-		return o.view
-	}
-	return nil
 }
 
 func (p *proposer) lookFailed() {

@@ -58,6 +58,7 @@ func TestRestoredStorage(t *testing.T) {
 
 // Without what is kept, the same epochs are given again.
 func TestEpochsGoBackIfNobodyKeepsThem(t *testing.T) {
+	needsBugs(t)
 	w := newWorld(options{bug: "forgetEpoch"})
 	n := w.together(1)
 	for i := range 5 {

@@ -86,13 +86,9 @@ func (s *scans) count(op LookOp, l Look) {
 		return
 	}
 	// A listing may be S old, so that it need not show a view that is younger.
-	if l.Known && op.Known == s.view.Epoch || l.Began < s.known.from+s.cfg.Self.Cache || s.bug.graceForLooks && s.known.ms < s.cfg.Self.Cache+s.p.LookTenure {
+	if l.Known && op.Known == s.view.Epoch || l.Began < s.known.from+s.cfg.Self.Cache {
 		s.missing = 0
-		at := l.Began
-		if s.bug.lookAtReply {
-			at = s.now
-		}
-		s.at = max(s.at, at)
+		s.at = max(s.at, l.Began)
 		return
 	}
 	if op.Known != s.view.Epoch {

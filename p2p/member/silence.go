@@ -50,11 +50,8 @@ func (s *silence) members() (gone []Node, wait bool) {
 // node was not in.
 func (s *silence) over(y *peer) (by int64, ok bool) {
 	lim := s.p.Tenure + s.p.Delta
-	if s.bug.noDelta {
-		lim = s.p.Tenure
-	}
 	by = y.silent.ms - lim
-	if y.heard || s.bug.dropUnproved {
+	if y.heard {
 		return by, true
 	}
 	known := s.known.ms - (s.p.LookTenure + s.p.lookMargin() + y.Cache)

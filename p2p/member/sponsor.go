@@ -82,7 +82,5 @@ func (s *sponsor) nodes() []Node {
 
 // forget drops what was about the view before.
 func (s *sponsor) forget() {
-	if !s.bug.keepJoiners {
-		clear(s.joiners)
-	}
+	clear(s.joiners)
 }

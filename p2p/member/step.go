@@ -111,7 +111,7 @@ func (m *Machine) received(e Envelope) {
 		m.storage.lookSoon()
 		m.mail.inform(e.From, m.p.Tick, m.terms.hello(false))
 	}
-	if e.Epoch != m.view.Epoch && !(m.bug.answerOtherEpoch && m.heartbeats.peers[e.From] != nil) {
+	if e.Epoch != m.view.Epoch {
 		return
 	}
 	switch msg := e.Msg.(type) {
@@ -139,9 +139,6 @@ func (m *Machine) leave() {
 		m.joining.leave()
 	case StateMember:
 		m.leaving.begin()
-		if m.bug.leaveForgets {
-			m.proposer.forget()
-		}
 	case StateLeaving:
 		m.leaving.forGood()
 	}
@@ -177,9 +174,7 @@ func (m *Machine) stored(in Done) {
 			trouble = nil
 		}
 		m.troubles.tell(linking, fmt.Sprintf("view %d cannot be linked", op.View.Epoch), trouble)
-		if w := m.proposer.linked(op, in.Err); w != nil {
-			m.learn(w, true)
-		}
+		m.proposer.linked(op, in.Err)
 	case AskOp:
 		m.troubles.tell(writing, "the ask of this node cannot be written", in.Err)
 		m.asking.posted(op, in.Err)

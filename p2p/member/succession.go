@@ -38,7 +38,7 @@ func (s *succession) added(w, own *View) {
 	direct := own != nil && own.Has(s.me) && own.Reason == ReasonReplace &&
 		own.Epoch == s.view.Epoch+1 && s.view.Has(former) && !own.Has(former) &&
 		(w.Epoch > own.Epoch || w.same(own))
-	if !direct && !s.bug.succeedAnyway {
+	if !direct {
 		s.lose(w)
 		return
 	}
@@ -49,7 +49,7 @@ func (s *succession) added(w, own *View) {
 // outside: w is the newest view known, and this node is not in it.
 func (s *succession) outside(w *View) {
 	// One below what was known shows an old state of the storage.
-	if !s.over && w.Epoch >= s.memory.saved.Epoch && !w.Has(s.cfg.Succeeds) && !s.bug.succeedAnyway {
+	if !s.over && w.Epoch >= s.memory.saved.Epoch && !w.Has(s.cfg.Succeeds) {
 		s.over = true
 		s.lose(w)
 	}

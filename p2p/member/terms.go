@@ -40,7 +40,7 @@ func (t *terms) unmet() *End {
 		return &End{Code: EndPolicy, Text: policyText}
 	case t.joined && v.Reason == ReasonRestored && v.FileID == "":
 		return &End{Code: EndLost, Text: "the directory of the cluster was made anew: this process knows the one before"}
-	case !v.agrees(t.fileIDFor(v)) && !t.alone(v) && !t.bug.anyFileID:
+	case !v.agrees(t.fileIDFor(v)) && !t.alone(v):
 		return &End{Code: t.fileIDCode(), Text: fileIDText(v.FileID, t.fileIDFor(v))}
 	}
 	return nil
@@ -82,7 +82,7 @@ func (t *terms) refusal(h Hello) (Refusal, string) {
 		return RefusedTiming, cacheText(v.Timing, h.Member.Cache)
 	case !v.Policy.Serves(h.Policy):
 		return RefusedPolicy, policyText
-	case !v.agrees(h.FileID) && !t.bug.anyFileID:
+	case !v.agrees(h.FileID):
 		return RefusedFileID, fileIDText(v.FileID, h.FileID)
 	case len(v.Members) >= MaxMembers:
 		return RefusedFull, fmt.Sprintf("the cluster has %d members, and cannot have more", MaxMembers)

@@ -35,7 +35,7 @@ type twins struct {
 // present is a member of the newest view that is another incarnation of this
 // peer and may be alive; nil if there is none.
 func (t *twins) present() *Member {
-	if t.bug.noTwins || !t.cfg.Bury.IsZero() {
+	if !t.cfg.Bury.IsZero() {
 		return nil
 	}
 	for i := range t.view.Members {
@@ -49,7 +49,7 @@ func (t *twins) present() *Member {
 // offline is [Output.Offline]. Before the first look nobody knows whether there
 // is a twin.
 func (t *twins) offline() bool {
-	return t.state == StateOut && !t.bug.noTwins && t.cfg.Bury.IsZero() && (!t.scans.seen || t.over != nil || !t.online && t.present() != nil)
+	return t.state == StateOut && t.cfg.Bury.IsZero() && (!t.scans.seen || t.over != nil || !t.online && t.present() != nil)
 }
 
 // rebase: there is another view, in which there may be a twin.

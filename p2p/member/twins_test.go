@@ -151,6 +151,7 @@ func TestRebootedHostThatOthersAnswerBeforeTheyDie(t *testing.T) {
 
 // Without the rule the copy takes the connections of the original.
 func TestCopyThatIsNotRefused(t *testing.T) {
+	needsBugs(t)
 	for seed := range uint64(20) {
 		w := newWorld(options{seed: seed, clones: true, bug: "noTwins"})
 		n := w.together(2)

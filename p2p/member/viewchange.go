@@ -56,13 +56,6 @@ func (m *Machine) follow(w, own *View, mine bool) {
 	}
 	m.position.follow(w, mine)
 	m.engine.freeze(w)
-	if m.bug.speakBeforeFreeze {
-		for i := range w.Members {
-			if y := m.heartbeats.peers[w.Members[i].Node]; y != nil {
-				m.out.Send = append(m.out.Send, Envelope{m.me, y.Node, w.Epoch, HB{T: m.now, Prom: y.prom}})
-			}
-		}
-	}
 }
 
 // install makes the view that the engine was frozen for the one of this node.

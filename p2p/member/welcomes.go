@@ -75,9 +75,6 @@ func (w *welcomes) count() int {
 }
 
 func (w *welcomes) all() bool {
-	if w.bug.admitPartial {
-		return w.count() > 0
-	}
 	return w.count() == len(w.view.Members)
 }
 
