@@ -32,8 +32,6 @@ var longer = map[string]int{
 	"locks/engine/deadlock_test.go: deadlocks":            130,
 	"locks/engine/delegation_sim_test.go: randomFiles":    120,
 	"locks/engine/model_test.go: likeLinux":               130,
-	"locks/rcv/mutants_test.go: TestMutantsAreFound":      110,
-	"locks/rw/mutants_test.go: TestMutantsAreFound":       190,
 	"p2p/member/model_test.go: model.next":                90,
 }
 
