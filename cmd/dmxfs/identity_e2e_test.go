@@ -55,6 +55,11 @@ func TestIdentityByPath(t *testing.T) {
 			st.want("ok", "b lk x set w 0 1")
 		})
 	}
+	t.Run("a rename with open locks", func(t *testing.T) { renamesWithOpenLocks(t, c, a, b) })
+	t.Run("what else is renamed or removed", func(t *testing.T) { renamesOfOthers(t, c, a, b) })
+}
+
+func renamesWithOpenLocks(t *testing.T, c *testCluster, a, b *testMount) {
 	t.Run("open locks of this host move with a rename", func(t *testing.T) {
 		write(t, c.src+"/open", "")
 		st := newActors(t, true, a, b)
@@ -85,6 +90,10 @@ func TestIdentityByPath(t *testing.T) {
 		st.want("ok", "b open x target r")
 		st.want(`"new"`, "b pread x 0 10")
 	})
+}
+
+// renamesOfOthers are of what has other names, or files below it, and of what is waited for.
+func renamesOfOthers(t *testing.T, c *testCluster, a, b *testMount) {
 	t.Run("another name of a file that is renamed", func(t *testing.T) {
 		write(t, c.src+"/name1", "")
 		st := newActors(t, false, a, b)
