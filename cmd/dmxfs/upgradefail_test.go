@@ -114,8 +114,12 @@ func TestUpgradeThatIsRefused(t *testing.T) {
 			t.Fatalf("%s: the daemon is another one, or the holder has ended: %s", tt.program, hold.out.String())
 		}
 	}
-	if out := c.run("upgrade", "--check", m.dir); !strings.Contains(out, "could go on") {
-		t.Errorf("--check: %q", out)
+	config := filepath.Join(t.TempDir(), "m.toml")
+	write(t, config, fmt.Sprintf("mountpoint = %q\n", m.dir))
+	for _, which := range [][]string{{m.dir}, {"--all"}, {"--config", config}} {
+		if out := c.run(append([]string{"upgrade", "--check"}, which...)...); strings.Count(out, "could go on") != 1 {
+			t.Errorf("--check %q: %q", which, out)
+		}
 	}
 	m.upgraded()
 	if r := m.journal("--event", "lost,recovered,fenced"); len(r) > 0 {
