@@ -262,7 +262,7 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	defer context.AfterFunc(ctx, func() { _ = c.process.Signal(unix.SIGTERM) })()
 	var help sync.WaitGroup
 	ended := make(chan struct{})
-	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.log) })
+	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.mayLookDead, w.log) })
 	if c.logs != nil {
 		help.Go(func() { copyLog(w.out, c.logs, &w.copying) })
 	}

@@ -65,8 +65,8 @@ func abortMount(point string) error {
 }
 
 // helpToEnd watches the daemon until ended is closed, and cuts off its mount if
-// that is what keeps it from ending.
-func helpToEnd(ended <-chan struct{}, pid int, point string, log *slog.Logger) {
+// that is what keeps it from ending; not while except is true.
+func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool, log *slog.Logger) {
 	tick := time.NewTicker(dyingEvery)
 	defer tick.Stop()
 	times := 0
@@ -76,7 +76,7 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, log *slog.Logger) {
 			return
 		case <-tick.C:
 		}
-		if !dying(pid) {
+		if except() || !dying(pid) {
 			times = 0
 			continue
 		}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
 	"os/exec"
 	"strings"
@@ -26,6 +28,27 @@ func TestDying(t *testing.T) {
 	if dying(os.Getpid()) {
 		t.Error("this process is taken for dying")
 	}
+	// One that executes another program looks like that, too: it is left alone.
+	looks := 0
+	log := new(bytes.Buffer)
+	ended := make(chan struct{})
+	helpToEnd(ended, pid, t.TempDir(), func() bool {
+		if looks++; looks == 5 {
+			close(ended)
+		}
+		return true
+	}, slog.New(slog.NewTextHandler(log, nil)))
+	if log.Len() > 0 {
+		t.Errorf("a daemon that is replaced is cut off: %s", log.String())
+	}
+	cut, over := make(chan struct{}), false
+	helpToEnd(cut, pid, t.TempDir(), func() bool {
+		if log.Len() > 0 && !over {
+			close(cut)
+			over = true
+		}
+		return over
+	}, slog.New(slog.NewTextHandler(log, nil)))
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

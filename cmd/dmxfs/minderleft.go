@@ -54,6 +54,19 @@ func (l *minderLeft) minder(cfg Config) *minder {
 	return m
 }
 
+// upgrading tells the watcher that this process is about to execute another program.
+func (m *minder) upgrading() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to := m.lastWord
+	if to == nil {
+		to = m.tell
+	}
+	if to != nil {
+		_ = json.NewEncoder(to).Encode(readyMessage{Upgrading: true}) // it may have ended
+	}
+}
+
 // upgraded has the watcher become this program, too. From then on it learns how this
 // process ends by a last word.
 // It returns when that has come about, or after a while: who gave the order may send

@@ -258,6 +258,7 @@ func (u *upgrader) pass(h *heirloom, program *os.File, locks []byte) error {
 	if err == nil {
 		d.log.Info("the daemon executes another program", "program", program.Name(), "version", u.status().To)
 		d.minder.flush()
+		d.minder.upgrading()
 		err = become(int(program.Fd()), h.Files, left, h.Program, "")
 		err = errors.Join(err, become(h.Program, h.Files, left, h.Program, err.Error()))
 	}

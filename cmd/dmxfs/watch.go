@@ -45,6 +45,9 @@ type readyMessage struct {
 	Passing bool `json:"passing,omitempty"`
 	// Warnings are for who mounts: all is well, and may not be as it was meant.
 	Warnings []string `json:"warnings,omitempty"`
+	// Upgrading: the process is about to execute another program. For a moment it
+	// may look like one that was killed and cannot end.
+	Upgrading bool `json:"upgrading,omitempty"`
 	// Upgraded: the process goes on with another program, and the watcher is to be
 	// that one, too. How the process ends is told in the same place.
 	Upgraded bool `json:"upgraded,omitempty"`
@@ -63,12 +66,14 @@ type watcher struct {
 	lock    *os.File // says that this is the watcher; nil before it was usable
 	silence func()   // ends the answers of waits; may be nil
 
-	charge   *charge    // the daemon that runs already; nil: start one
-	copying  sync.Mutex // held while a piece of the log is neither in the pipe nor written
-	served   bool       // it was usable at least once
-	failures int        // starts in a row after which it was not
-	waits    waits
-	found    chan found // of a look at the shared directory that hangs; else nil
+	charge *charge // the daemon that runs already; nil: start one
+	// upgrading is until when the daemon may look dead, in ms of CLOCK_BOOTTIME.
+	upgrading atomic.Int64
+	copying   sync.Mutex // held while a piece of the log is neither in the pipe nor written
+	served    bool       // it was usable at least once
+	failures  int        // starts in a row after which it was not
+	waits     waits
+	found     chan found // of a look at the shared directory that hangs; else nil
 }
 
 // errGone is how a process has ended that was killed, or has failed.
@@ -157,7 +162,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	defer stop()
 	ended := make(chan struct{})
 	var help sync.WaitGroup
-	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.log) })
+	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.mayLookDead, w.log) })
 
 	var m readyMessage
 	words := json.NewDecoder(c.lastWord)

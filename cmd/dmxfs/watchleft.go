@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,13 @@ type watchLeft struct {
 
 const watchLeftEnv = "DMXFS_WATCH_LEFT"
 
+// upgradingTime is for how long a daemon that executes another program is not taken for
+// one that cannot end: execve(2) waits for all its threads.
+const upgradingTime = 10 * time.Second
+
+// mayLookDead reports whether the daemon is just executing another program.
+func (w *watcher) mayLookDead() bool { return boottime() < w.upgrading.Load() }
+
 // heed reads what the daemon says, and returns when there is no more: with its last
 // word, if that is one about its end.
 func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told bool) {
@@ -41,6 +49,8 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 		switch err := words.Decode(&m); {
 		case err != nil:
 			return last, told
+		case m.Upgrading:
+			w.upgrading.Store(boottime() + upgradingTime.Milliseconds())
 		case m.Upgraded:
 			w.log.Warn("this process goes on as it is: it cannot be the program that the daemon is by now", "err", w.become(c))
 		default:
