@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // What hangs in the storage when a daemon ends goes on with the shared directory,
@@ -31,5 +32,39 @@ func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 	}
 	if next, err := openState(path, int(root.Fd())); exitCode(err) != exitBusy {
 		t.Errorf("the state directory is free before the process ends: %v, %v", next, err)
+	}
+}
+
+// umount(8) does not wait for the end of the daemon: who mounts again at once does.
+func TestMountAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	root, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	path := filepath.Join(t.TempDir(), "state")
+	former, err := openState(path, int(root.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		next, err := openState(path, int(root.Fd()))
+		if err == nil {
+			err = next.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("while the former daemon has the state directory: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	if err := former.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
 	}
 }

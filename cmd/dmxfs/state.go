@@ -11,6 +11,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/unit"
 	"golang.org/x/sys/unix"
@@ -103,7 +104,7 @@ func openState(path string, root int) (*stateDir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the state directory cannot be written: %w (choose another one with --state)", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lockWithin(lock, endingTime); err != nil {
 		defer lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, withCode(exitBusy, fmt.Errorf("state directory %s is in use by another dmxfs%s: give each mount its own with --state", path, readOwner(lock)))
@@ -117,6 +118,28 @@ func openState(path string, root int) (*stateDir, error) {
 		return nil, fmt.Errorf("the state directory cannot be written: %w", err)
 	}
 	return &stateDir{path, lock}, nil
+}
+
+// endingTime is for how long a new daemon waits for one before it that has been
+// unmounted: umount(8) does not wait for its end.
+const endingTime = 3 * time.Second
+
+// lockWithin locks f as soon as nobody else has it locked, or returns EWOULDBLOCK
+// when the time is over.
+func lockWithin(f *os.File, limit time.Duration) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for over := time.After(limit); ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			return err
+		}
+	}
 }
 
 func readOwner(lock *os.File) string {
