@@ -295,7 +295,8 @@ func (s *badgerStore) close() error {
 	db := s.db
 	s.db = nil
 	s.mu.Unlock()
-	return guard(db.Close)
+	// Badger takes what it could not write for written.
+	return errors.Join(guard(db.Close), s.whole())
 }
 
 // sync makes all that was written durable. [badger.DB.Sync] would sync only

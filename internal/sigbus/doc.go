@@ -9,6 +9,8 @@
 // what it writes there: who uses it looks at [Faults], and does not rely on what it
 // wrote, or read, since that has grown.
 //
-// What is not such a fault goes to the Go runtime as ever: a signal that somebody
-// has sent, or memory that is broken.
+// What is not such a fault goes to the Go runtime as ever, which ends the process: a
+// signal that somebody has sent, memory that is broken, a page of the program or of
+// the heap, and one that was swapped out and cannot be read back. To go on without
+// those would be to forget what this process has promised.
 package sigbus

@@ -24,6 +24,11 @@ var faults uint64 // by handler
 //lint:ignore U1000 for handler
 var goHandler uintptr
 
+// pagemap is /proc/self/pagemap, see proc_pid_pagemap(5).
+//
+//lint:ignore U1000 for handler
+var pagemap int64
+
 // handler is a signal handler, and no function of Go.
 //
 //lint:ignore U1000 for handlerPC
@@ -43,6 +48,11 @@ var guard = sync.OnceValue(func() error {
 	if a.handler <= 1 { // SIG_DFL, SIG_IGN: the runtime has none
 		return fmt.Errorf("SIGBUS is not handled by the Go runtime")
 	}
+	fd, err := unix.Open("/proc/self/pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("handle SIGBUS: /proc/self/pagemap: %w", err)
+	}
+	pagemap = int64(fd) // for good
 	goHandler = a.handler
 	a.handler = handlerPC() // with the flags and the stack of the other one
 	return rtSigaction(&a, nil)

@@ -2,17 +2,41 @@
 
 #include "textflag.h"
 
+// lowest is where mappings of files begin: below are the program and the heap of Go,
+// of which nothing may be lost.
+#define lowest 0x600000000000
+
 // handler is called by the kernel on the signal stack, with DI the signal, SI the
 // siginfo_t and DX the context. It may change all registers: the kernel restores
-// them. It calls nothing and uses no stack.
+// them. It calls nothing, and of the stack it uses 8 bytes of the red zone.
 TEXT ·handler(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
 	CMPL 8(SI), $2            // si_code: BUS_ADRERR, a page that could not be had
 	JNE  other
+	MOVQ 16(SI), R9           // si_addr
+	MOVQ $lowest, AX
+	CMPQ R9, AX
+	JCS  other
+	ANDQ $~4095, R9
 	MOVQ DI, R12
 	MOVQ SI, R13
 	MOVQ DX, R14
-	MOVQ 16(SI), DI           // si_addr
-	ANDQ $~4095, DI
+	MOVQ R9, R15
+
+	// A page that was swapped out, and cannot be read back, is no page of a file.
+	MOVQ ·pagemap(SB), DI
+	LEAQ -8(SP), SI
+	MOVQ $8, DX
+	MOVQ R15, R10
+	SHRQ $9, R10              // 8 bytes for each page of 4096
+	MOVQ $17, AX              // pread64
+	SYSCALL
+	CMPQ AX, $8
+	JNE  failed
+	MOVQ -8(SP), AX
+	BTQ  $62, AX              // swapped
+	JCS  failed
+
+	MOVQ R15, DI
 	MOVQ $4096, SI
 	MOVQ $3, DX               // PROT_READ|PROT_WRITE
 	MOVQ $0x32, R10           // MAP_PRIVATE|MAP_FIXED|MAP_ANONYMOUS

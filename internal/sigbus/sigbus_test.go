@@ -3,12 +3,14 @@
 package sigbus
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,10 +25,27 @@ func TestMain(m *testing.M) {
 	if err := Guard(); err != nil {
 		panic(err)
 	}
-	if err := unix.Kill(os.Getpid(), unix.SIGBUS); err != nil {
+	if os.Getenv(childEnv) == "low" {
+		readLow()
+	} else if err := unix.Kill(os.Getpid(), unix.SIGBUS); err != nil {
 		panic(err)
 	}
 	select {}
+}
+
+// readLow reads a page that there is not, where pages of the program are.
+func readLow() {
+	fd, err := unix.MemfdCreate("empty", unix.MFD_CLOEXEC)
+	if err != nil {
+		panic(err)
+	}
+	low := uintptr(0x200000000)
+	at := *(*unsafe.Pointer)(unsafe.Pointer(&low))
+	b, err := unix.MmapPtr(fd, 0, at, 4096, unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(*(*byte)(b))
 }
 
 // beyond is a mapping of a file that has become empty.
@@ -82,10 +101,12 @@ func TestFaultsAreSurvived(t *testing.T) {
 
 // What is no such fault is for the runtime.
 func TestOtherSignalsEndTheProcess(t *testing.T) {
-	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), childEnv+"=1")
-	out, err := c.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "SIGBUS") || !strings.Contains(string(out), "goroutine ") {
-		t.Errorf("%v\n%s", err, out)
+	for _, what := range []string{"sent", "low"} {
+		c := exec.Command(os.Args[0])
+		c.Env = append(os.Environ(), childEnv+"="+what)
+		out, err := c.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "SIGBUS") || !strings.Contains(string(out), "goroutine ") {
+			t.Errorf("%s: %v\n%s", what, err, out)
+		}
 	}
 }
