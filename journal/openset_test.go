@@ -163,6 +163,34 @@ func TestOpenRequestIsSmall(t *testing.T) {
 	}
 }
 
+// A request that changes all the time, beside one that stays, does not take more and
+// more memory.
+func TestAnOpenRequestThatChanges(t *testing.T) {
+	s := newOpenSet()
+	recs := openRecords(recentRequests + 100) // 100 of them are packed
+	for i := range recs {
+		s.apply(&recs[i])
+	}
+	for i := range 100_000 {
+		r := recs[2]
+		r.Event, r.Seq = Waiting, uint64(len(recs)+i)
+		s.apply(&r)
+	}
+	size := 0
+	for _, c := range s.packed.slabs {
+		size += cap(c.b)
+	}
+	if size > 4*slabSize {
+		t.Errorf("%d B are kept for %d requests", size, s.len())
+	}
+	if got := len(s.recordsOf(2)); got != 3 {
+		t.Errorf("it has %d records", got)
+	}
+	if got := s.recordsOf(3); len(got) != 2 || got[0].Seq != 5 {
+		t.Errorf("the next one has %v", got)
+	}
+}
+
 // BenchmarkOpenSet is what it costs to keep requests that stay open.
 func BenchmarkOpenSet(b *testing.B) {
 	recs := openRecords(250_000)

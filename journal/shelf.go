@@ -107,8 +107,14 @@ func (s *shelf) put(id uint64, recs []Record) {
 
 // add adds what is a request's.
 func (s *shelf) add(b []byte) place {
-	if s.last < 0 || len(s.slabs[s.last].b)+binary.MaxVarintLen32+len(b) > slabSize {
+	for s.last < 0 || len(s.slabs[s.last].b) > 0 && len(s.slabs[s.last].b)+binary.MaxVarintLen32+len(b) > slabSize {
+		full := s.last
 		s.next()
+		// What it has may have been dropped while it was the last one. Nobody may
+		// come back to it.
+		if full >= 0 && 2*s.slabs[full].dead > len(s.slabs[full].b) {
+			s.empty(uint32(full))
+		}
 	}
 	c := &s.slabs[s.last]
 	p := place{uint32(s.last), uint32(len(c.b))}
