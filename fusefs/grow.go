@@ -160,11 +160,17 @@ func (c *attrCache) growTo(n *node, size int64) {
 	c.tellSize(n.id, size)
 }
 
+// blindTime is how long tellSize waits where it cannot see what its thread does: the
+// kernel takes over the size first of all.
+const blindTime = 10 * time.Millisecond
+
 // tellSize tells the kernel that a node is so long, and returns when it has taken that
 // over. The kernel may go on to wait for the page, which can be locked for a READ.
 func (c *attrCache) tellSize(node uint64, size int64) {
 	done := make(chan struct{})
 	var thread atomic.Pointer[os.File]
+	var blind atomic.Bool
+	began := time.Now()
 	c.background(func() {
 		defer close(done)
 		runtime.LockOSThread()
@@ -172,6 +178,8 @@ func (c *attrCache) tellSize(node uint64, size int64) {
 		if stat, err := os.Open("/proc/thread-self/stat"); err == nil {
 			defer stat.Close()
 			thread.Store(stat)
+		} else {
+			blind.Store(true)
 		}
 		c.dev.grow(node, size)
 	})
@@ -182,7 +190,9 @@ func (c *attrCache) tellSize(node uint64, size int64) {
 		case <-done:
 			return
 		case <-t.C:
-			if stat := thread.Load(); stat != nil && waitsInKernel(stat) {
+			// Where that cannot be seen (no descriptor is left) the time has to do:
+			// who is answered next may be whom the kernel waits for.
+			if stat := thread.Load(); stat != nil && waitsInKernel(stat) || blind.Load() && time.Since(began) > blindTime {
 				return
 			}
 		}

@@ -196,6 +196,7 @@ func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
 	defer h.fresh.Store(h.write)
 	h.n.bounds.add(0)
+	defer h.n.bounds.add(0) // it may have grown for another one meanwhile
 	return status(oc.fence.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 			if err := oc.actor.dropSetID(&in.InHeader, h.fd); err != nil {
