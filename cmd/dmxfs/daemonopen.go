@@ -116,8 +116,12 @@ func (d *daemon) givenSecret(kept bool) ([]byte, error) {
 		return nil, nil
 	}
 	given, err := register.ReadSecret(d.cfg.Secret)
-	if errors.Is(err, fs.ErrNotExist) && kept {
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && kept:
 		d.log.Warn("the file of the secret is gone: the one that the state directory keeps is used", "file", d.cfg.Secret)
+		return nil, nil
+	case err != nil && kept && d.left != nil: // there is no way to mend it first
+		d.log.Warn("the file of the secret cannot be used: the one that the state directory keeps is", "file", d.cfg.Secret, "err", err)
 		return nil, nil
 	}
 	return given, err

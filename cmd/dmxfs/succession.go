@@ -139,8 +139,8 @@ func checkProgram(ctx context.Context, program *os.File, t terms) (agreement, er
 	defer cancel()
 	var out, says limitedBuffer
 	// By its descriptor: what is asked is what is executed, also if another file gets
-	// its name meanwhile.
-	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), program.Fd()), checkCommand)
+	// its name meanwhile. A script finds itself no more by that, here as later.
+	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", program.Fd()), checkCommand)
 	cmd.Args[0], cmd.Dir, cmd.Env = processName, "/", withoutSystemd()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &says
 	cmd.WaitDelay = time.Second

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -105,6 +106,9 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 	if o.Timeout <= 0 {
 		o.Timeout = orderTime
 	}
+	if err := u.cannot(); err != nil {
+		return x, nothing, err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
 	program, err := openProgram(o.Program)
 	if err != nil {
@@ -114,6 +118,11 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 	over := func() {
 		program.Close()
 		cancel()
+	}
+	if err := offMount(program, u.d.cfg.Mountpoint); err != nil {
+		program.Close()
+		cancel()
+		return x, nothing, withCode(exitUsage, err)
 	}
 	a, err := checkProgram(ctx, program, termsOf(u.d.cfg, u.d.server.Load().Greeting()))
 	if err == nil && o.Check {
@@ -137,6 +146,35 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 			u.set(func(x *upgradeJSON) { x.State, x.Error = upgradeFailed, err.Error() })
 		}()
 	}, nil
+}
+
+// cannot is why this mount cannot be upgraded at all.
+//
+// Over storage whose client has caches a grant opens files of the storage anew, with
+// other descriptors, and waits for its server: the mount is not at rest as long as
+// that goes on, and nothing tells when it is over yet.
+func (u *upgrader) cannot() error {
+	if u.d.server.Load().Storage().ClientCache {
+		return withCode(exitUsage, fmt.Errorf("%s is over storage whose client has caches of its own (NFS, sshfs, GlusterFS …), where a daemon cannot be upgraded yet: unmount, and mount with the other program", u.d.cfg.Mountpoint))
+	}
+	return nil
+}
+
+// offMount is an error if the program lies on the mount, which does not answer when
+// the program is to be executed. It does not ask the mount.
+func offMount(program *os.File, mountpoint string) error {
+	var st unix.Statx_t
+	if err := unix.Statx(int(program.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err != nil {
+		return fmt.Errorf("the program %s: %w", program.Name(), err)
+	}
+	all, err := mountinfo.Read()
+	if err != nil {
+		return err
+	}
+	if m, ok := mountinfo.At(all, mountpoint); ok && m.Dev == unix.Mkdev(st.Dev_major, st.Dev_minor) {
+		return fmt.Errorf("the program %s lies on the mount that is to be upgraded: copy it to another place, and name that by --program", program.Name())
+	}
+	return nil
 }
 
 // take begins x, unless another one is under way.
@@ -224,6 +262,10 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 	if err := d.server.Load().Pause(ctx); err != nil {
 		return err
 	}
+	if err := u.syncNow(ctx); err != nil {
+		d.server.Load().Unpause()
+		return fmt.Errorf("%w: the journal: %w", errNotNow, err)
+	}
 	// Not later: a node that was expelled since, and is another one by now, is not
 	// the one that has held what the successor claims.
 	s := d.node.Load().Status()
@@ -294,14 +336,22 @@ func (u *upgrader) leave(h *heirloom, locks []byte) (left int, err error) {
 	return relay.Put(&relay.Parts{Head: b, Mount: state, Locks: locks})
 }
 
-// lastSync is how long the pause may wait for the disk of the journal: then the last
-// records are missing there, as after a kill.
+// lastSync is how long the pause may wait for the disk of the journal.
 const lastSync = 200 * time.Millisecond
 
-func (u *upgrader) syncLast() {
-	ctx, cancel := context.WithTimeout(context.Background(), lastSync)
+// syncNow writes what is in memory of the journal to the disk, while there is a way
+// back: execve(2) would wait for a disk that is slow, and nobody hears of this node
+// meanwhile.
+func (u *upgrader) syncNow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lastSync)
 	defer cancel()
-	if err := u.d.journal.Sync(ctx); err != nil {
+	return u.d.journal.Sync(ctx)
+}
+
+// syncLast is for the few records since then. If they do not get to the disk in time
+// they are missing there, as after a kill.
+func (u *upgrader) syncLast() {
+	if err := u.syncNow(context.Background()); err != nil {
 		u.d.log.Warn("the last records of the journal are not on the disk yet", "err", err)
 	}
 }

@@ -90,6 +90,9 @@ func TestUpgradeThatIsRefused(t *testing.T) {
 	if err := os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(c.src, "program"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	hold := m.helper("append", "flock", "f", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("f") > 20 })
 	daemon := m.daemon()
@@ -98,7 +101,8 @@ func TestUpgradeThatIsRefused(t *testing.T) {
 		{t.TempDir(), "is no program"},
 		{"/bin/true", "it is no dmxfs"},
 		{"/bin/false", "cannot say whether it could go on"},
-		{script, "it is no dmxfs"},
+		{script, "cannot say whether it could go on"}, // it is executed by a descriptor that it cannot read
+		{m.path("program"), "lies on the mount"},
 		{successorFile(t, diesAtStart), "cannot say whether it could go on"},
 		{successorFile(t, otherState), "the state of a mount"},
 		{successorFile(t, hangsAsked), "does not answer"},
@@ -165,6 +169,18 @@ func TestUpgradeThatIsKilled(t *testing.T) {
 			if strings.HasPrefix(lines[i], "y") && strings.HasPrefix(lines[i+1], "x") {
 				t.Fatalf("round %d: both had the lock: %q", round, lines[i:i+2])
 			}
+		}
+	}
+}
+
+// Over a client with caches descriptors of the storage come and go while the mount
+// is at rest.
+func TestUpgradeOverCachesIsRefused(t *testing.T) {
+	t.Parallel()
+	c := newClientCluster(t, clientKind{name: "cachefs", start: startCache}, 1)
+	for _, args := range [][]string{{"upgrade", "--check"}, {"upgrade"}} {
+		if _, err := c.try(append(args, c.mounts[0].dir)...); code(err) != exitUsage || !strings.Contains(err.Error(), "caches of its own") {
+			t.Errorf("%v: %v", args, err)
 		}
 	}
 }

@@ -81,7 +81,9 @@ func (e *Engine) Freeze() { e.epochs.freeze() }
 // epoch. It returns when all that was written here under locks can be read
 // elsewhere: the permissions that guard it end with the epoch.
 // Freeze must have been called; what else happens meanwhile, also that a later
-// epoch begins, makes the result worthless, but does no harm.
+// epoch begins, makes the result worthless, but does no harm: then it may be nil,
+// and must not be sent. So it is after HandOver, when what programs have written
+// by mappings is not written out any more: the successor does that.
 func (e *Engine) State() []byte { return e.epochs.state() }
 
 // Install begins to collect what the members of v say by Sync.

@@ -78,8 +78,8 @@ func (ep *epochs) stop() {
 func (ep *epochs) state() []byte {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.phase >= restoring {
-		return nil // the epoch that this was for is over
+	if ep.phase >= restoring || ep.handed {
+		return nil // the epoch that this was for is over, or is for the successor
 	}
 	ep.stated = true         // machines that are made from now on say nothing at once
 	ep.outboxes.beginFlush() // a call for a later epoch waits for this one
@@ -118,7 +118,7 @@ func (ep *epochs) state() []byte {
 	}
 	ep.outboxes.endFlush()
 	ep.outboxes.awaitFlushes()
-	if ep.phase >= restoring {
+	if ep.phase >= restoring || ep.handed {
 		return nil // another epoch has begun meanwhile
 	}
 	return said.bytes()

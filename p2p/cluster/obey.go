@@ -124,7 +124,9 @@ func (n *Node) freeze(f *member.Freeze) {
 		n.engineDo.put(func() {
 			n.engine.Freeze()
 			go func() {
-				n.engine.State()
+				if n.engine.State() == nil {
+					return // all is handed over: it is not this process that leaves
+				}
 				n.give(item{in: member.Frozen{Seq: seq}})
 			}()
 		})

@@ -15,8 +15,8 @@ const syncTimeout = 2 * time.Minute
 
 // ownReady: the engine has said what it holds at the begin of epoch e.
 func (n *Node) ownReady(e locks.Epoch, state []byte) {
-	if n.own.epoch != e {
-		return // the next epoch has begun meanwhile
+	if n.own.epoch != e || state == nil {
+		return // the next epoch has begun meanwhile, or a successor says it
 	}
 	n.own.ready, n.own.bytes = true, state
 	n.tell(n.o.Machine.Self().ID(), e, state)
