@@ -313,7 +313,7 @@ func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for began := time.Now(); !ok(); {
 		took := time.Since(began)
-		if took > time.Minute {
+		if took > patienceOfTests/2 {
 			t.Fatalf("waited too long: %s", what)
 		}
 		<-time.After(min(max(took/10, 10*time.Millisecond), 100*time.Millisecond))

@@ -58,7 +58,6 @@ func TestNFS(t *testing.T) {
 
 func TestOverNFS(t *testing.T) {
 	inUML(t)
-	patienceOfTests = 15 * time.Minute
 	for _, kind := range nfsKinds {
 		t.Run(kind.name, func(t *testing.T) { runOverStorage(t, kind) })
 	}
@@ -67,7 +66,6 @@ func TestOverNFS(t *testing.T) {
 // Names that were changed under a lock are seen under the next one.
 func TestNamesOverNFS(t *testing.T) {
 	inUML(t)
-	patienceOfTests = 15 * time.Minute
 	for _, kind := range append(nfsKinds, nfsSeconds) {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2, "--listing-age=0s")

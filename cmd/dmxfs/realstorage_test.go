@@ -83,11 +83,14 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	// What the age of listings matters for is not tested here, and waiting for
 	// it takes a minute.
 	c := newClientCluster(t, kind, 2, "--listing-age=0s")
-	if !*storageFull { // which has its own limit
+	if !*storageFull && !isUML() { // which have their own limits
 		c.watch.Allow(long.Or(8*time.Minute, 12*time.Minute)) // all kinds run at once
 	}
 	run := func(name string, f func(t *testing.T)) {
 		part(t, name, func(t *testing.T) {
+			if isUML() {
+				c.watch.Allow(4 * patienceOfTests) // for this part
+			}
 			defer c.tellWhy(t)
 			f(t)
 		})

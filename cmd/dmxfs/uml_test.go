@@ -67,13 +67,17 @@ func needUML(t *testing.T) {
 	}
 }
 
-// inUML skips a test outside of user-mode Linux.
+// inUML skips a test outside of user-mode Linux, which is slow: on a machine that
+// does much else a part may have a twentieth of a processor.
 func inUML(t *testing.T) {
 	t.Helper()
-	if os.Getenv(umlEnv) == "" {
+	if !isUML() {
 		t.Skip("is run in user-mode Linux")
 	}
+	patienceOfTests = 15 * time.Minute
 }
+
+func isUML() bool { return os.Getenv(umlEnv) != "" }
 
 // umlTime is how long the tests in one user-mode Linux may take; a minute later
 // it is ended. On a machine that does much else the counters alone take 24 minutes.
