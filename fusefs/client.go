@@ -241,6 +241,20 @@ func (c *client) lookOpened(h *handle, st *unix.Stat_t) error {
 	return retryEINTR(func() error { return unix.Fstat(fd, st) })
 }
 
+// lookUnknown makes the client fetch what is in the file of h, which was just
+// opened, if that may be from before a change that its times do not tell: two
+// within a step of the server's clock, with a look of this host between them. It
+// is called where the kernel is not let keep its pages, for that reason or another
+// one: what it reads then counts as read now.
+func (c *client) lookUnknown(h *handle) {
+	if !c.storage.DataByTime {
+		return
+	}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	c.dropBelow(h.fd)
+}
+
 // lookAt makes the client look at a file or directory that somebody asks
 // about, if that may be outdated. n is pinned and has its anchor. The error is
 // ENOENT or ESTALE if the file is gone, and nil otherwise.

@@ -138,6 +138,7 @@ func (oc *openCalls) keepsPages(h *handle, st *unix.Stat_t, joins bool) (flags u
 		oc.attrs.opensAs(n, st) // if it changed all the same the kernel drops its pages when it has asked
 		return fuse.FOPEN_KEEP_CACHE, nil
 	}
+	oc.client.lookUnknown(h)
 	n.emptied(st, oc.now())
 	oc.attrs.opensAs(n, st)
 	if !n.mayBlock() {

@@ -44,6 +44,9 @@ type Storage struct {
 	// LocksZap: a lock by fcntl(2) makes the client forget what it has of a file,
 	// and needs nobody beside client and server; see zap.
 	LocksZap bool
+	// DataByTime: the client keeps what is in a file for as long as that has the same
+	// size and times, and times have steps; see lookUnknown.
+	DataByTime bool
 	// SillyRenames: a name that is removed while this host has a descriptor that
 	// was opened by it, O_PATH included, leaves a file .nfs… until that is closed.
 	SillyRenames bool
@@ -216,6 +219,7 @@ func storageOf(m mountinfo.Mount, magic int64) Storage {
 		s.Type = fmt.Sprintf("%#x", magic)
 	}
 	if strings.HasPrefix(name, "nfs") {
+		s.DataByTime = name != "nfs4"
 		s.Soft = m.Has("soft") || m.Has("softerr")
 		// Those of NFS 3 that are not local need the lock manager, which may not be there.
 		s.LocksZap = name == "nfs4" || m.Has("nolock") || m.Options["local_lock"] == "all" || m.Options["local_lock"] == "posix"

@@ -182,6 +182,49 @@ func TestPagesInUseOverNFS(t *testing.T) {
 	}
 }
 
+// What another host writes for the second time within one step of the server's
+// clock is seen by who opens the file then, though it was read between the two.
+func TestStepsOfTimeOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range append(nfsKinds, nfsSeconds) {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2, "--listing-age=0s")
+			a, b := c.mounts[0], c.mounts[1]
+			// Who locks for itself on its host has no open lock to hand over.
+			guard, err := os.Create(a.path("guard"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer guard.Close()
+			if err := unix.Flock(int(guard.Fd()), unix.LOCK_EX); err != nil {
+				t.Fatal(err)
+			}
+			f, err := os.Create(a.path("data"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			stale := 0
+			const n = 60
+			for i := range n {
+				want := fmt.Sprintf("%03d", i)
+				if _, err := f.WriteAt([]byte(want), 0); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				if got := read(t, b.path("data")); got != want {
+					stale++
+				}
+			}
+			if stale > 0 {
+				t.Errorf("%d of %d writes were not seen", stale, n)
+			}
+		})
+	}
+}
+
 // A file that loses one of its names leaves nothing in the place of that, and a
 // directory whose files are removed is empty.
 func TestRemovedOverNFS(t *testing.T) {
