@@ -281,9 +281,20 @@ func (c *client) lookAt(n *node) error {
 		}
 	}
 	_ = c.fetchAttr(n.fd) // who asks meets the same error
+	if c.storage.NamesByTime && isRemoved(n) {
+		return unix.ENOENT
+	}
 	n.seen.attr.Store(gen)
 	c.looked(n)
 	return nil
+}
+
+// isRemoved reports whether the client was just told that a file or directory is
+// gone. n is pinned and has its anchor.
+func isRemoved(n *node) bool {
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+	return err == unix.ESTALE || err == nil && st.Nlink == 0
 }
 
 // lookForNames makes the client look which names are in a directory, before

@@ -38,10 +38,12 @@ func (c *client) isOld(n *node) bool {
 	switch {
 	case c.outdated(&n.seen.attr):
 		return true
-	case !c.storage.KeepsNames || c.now() <= n.seen.until.Load():
+	case !c.storage.KeepsNames && !c.storage.NamesByTime || c.now() <= n.seen.until.Load():
 		return false
 	case n.isDir():
 		return n != c.tree.root
+	case c.storage.NamesByTime: // a file is looked at when it is opened
+		return false
 	}
 	// What this host holds an open lock of nobody else changes; but another
 	// file may take its place.
@@ -51,8 +53,8 @@ func (c *client) isOld(n *node) bool {
 // looked notes that n was looked at just now.
 func (c *client) looked(n *node) {
 	switch {
-	case !c.storage.KeepsNames:
-	case n.isDir():
+	case !c.storage.KeepsNames && !c.storage.NamesByTime:
+	case n.isDir() && c.storage.KeepsNames:
 		n.seen.until.Store(c.now() + keptDir.Milliseconds())
 	default:
 		n.seen.until.Store(c.now() + c.opts.TTL.Milliseconds())
@@ -62,8 +64,16 @@ func (c *client) looked(n *node) {
 // notMade is told why nothing could be made in a directory. If there is no such
 // it has been removed, and whoever asks for it next is told so.
 func (c *client) notMade(dir *node, err error) {
-	if err == unix.ENOENT {
+	if err == unix.ENOENT || err == unix.ESTALE {
 		dir.seen.until.Store(0)
+	}
+}
+
+// mayBeGone is called when n has lost a name here: the number of its file may be
+// that of the next one. n may be nil.
+func (c *client) mayBeGone(n *node) {
+	if n != nil && c.storage.NamesByTime {
+		n.distrust()
 	}
 }
 
@@ -88,6 +98,9 @@ func hasGone(fd int) bool {
 // It is not done where the client cannot have a listing.
 func (c *client) listAnew(n *node) error {
 	if c.askOf(n) {
+		if isRemoved(n) {
+			return unix.ESTALE // another one may be in its place
+		}
 		return nil
 	}
 	if !c.storage.KeepsNames || !c.listings.mayBeKept(c.tree.pathTo(n), c.now()) {

@@ -42,6 +42,7 @@ type conn struct {
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 
+	stale func(id uint64)     // is told of nodes that are stale
 	held  func(opcode uint32) // tests keep answers back by it; or nil
 	dying sync.Once
 	dead  chan struct{} // closed when the mount is gone
@@ -92,6 +93,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		dead:    make(chan struct{}),
 		observe: f.opts.Observe,
 		pause:   f.pause,
+		stale:   f.finder.distrustPath,
 		unused: func(r reservation) {
 			f.locker.UnlockHandle(r.key, r.handle, "the request has come to something else")
 		},
@@ -375,6 +377,9 @@ func (c *conn) answer(in []byte) (n int, err error) {
 	}
 	if n == 0 {
 		return 0, nil // FORGET
+	}
+	if isError(out[:n], unix.ESTALE) {
+		c.stale(head(in).NodeId)
 	}
 	if head(in).Opcode == opInit {
 		c.first.answer = slices.Clone(out[:n])

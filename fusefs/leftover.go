@@ -90,7 +90,12 @@ func (b *base) handleFor(in *fuse.InHeader, k locks.Key) uint64 {
 
 // isHandedOver reports whether an answer is none.
 func isHandedOver(out []byte) bool {
-	return len(out) >= readHead && int32(binary.NativeEndian.Uint32(out[4:])) == -maxErrno
+	return isError(out, maxErrno)
+}
+
+// isError reports whether an answer is this error.
+func isError(out []byte, e unix.Errno) bool {
+	return len(out) >= readHead && int32(binary.NativeEndian.Uint32(out[4:])) == -int32(e)
 }
 
 // leave keeps a request for the next process. If there is none it makes an

@@ -63,7 +63,7 @@ func (fr *finder) findAny(in *fuse.InHeader, dir *node, name string) (n *node, s
 			break
 		}
 		// Another host, or program, may just have put another file there.
-		kept := fr.storage.KeepsNames && n != nil
+		kept := (fr.storage.KeepsNames || fr.storage.NamesByTime) && n != nil
 		if kept {
 			fr.client.forceLookup(dir, name)
 		}
@@ -78,7 +78,9 @@ func (fr *finder) findAny(in *fuse.InHeader, dir *node, name string) (n *node, s
 }
 
 func (fr *finder) findNow(in *fuse.InHeader, dir *node, name string) (*node, unix.Stat_t, error) {
-	_ = fr.client.lookAt(dir)
+	if fr.client.lookAt(dir) != nil && fr.storage.NamesByTime {
+		return nil, unix.Stat_t{}, unix.ESTALE // the kernel looks the path up again, and finds the one in its place
+	}
 	fr.client.passName(dir, name)
 	var st unix.Stat_t
 	look := func() error { return unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) }
@@ -90,16 +92,18 @@ func (fr *finder) findNow(in *fuse.InHeader, dir *node, name string) (*node, uni
 		return nil, st, err
 	}
 	n := fr.tree.seen(dir, name, &st)
-	used := n != nil && fr.storage.Remote && fr.staleAnchor(n)
-	if n != nil && !used {
+	gone := n // the number of its file is that of another one now
+	switch {
+	case n == nil:
+	case !fr.storage.Remote || !fr.staleAnchor(n):
 		if err := fr.lookFound(n, &st); err != nil {
 			return n, st, err
 		}
-		if used = fr.client.isReplaced(n, &st); !used {
+		if !fr.client.isReplaced(n, &st) {
 			return n, st, nil
 		}
-	}
-	if used {
+		fallthrough
+	default:
 		fr.tree.forget(n.id, 1)
 	}
 	fd, err := fr.openPath(in, dir.fd, name)
@@ -110,7 +114,7 @@ func (fr *finder) findNow(in *fuse.InHeader, dir *node, name string) (*node, uni
 		closeFD(fd)
 		return nil, st, err
 	}
-	n = fr.enterNode(dir, name, fd, &st, used)
+	n = fr.enterNode(dir, name, fd, &st, gone)
 	return n, st, fr.lookFound(n, &st)
 }
 
@@ -139,12 +143,31 @@ func (fr *finder) lookFound(n *node, st *unix.Stat_t) error {
 	return nil
 }
 
+// distrustPath is called before the kernel is told that a file or directory is
+// stale, and looks its path up again: each directory on it is looked at then.
+func (fr *finder) distrustPath(id uint64) {
+	if !fr.storage.NamesByTime {
+		return
+	}
+	t := fr.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.byID[id]
+	for depth := 0; n != nil && n != t.root && depth < maxDepth; depth++ {
+		n.seen.until.Store(0)
+		if len(n.names) == 0 {
+			return
+		}
+		n = n.names[len(n.names)-1].dir
+	}
+}
+
 // enterNode is tree.add for a file that may be in another file system than dir.
-func (fr *finder) enterNode(dir *node, name string, fd int, st *unix.Stat_t, replace bool) *node {
+func (fr *finder) enterNode(dir *node, name string, fd int, st *unix.Stat_t, gone *node) *node {
 	if dev := uint64(st.Dev); dev != dir.key.dev {
 		fr.devices.crossed(dev, fr.tree.join(dir, name))
 	}
-	return fr.tree.add(dir, name, fd, st, replace)
+	return fr.tree.add(dir, name, fd, st, gone)
 }
 
 func (nc *nameCalls) Forget(id, lookups uint64) { nc.tree.forget(id, lookups) }
@@ -161,8 +184,11 @@ func (fr *finder) anchor(dir *node, name string, fd int) (*node, unix.Stat_t, er
 	if err != nil {
 		return nil, st, err
 	}
-	// A node of this identity would be of a file that is gone.
-	return fr.tree.add(dir, name, path, &st, fr.storage.Remote), st, nil
+	var gone *node
+	if fr.storage.Remote {
+		gone = fr.tree.known(&st)
+	}
+	return fr.tree.add(dir, name, path, &st, gone), st, nil
 }
 
 // verifyName answers ESTALE if a name of n does not lead to it any more: the

@@ -104,8 +104,10 @@ func (nc *nameCalls) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 		nc.letDown(c.files[0])
 		return unix.Unlinkat(dir.fd, name, flags)
 	})
+	nc.client.notMade(dir, err)
 	if err == nil || err == unix.ENOENT {
 		nc.tree.gone(dir, name)
+		nc.client.mayBeGone(c.files[0])
 	}
 	return status(err)
 }
@@ -174,8 +176,11 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	} else {
 		err = nc.fence.alter(cancel, c, call)
 	}
+	nc.client.notMade(from, err)
+	nc.client.notMade(to, err)
 	if renamed { // if late, too
 		nc.tree.renamed(from, oldName, to, newName, exchange)
+		nc.client.mayBeGone(c.files[1])
 	}
 	moved(renamed)
 	movedBack(renamed)

@@ -122,15 +122,14 @@ func (t *tree) known(st *unix.Stat_t) *node {
 }
 
 // add is like seen for a file that may be new; fd is an O_PATH descriptor of
-// it, which add keeps or closes. dir is nil for a file without a name. With
-// replace, a known node of the same identity is another file whose inode
-// number was used again.
-func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, replace bool) *node {
+// it, which add keeps or closes. dir is nil for a file without a name. The file of
+// gone, which may be nil, does not exist any more: its inode number was used again.
+func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, gone *node) *node {
 	t.mu.Lock()
 	defer t.unlock()
 	key := keyOf(st)
 	n := t.byKey[key]
-	if n != nil && (replace || n.kind != st.Mode&unix.S_IFMT) {
+	if n != nil && (n == gone || n.kind != st.Mode&unix.S_IFMT) {
 		// The old node stays under its ID until the kernel forgets it.
 		n = nil
 	}

@@ -32,7 +32,7 @@ func (t *tree) put(dir *node, name string, dev, ino uint64, kind uint32) *node {
 	if n := t.seen(dir, name, &st); n != nil {
 		return n
 	}
-	return t.add(dir, name, anything(), &st, false)
+	return t.add(dir, name, anything(), &st, nil)
 }
 
 func TestPathsFollowNames(t *testing.T) {
@@ -124,9 +124,12 @@ func TestANumberThatIsUsedAgain(t *testing.T) {
 		t.Error("a file and a directory are one node")
 	}
 	st := unix.Stat_t{Dev: 1, Ino: 10, Mode: unix.S_IFDIR}
-	e := tr.add(tr.root, "f", anything(), &st, true)
+	e := tr.add(tr.root, "f", anything(), &st, d)
 	if e == d || tr.pathTo(e) != "f" {
 		t.Error("a new file is an old node")
+	}
+	if tr.add(tr.root, "f", anything(), &st, d) != e {
+		t.Error("two who find out make two nodes of one file")
 	}
 	tr.forget(d.id, 1)
 	if tr.byKey[e.key] != e {

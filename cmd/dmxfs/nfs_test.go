@@ -225,6 +225,38 @@ func TestStepsOfTimeOverNFS(t *testing.T) {
 	}
 }
 
+// A directory that another host has removed and made anew is the new one, though
+// the client knows the old one, and the server may have given both one number.
+func TestRemadeDirsOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2, "--listing-age=0s")
+			a, b := c.mounts[0], c.mounts[1]
+			for i := range 20 {
+				if err := os.MkdirAll(a.path("x/y"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				name, want := fmt.Sprint("x/y/f", i%2), fmt.Sprint(i)
+				write(t, a.path(name), want)
+				if got, err := os.ReadFile(b.path(name)); err != nil || string(got) != want {
+					t.Errorf("round %d: read %q, want %q: %v", i, got, want, err)
+				}
+				if err := os.Mkdir(b.path("x/y/d"), 0o755); err != nil {
+					t.Errorf("round %d: %v", i, err)
+				}
+				list, err := os.ReadDir(b.path("x/y"))
+				if err != nil || len(list) != 2 {
+					t.Errorf("round %d: listed %v: %v", i, list, err)
+				}
+				if err := os.RemoveAll(a.path("x")); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // A file that loses one of its names leaves nothing in the place of that, and a
 // directory whose files are removed is empty.
 func TestRemovedOverNFS(t *testing.T) {
