@@ -129,27 +129,6 @@ func (fr *finder) nodeOf(in *fuse.InHeader, id uint64) (*node, fuse.Status) {
 	return n, fuse.OK
 }
 
-// letDown lets go of the anchor of a file that loses a name and keeps another:
-// at once, or if somebody uses it, then. The client of NFS would keep a file
-// .nfs… for the anchor, in the place of that name, for as long as the file is
-// known here. One that loses its last name is forgotten soon. n may be nil; the
-// caller has pinned it.
-func (nc *nameCalls) letDown(n *node) {
-	if n == nil || !nc.storage.SillyRenames {
-		return
-	}
-	t := nc.tree
-	t.mu.Lock()
-	defer t.unlock() // closes it before the name is removed
-	switch {
-	case n.fd < 0 || len(n.names) < 2:
-	case n.pins > 1:
-		n.spare = true
-	default:
-		t.dropAnchor(n, t.closeLater)
-	}
-}
-
 // anchorAgain gives a node that is pinned its anchor back. It answers ESTALE
 // when none of its names leads to it any more.
 func (fr *finder) anchorAgain(in *fuse.InHeader, n *node) error {

@@ -65,6 +65,7 @@ type childConfig struct {
 	// Caching: treat the storage as one whose client caches.
 	Caching      bool
 	NamesByTime  bool // as NFS
+	SillyRenames bool // as NFS
 	Remote       bool
 	Powerless    bool // the daemon has no rights beyond its own on files
 	WriteThrough bool
@@ -125,7 +126,7 @@ func runChild(conf string) {
 	if c.Caching {
 		s.fs.storage.ClientCache = true
 	}
-	s.fs.storage.NamesByTime = c.NamesByTime
+	s.fs.storage.NamesByTime, s.fs.storage.SillyRenames = c.NamesByTime, c.SillyRenames
 	if c.Remote {
 		s.fs.storage.Remote = true
 	}

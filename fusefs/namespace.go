@@ -100,9 +100,11 @@ func (nc *nameCalls) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 	if c.files[0] = nc.tree.child(dir, name); c.files[0] != nil {
 		defer nc.tree.unpin(c.files[0])
 	}
-	err := nc.fence.alter(cancel, c, func() error {
-		nc.letDown(c.files[0])
-		return unix.Unlinkat(dir.fd, name, flags)
+	err := nc.untilEmpty(cancel, in, c.files[0], func() error {
+		return nc.fence.alter(cancel, c, func() error {
+			nc.letDown(c.files[0], false)
+			return unix.Unlinkat(dir.fd, name, flags)
+		})
 	})
 	nc.client.notMade(dir, err)
 	if err == nil || err == unix.ENOENT {
@@ -157,7 +159,7 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	renamed := false
 	call := func() error {
 		if !exchange {
-			nc.letDown(c.files[1]) // it loses this name
+			nc.letDown(c.files[1], true)
 		}
 		x, y := keptName{from.id, oldName}, keptName{to.id, newName}
 		nc.leases.renamed(x, y, exchange, false)
@@ -170,12 +172,12 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	if in.Flags&unix.RENAME_NOREPLACE != 0 {
 		call = making(nc.storage.Userspace, to, newName, call)
 	}
-	var err error
-	if in.Flags&unix.RENAME_WHITEOUT != 0 {
-		err = nc.fence.create(cancel, c, call)
-	} else {
-		err = nc.fence.alter(cancel, c, call)
-	}
+	err := nc.untilEmpty(cancel, &in.InHeader, c.files[1], func() error {
+		if in.Flags&unix.RENAME_WHITEOUT != 0 {
+			return nc.fence.create(cancel, c, call)
+		}
+		return nc.fence.alter(cancel, c, call)
+	})
 	nc.client.notMade(from, err)
 	nc.client.notMade(to, err)
 	if renamed { // if late, too

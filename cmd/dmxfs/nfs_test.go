@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"os"
@@ -249,9 +250,91 @@ func TestRemadeDirsOverNFS(t *testing.T) {
 				if err != nil || len(list) != 2 {
 					t.Errorf("round %d: listed %v: %v", i, list, err)
 				}
-				if err := os.RemoveAll(a.path("x")); err != nil {
+				await(t, "it is removed", func() bool { return os.RemoveAll(a.path("x")) == nil })
+			}
+		})
+	}
+}
+
+// A directory can be removed, or replaced, as soon as the last of its files was
+// removed and closed, by the host that did it and by another one: dmxfs has files
+// open a little longer, and the client keeps them for it.
+func TestEmptiedDirsOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 2, "--listing-age=0s")
+			a, b := c.mounts[0], c.mounts[1]
+			for i := range 30 {
+				dir := fmt.Sprint("d", i)
+				if err := os.Mkdir(a.path(dir), 0o755); err != nil {
 					t.Fatal(err)
 				}
+				f, err := os.Create(a.path(dir + "/f"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Remove(f.Name()); err != nil {
+					t.Fatal(err)
+				}
+				f.Close()
+				switch i % 3 {
+				case 0:
+					err = unix.Rmdir(a.path(dir))
+				case 1:
+					err = unix.Rmdir(b.path(dir))
+				case 2:
+					if err := os.Mkdir(a.path("e"), 0o755); err != nil {
+						t.Fatal(err)
+					}
+					err = unix.Rename(a.path("e"), a.path(dir))
+					_ = os.Remove(a.path("e"))
+				}
+				if err != nil {
+					t.Errorf("round %d: %v", i, err)
+				}
+			}
+		})
+	}
+}
+
+// There is always a file of a name that is given to another one by rename(2): the
+// client does not move the old one out of the way first, as it does with one that
+// is open.
+func TestReplacedOverNFS(t *testing.T) {
+	inUML(t)
+	for _, kind := range nfsKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			c := newClientCluster(t, kind, 1)
+			a := c.mounts[0]
+			seen, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(seen)
+			if _, err := unix.InotifyAddWatch(seen, filepath.Join(c.dir, "export"), unix.IN_MOVED_FROM); err != nil {
+				t.Fatal(err)
+			}
+			const n = 10
+			for range n {
+				write(t, a.path("new"), "new")
+				if err := os.Rename(a.path("new"), a.path("f")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := make([]byte, 1<<16)
+			k, err := unix.Read(seen, b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var moved []string
+			for b = b[:k]; len(b) > 0; {
+				size := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(b[12:]))
+				moved = append(moved, strings.TrimRight(string(b[unix.SizeofInotifyEvent:size]), "\x00"))
+				b = b[size:]
+			}
+			if want := slices.Repeat([]string{"new"}, n); !slices.Equal(moved, want) {
+				t.Errorf("on the server lost their names %v, want %v", moved, want)
 			}
 		})
 	}
