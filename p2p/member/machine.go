@@ -25,6 +25,10 @@ type Config struct {
 	// that it has come about, Output.Expelled that it has not: one of them comes
 	// with the first Freeze that has a View at the latest.
 	Succeeds Node
+	// SucceedsIn is the view that the former self had installed: the storage may
+	// show an older listing of the views, for as long as Self.Cache says. Nil: not
+	// known.
+	SucceedsIn *View
 	// Policy is what this node asks for; nil is whatever the cluster has. The
 	// first member's is that of the cluster. Others are refused if theirs is
 	// not that one, nor one that was changed into it.

@@ -241,6 +241,40 @@ func TestWishOutside(t *testing.T) {
 	}
 }
 
+// A daemon that goes on in the place of its former self knows the view that this was in
+// also where the listing of the storage is older, as it may be for a while.
+func TestASuccessorKnowsItsViewBeforeTheStorageShowsIt(t *testing.T) {
+	c := testConfig("a")
+	former := member.Node{Peer: "a", Inc: 7}
+	in := &member.View{Cluster: testCluster, Epoch: 3, Timing: c.Params.Timing, Members: []member.Member{{Node: former}}}
+	c.Former, c.Succeeds, c.SucceedsIn = []member.Inc{7}, former, in
+	m, err := member.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out member.Output
+	m.Step(1000, member.Start{Saved: member.Saved{Was: true, Epoch: 3}}, &out)
+	old := *in
+	old.Epoch = 2
+	for now := int64(1000); now < 60_000; now += c.Params.Tick {
+		switch op := out.Storage.(type) {
+		case member.LinkOp:
+			if op.View.Epoch != 4 || op.View.Has(former) || !op.View.Has(m.Self()) {
+				t.Errorf("it links %v", op.View)
+			}
+			return
+		case member.LookOp:
+			m.Step(now, member.Done{Op: op, Look: member.Look{Began: now, Newest: 2, View: &old}}, &out)
+		default:
+			m.Step(now, member.Tick{}, &out)
+		}
+		if out.End != nil {
+			t.Fatal(out.End.Text)
+		}
+	}
+	t.Error("it does not take the place of its former self")
+}
+
 // The same seed makes the same run, byte for byte: nothing depends on the order
 // of a map, or on the time of day.
 func TestDeterminism(t *testing.T) {

@@ -28,13 +28,13 @@ func (w *world) takeOver(n *node, pause int64) bool {
 	if !n.granting() {
 		return false
 	}
-	former := n.m.Self()
+	former, in := n.m.Self(), n.m.View()
 	w.check.takeovers = append(w.check.takeovers, &takeover{former: former, epoch: n.epoch})
 	n.kill()
 	w.pending++
 	w.after(pause*ms, func() {
 		w.pending--
-		w.startOn(n.name, n.host, func(c *member.Config) { c.Succeeds = former })
+		w.startOn(n.name, n.host, func(c *member.Config) { c.Succeeds, c.SucceedsIn = former, in })
 	})
 	return true
 }

@@ -56,6 +56,9 @@ func (m *Machine) start(in Start) {
 	m.position.start()
 	m.storage.lookSoon()
 	m.joining.start()
+	if m.cfg.SucceedsIn != nil {
+		m.learn(m.cfg.SucceedsIn, false)
+	}
 }
 
 func (m *Machine) tick() {
