@@ -141,8 +141,8 @@ func (e *Engine) assemble() {
 	e.epochs = &epochs{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		damages: e.damages, outboxes: e.outboxes, stepper: e.stepper, barriers: e.barriers, askBacks: e.askBacks, queries: e.queries,
 		tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks, closings: e.closings, inbox: e.inbox}
-	e.bequest = &bequest{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, queries: e.queries,
-		tickets: e.tickets, holdings: e.holdings, epochs: e.epochs}
+	e.bequest = &bequest{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, outboxes: e.outboxes,
+		queries: e.queries, tickets: e.tickets, holdings: e.holdings, epochs: e.epochs}
 	e.calls = &calls{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		damages: e.damages, stepper: e.stepper, askBacks: e.askBacks, reports: e.reports, tickets: e.tickets, holdings: e.holdings,
 		lent: e.lent, borrowed: e.borrowed, heirs: e.heirs, sweeper: e.sweeper, closings: e.closings}

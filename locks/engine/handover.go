@@ -28,6 +28,7 @@ type bequest struct {
 	waiters  *waiters
 	entries  *entries
 	damages  *damages
+	outboxes *outboxes
 	queries  *queries
 	tickets  *tickets
 	holdings *holdings
@@ -79,6 +80,8 @@ func (h *bequest) mayHandOver() error {
 		return errors.New("the members are about to agree on a new view")
 	case !h.o.Live(0):
 		return errors.New("this node is not sure at the moment that it is still a member")
+	case h.outboxes.flushing > 0:
+		return errors.New("files are just being written out")
 	}
 	for _, en := range h.entries.all {
 		if len(en.aside) > 0 {

@@ -287,6 +287,29 @@ func TestASuccessorAndNewRules(t *testing.T) {
 	})
 }
 
+// A file that is just being written out for another node is not handed over.
+func TestHandOverWhileAFileIsWrittenOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		gate := make(chan struct{})
+		a.onFlush = func(locks.Key) error { <-gate; return nil }
+		w := req(locks.Flock, 1, locks.Write, locks.Whole)
+		mustGrant(t, a.start(w))
+		a.Unlock(w.Key, 1, locks.Whole)
+		p := b.start(w)
+		time.Sleep(time.Second)
+		if _, err := a.HandOver(); !errors.Is(err, errNotNow) {
+			t.Errorf("handed over: %v", err)
+		}
+		close(gate)
+		mustGrant(t, p)
+		if _, err := a.HandOver(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // HandOver fails when it is not sure what is held, and nothing has happened then.
 func TestHandOverAtTheWrongMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
