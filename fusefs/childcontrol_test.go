@@ -67,6 +67,44 @@ func (c *control) Expel(tell bool, _ *None) error {
 func (c *control) Refresh(k locks.Key, _ *None) error { return c.s.Refresh(k) }
 func (c *control) Flush(k locks.Key, _ *None) error   { return c.s.Flush(k) }
 
+// FlushAll is that of the mount.
+func (c *control) FlushAll(k locks.Key, _ *None) error { return c.s.FlushAll([]locks.Key{k})[k] }
+
+// Bounds is what is known of the sizes that the kernel believes a file to have, and
+// the thread that makes a READ of it again.
+func (c *control) Bounds(k locks.Key, b *[4]int64) error {
+	for _, n := range c.s.fs.tree.ofFile(k.File) {
+		*b = [4]int64{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()}
+		if x := n.again.Load(); x != nil {
+			b[3] = int64(x.tid)
+		}
+		c.s.fs.tree.unpin(n)
+	}
+	return nil
+}
+
+// Reread is a READ of k that is made again, by a thread that has not gone on.
+func (c *control) Reread(k locks.Key, _ *None) error {
+	for _, n := range c.s.fs.tree.ofFile(k.File) {
+		n.again.Store(&rereading{tid: 77, at: c.s.fs.now()})
+		n.bounds.late.Store(3)
+		c.s.fs.tree.unpin(n)
+	}
+	return nil
+}
+
+// HoldOpen keeps what is open from being opened anew, or written out.
+func (c *control) HoldOpen(yes bool, _ *None) error {
+	for _, h := range c.s.fs.handles.all() {
+		if yes {
+			h.mu.Lock()
+		} else {
+			h.mu.Unlock()
+		}
+	}
+	return nil
+}
+
 func (c *control) Calls(_ None, calls *[]string) error {
 	*calls = c.locker.takeCalls()
 	return nil
@@ -94,6 +132,7 @@ type Counts struct {
 	Nodes, Handles, Dirs, Threads, Descriptors int
 	Unprotected, Kept                          int
 	Dropping                                   int // nodes whose pages are being dropped
+	Telling                                    int // see pausing
 	Looks, Parked                              int // of watchHolders; requests that wait, with something of a file locked
 	Storage                                    Storage
 }
@@ -119,7 +158,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
-	n.Looks = int(f.waits.looks.Load())
+	n.Looks, n.Telling = int(f.waits.looks.Load()), int(f.pause.telling.Load())
 	return err
 }
 

@@ -116,6 +116,7 @@ func (c *client) listAnew(n *node) error {
 // listings remembers which directories were listed lately, by path, as the
 // client does.
 type listings struct {
+	all    int64 // until then it may have any, of before this process; on the server's clock
 	mu     sync.Mutex
 	until  map[string]int64 // when the client has forgotten it at the latest; on the server's clock
 	pruned int64            // when the old ones were dropped
@@ -135,5 +136,5 @@ func (l *listings) mayBeKept(path string, now int64) bool {
 		l.pruned = now
 		maps.DeleteFunc(l.until, func(_ string, until int64) bool { return until < now })
 	}
-	return ok && until >= now
+	return ok && until >= now || now <= l.all
 }

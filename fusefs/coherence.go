@@ -41,13 +41,22 @@ func (s *Server) Flush(k locks.Key) error {
 	if k == leaseKey {
 		return nil // it is given up when nothing is kept or changed under it
 	}
-	return s.fs.coherence.flush(k)
+	return s.fs.coherence.unlessAtRest(func() error { return s.fs.coherence.flush(k) })
 }
 
 // FlushAll is Flush of each of ks, as it is needed before a new view: every file
 // is looked at once, and several at a time. It returns the errors of those for
 // which there was one.
-func (s *Server) FlushAll(ks []locks.Key) map[locks.Key]error { return s.fs.coherence.flushAll(ks) }
+func (s *Server) FlushAll(ks []locks.Key) (failed map[locks.Key]error) {
+	err := s.fs.coherence.unlessAtRest(func() error { failed = s.fs.coherence.flushAll(ks); return nil })
+	if err != nil {
+		failed = make(map[locks.Key]error, len(ks))
+		for _, k := range ks {
+			failed[k] = err
+		}
+	}
+	return failed
+}
 
 // Clean reports whether Flush of k would have nothing to do. It returns at
 // once, and calls no method of Locker.
@@ -62,12 +71,23 @@ func (s *Server) Refresh(k locks.Key) error {
 	if k == leaseKey {
 		return nil
 	}
-	return s.fs.coherence.refresh(k)
+	return s.fs.coherence.unlessAtRest(func() error { return s.fs.coherence.refresh(k) })
 }
 
 // Expelled is called when this node has lost all its locks: handles that were
 // under locks answer EIO until they are closed.
 func (s *Server) Expelled() { s.fs.coherence.expelled() }
+
+// unlessAtRest does what the lock engine asks for, which may open files anew and
+// waits for the storage. A pause waits for its end; what comes when the mount is at
+// rest waits for the end of the pause, or fails: the next process goes on.
+func (c *coherence) unlessAtRest(do func() error) error {
+	if !c.pause.tell() {
+		return locks.ErrHandedOver
+	}
+	defer c.pause.told()
+	return do()
+}
 
 func (c *coherence) flush(k locks.Key) error {
 	c.stirring.stir()

@@ -12,8 +12,10 @@ import (
 )
 
 // exportTime is how long Export waits for requests that wait for the lock engine,
-// which has been handed over before.
-const exportTime = 5 * time.Second
+// which has been handed over before. They wait for nothing else, neither the storage
+// nor another host; but there is no way back, so that a host that is very busy, or
+// was suspended, gets all the time that its members give it, and more.
+const exportTime = time.Minute
 
 // export is [Server.Export].
 func export(f *fileSystem, m mountpoint) (state []byte, fds []int, err error) {

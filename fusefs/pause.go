@@ -119,7 +119,7 @@ func whatStirs(f *fileSystem) string {
 	}
 	say(int64(waiting), "readers of requests")
 	say(int64(serving)-p.waiting.Load(), "requests of programs, which the storage does not answer or which wait for others")
-	say(p.telling.Load(), "notifications to the kernel, which wait for pages or directories that programs use")
+	say(p.telling.Load(), "notifications to the kernel, which wait for pages or directories that programs use, and files that are written out or looked at anew for a lock")
 	say(p.busy.Load(), "tasks in the background")
 	if f.tree.closings.pending() != nil {
 		say(1, "file that is being removed")

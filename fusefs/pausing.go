@@ -18,8 +18,10 @@ import (
 //     leads to nothing: they stay at the gate. None of them has changed
 //     anything, so the next process does them anew, see handedOver;
 //   - all others end, and are answered;
-//   - background tasks end, or rest;
-//   - then the kernel is told nothing unasked any more, and no lock is given up.
+//   - background tasks end, or rest; so does what the lock engine asks for when a
+//     lock comes or goes (Refresh, Flush);
+//   - then the kernel is told nothing unasked any more, the lock engine waits, and
+//     no lock is given up.
 //
 // A notification that is under way may wait for a request that is not read: then
 // the mount goes on for a moment, and is paused again.
@@ -30,7 +32,8 @@ type pausing struct {
 	shut atomic.Bool // all is at rest, see notifications and guard
 
 	// waiting are the requests that wait where they can be handed over. busy are
-	// the background tasks that do not rest; telling are the notifications.
+	// the background tasks that do not rest; telling are the notifications, and
+	// what the lock engine asks for.
 	waiting, busy, telling atomic.Int64
 
 	// served is the Locker of the mount; nil before Serve has set it.
@@ -128,8 +131,8 @@ func (p *pausing) work() bool {
 	}
 }
 
-// tell is called before a notification, and told after it. It is false if the
-// next process makes it needless.
+// tell is called before a notification, or what the lock engine asks for, and told
+// after it. It is false if the next process makes it needless.
 func (p *pausing) tell() bool {
 	for {
 		p.telling.Add(1)

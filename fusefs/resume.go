@@ -139,6 +139,7 @@ func restore(f *fileSystem, x *saved) {
 	if now, err := monotonic(); err == nil {
 		f.start = time.Now().Add(-time.Duration(now - x.Start))
 	}
+	f.client.listings.all = f.now() + keptNames.Milliseconds() // by the clock that goes on
 	f.lastID.Store(x.LastHandle)
 	f.records.turns.Store(x.Turns)
 	f.arrivals.all.Store(x.Arrivals)

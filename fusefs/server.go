@@ -102,6 +102,7 @@ func (f *fileSystem) openRoot() error {
 	f.devices = newDevices(uint64(st.Dev), f.log)
 	f.descriptors.fdLimits = fdLimitsOf(RaiseFileLimit())
 	f.tree = newTree(fd, &st, fileIDs{paths: ids == FileIDPath, devices: f.devices}, f.descriptors.anchors)
+	f.client.listings.all = f.now() + keptNames.Milliseconds()
 	f.acls = hasACLs(fd)
 	f.private.open(fd)
 	return nil

@@ -63,6 +63,54 @@ func TestPauseAndUnpause(t *testing.T) {
 	}
 }
 
+// Over a client with caches a lock that comes opens files anew, and one that goes
+// writes them out: the mount does not come to rest meanwhile.
+func TestPauseWaitsForWhatTheLockEngineAsksFor(t *testing.T) {
+	t.Parallel()
+	m := mount(t, func(c *childConfig) { c.Caching = true })
+	p := startProgram(t, m.dir, nil)
+	fd := p.open("f", "rw,creat")
+	k := m.key("f", locks.Flock)
+	for _, call := range []string{"Refresh", "Flush", "FlushAll"} {
+		p.want("ok", "write %d 0 hello", fd)
+		ask[None](m, "HoldOpen", true)
+		done := m.Go("Child."+call, k, &None{}, nil)
+		await(t, call+" has begun", func() bool { return ask[Counts](m, "Counts", None{}).Telling == 1 })
+		err := m.Call("Child.Pause", 10*time.Millisecond, &None{})
+		if err == nil || !strings.Contains(err.Error(), "looked at anew for a lock") {
+			t.Errorf("paused during %s: %v", call, err)
+		}
+		ask[None](m, "HoldOpen", false)
+		if <-done.Done; done.Error != nil {
+			t.Errorf("%s: %v", call, done.Error)
+		}
+		ask[None](m, "Pause", 10*time.Second)
+		done = m.Go("Child."+call, k, &None{}, nil)
+		ask[None](m, "Unpause", None{})
+		if <-done.Done; done.Error != nil {
+			t.Errorf("%s of a paused mount: %v", call, done.Error)
+		}
+	}
+	m.mustUpgrade()
+	p.want("ok hello", "read %d 0 5", fd)
+}
+
+// The client may have listings that it had before this process.
+func TestListingsOfBeforeMayBeKept(t *testing.T) {
+	l := listings{all: 5000}
+	for _, x := range []struct {
+		now  int64
+		want bool
+	}{{1, true}, {5000, true}, {5001, true}, {5001 + keptNames.Milliseconds() + 1, false}} {
+		if got := l.mayBeKept("d", x.now); got != x.want {
+			t.Errorf("at %d: %v", x.now, got)
+		}
+	}
+	if l.mayBeKept("e", 5001) {
+		t.Error("one that was not listed since")
+	}
+}
+
 // Who waits for another host goes on waiting, and is answered when that lets go.
 func TestUpgradeWhileProgramsWait(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/rpc"
@@ -54,10 +55,15 @@ func (c *control) Upgrade(a UpgradeArgs, _ *None) error {
 	if err := c.Pause(a.Limit, nil); err != nil {
 		return err
 	}
+	late := make(chan error, 1) // what the lock engine asks for when all is at rest
+	go func() { late <- c.s.Refresh(locks.Key{Class: locks.Flock}) }()
 	fake := c.locker.handOver()
 	state, fds, err := c.s.Export()
 	if err != nil {
 		panic(err)
+	}
+	if err := <-late; !errors.Is(err, locks.ErrHandedOver) {
+		panic(fmt.Sprintf("a refresh of a mount at rest: %v", err))
 	}
 	if a.Damage {
 		state[len(state)-1]++
