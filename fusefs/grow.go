@@ -46,9 +46,6 @@ type sizeBounds struct {
 // init is for a file of which the kernel knows nothing.
 func (b *sizeBounds) init() { b.least.Store(math.MaxInt64) }
 
-// unknown is for a file of which the kernel may believe anything.
-func (b *sizeBounds) unknown() { b.most.Store(math.MaxInt64) }
-
 // add notes that the kernel may come to believe a size.
 func (b *sizeBounds) add(size int64) {
 	for old := b.least.Load(); size < old && !b.least.CompareAndSwap(old, size); {

@@ -239,7 +239,14 @@ func (n *node) restore(x *savedNode) {
 	n.toldAt.Store(x.ToldAt)
 	n.filled.Store(x.Filled)
 	n.empty.Store(x.Empty)
-	n.bounds.unknown()
+	n.bounds.least.Store(x.Bounds.Least)
+	n.bounds.most.Store(x.Bounds.Most)
+	n.bounds.late.Store(x.Bounds.Late)
+	if x.Rereads {
+		a := &rereading{tid: x.Rereading.TID, at: x.Rereading.At}
+		a.request.Store(x.Rereading.Request)
+		n.again.Store(a)
+	}
 	n.version, n.told, n.sizes = x.Version, x.TheyKnow, x.Sizes
 	for _, a := range x.Answers {
 		if n.answers == nil {

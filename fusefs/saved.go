@@ -13,7 +13,7 @@ import (
 
 // StateVersion is the version of what [Server.Export] gives and [Resume] takes.
 // It changes with everything that is in the types here, and what it means.
-const StateVersion = 1
+const StateVersion = 2
 
 // stateMagic begins a state: then come the version and the CRC-32C of the rest,
 // each in 4 bytes, little-endian.
@@ -104,6 +104,9 @@ type savedNode struct {
 	Filled, Empty              uint64
 	Version, TheyKnow          version
 	Sizes                      toldSizes
+	Bounds                     savedBounds
+	Rereads                    bool // a READ is made again, as Rereading says
+	Rereading                  savedRereading
 	Answers                    []savedAnswer
 }
 
@@ -114,6 +117,14 @@ type savedSole struct {
 }
 
 type savedPiece struct{ Off, Size int64 }
+
+type savedBounds struct{ Least, Most, Late int64 }
+
+type savedRereading struct {
+	TID     uint32
+	At      int64
+	Request uint64
+}
 
 type savedAnswer struct {
 	Request uint64

@@ -117,6 +117,13 @@ func (x *savedNode) code(c *codec) {
 	c.flag(&x.Sizes.mixed)
 	number(c, &x.Sizes.size)
 	number(c, &x.Sizes.last)
+	number(c, &x.Bounds.Least)
+	number(c, &x.Bounds.Most)
+	number(c, &x.Bounds.Late)
+	c.flag(&x.Rereads)
+	number(c, &x.Rereading.TID)
+	number(c, &x.Rereading.At)
+	c.u64(&x.Rereading.Request)
 	list(c, &x.Answers, func(c *codec, a *savedAnswer) {
 		c.u64(&a.Request)
 		number(c, &a.TID)

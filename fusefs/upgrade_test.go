@@ -312,6 +312,25 @@ func TestUpgradeHeldLocks(t *testing.T) {
 	p.want("ok hello", "read %d 0 5", a)
 }
 
+// What sizes the kernel believes files to have is known as before: else each READ at
+// the end of a file would be made twice, for ever.
+func TestUpgradeKeepsWhatSizesTheKernelBelieves(t *testing.T) {
+	t.Parallel()
+	m := mount(t)
+	p := startProgram(t, m.dir, nil)
+	p.want("ok", "put f hello")
+	fd := p.open("f", "rw")
+	p.want("ok hello", "read %d 0 100", fd)
+	k := m.key("f", locks.Open)
+	ask[None](m, "Reread", k)
+	before := ask[[4]int64](m, "Bounds", k)
+	m.mustUpgrade()
+	if after := ask[[4]int64](m, "Bounds", k); after != before || after[0] > 5 || after[1] < 5 || after[2] == 0 || after[3] == 0 {
+		t.Errorf("%v, and %v before", after, before)
+	}
+	p.want("ok hello", "read %d 0 100", fd)
+}
+
 // Who has lost a lock is not given it back by an upgrade.
 func TestUpgradeLostLock(t *testing.T) {
 	t.Parallel()
