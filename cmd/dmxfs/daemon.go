@@ -205,7 +205,7 @@ func (d *daemon) join() error {
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Former:   d.state.lives(),
-		Succeeds: d.left.self(),
+		Succeeds: d.left.self(), SucceedsIn: d.left.lastView(),
 		Restored: d.cfg.Restored,
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },

@@ -32,7 +32,8 @@ type heir struct {
 	sock  *os.File
 	why   string // this is the former program again: why the next one could not go on
 	state *stateDir
-	gc    int // see debug.SetGCPercent
+	view  *member.View // that heirloom.View is
+	gc    int          // see debug.SetGCPercent
 }
 
 // resumeServe serves a mount that another program has served in this process.
@@ -94,6 +95,14 @@ func (h *heir) self() (n member.Node) {
 	return n
 }
 
+// lastView is the view that it was in.
+func (h *heir) lastView() *member.View {
+	if h == nil {
+		return nil
+	}
+	return h.view
+}
+
 // listened is where the former program listened.
 func (h *heir) listened() (list []ma.Multiaddr) {
 	if h == nil {
@@ -117,6 +126,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return d.left.back(fmt.Errorf("the view of the cluster: %w", err))
 	}
+	d.left.view = v
 	d.left.mark("opened")
 	d.find(v)
 	r, err := begin(ctx, d.daemon, func() error { return d.inherit(v) })

@@ -106,9 +106,6 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 	if o.Timeout <= 0 {
 		o.Timeout = orderTime
 	}
-	if err := u.cannot(); err != nil {
-		return x, nothing, err
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
 	program, err := openProgram(o.Program)
 	if err != nil {
@@ -146,18 +143,6 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 			u.set(func(x *upgradeJSON) { x.State, x.Error = upgradeFailed, err.Error() })
 		}()
 	}, nil
-}
-
-// cannot is why this mount cannot be upgraded at all.
-//
-// Over storage whose client has caches a grant opens files of the storage anew, with
-// other descriptors, and waits for its server: the mount is not at rest as long as
-// that goes on, and nothing tells when it is over yet.
-func (u *upgrader) cannot() error {
-	if u.d.server.Load().Storage().ClientCache {
-		return withCode(exitUsage, fmt.Errorf("%s is over storage whose client has caches of its own (NFS, sshfs, GlusterFS …), where a daemon cannot be upgraded yet: unmount, and mount with the other program", u.d.cfg.Mountpoint))
-	}
-	return nil
 }
 
 // offMount is an error if the program lies on the mount, which does not answer when

@@ -173,18 +173,6 @@ func TestUpgradeThatIsKilled(t *testing.T) {
 	}
 }
 
-// Over a client with caches descriptors of the storage come and go while the mount
-// is at rest.
-func TestUpgradeOverCachesIsRefused(t *testing.T) {
-	t.Parallel()
-	c := newClientCluster(t, clientKind{name: "cachefs", start: startCache}, 1)
-	for _, args := range [][]string{{"upgrade", "--check"}, {"upgrade"}} {
-		if _, err := c.try(append(args, c.mounts[0].dir)...); code(err) != exitUsage || !strings.Contains(err.Error(), "caches of its own") {
-			t.Errorf("%v: %v", args, err)
-		}
-	}
-}
-
 // A member that is stopped holds up an upgrade until the others have dropped it.
 func TestUpgradeBesideAStoppedMember(t *testing.T) {
 	t.Parallel()
