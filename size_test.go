@@ -23,7 +23,6 @@ var longer = map[string]int{
 	"journal/badger_test.go":                              540,
 	"locks/engine/change_test.go":                         520,
 	"locks/engine/delegation_sim_test.go":                 570,
-	"locks/engine/engine_test.go":                         920,
 	"cmd/dmxfs/delegation_e2e_test.go: manyFiles":         90,
 	"cmd/dmxfs/rules_e2e_test.go: TestPolicyOfTheCluster": 130,
 	"journal/full_test.go: childFull":                     120,
