@@ -21,15 +21,9 @@ const (
 // number grows, and what has become short enough must be taken off.
 var longer = map[string]int{
 	"journal/badger_test.go":                              540,
-	"locks/engine/change_test.go":                         520,
-	"locks/engine/delegation_sim_test.go":                 570,
 	"cmd/dmxfs/delegation_e2e_test.go: manyFiles":         90,
 	"cmd/dmxfs/rules_e2e_test.go: TestPolicyOfTheCluster": 130,
 	"journal/full_test.go: childFull":                     120,
-	"locks/engine/change_test.go: changesLikeOneHost":     110,
-	"locks/engine/deadlock_test.go: deadlocks":            130,
-	"locks/engine/delegation_sim_test.go: randomFiles":    120,
-	"locks/engine/model_test.go: likeLinux":               130,
 	"p2p/member/model_test.go: model.next":                90,
 }
 

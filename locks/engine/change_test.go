@@ -2,9 +2,7 @@ package engine
 
 import (
 	"errors"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -349,133 +347,6 @@ func TestNamesWithDifferentRules(t *testing.T) {
 			t.Error(p.err)
 		}
 	})
-}
-
-var changeSeeds = flag.Int("engine.change", 100, "number of random runs of TestChangesLikeOneHost")
-
-// TestChangesLikeOneHost makes random tries on three nodes, with changes of
-// the rules between them, and compares every answer with what one host would
-// say: an exclusive file is free if no other owner holds anything of it; and
-// so is one whose algorithm has changed since it was last free.
-func TestChangesLikeOneHost(t *testing.T) {
-	defer func(n int) { maxAtOnce = n }(maxAtOnce)
-	first, last := uint64(1), uint64(*changeSeeds)
-	if *seed != 0 {
-		first, last = *seed, *seed
-	}
-	for s := first; s <= last; s++ {
-		maxAtOnce = inParts(s)
-		synctest.Test(t, func(t *testing.T) { changesLikeOneHost(t, s) })
-		if t.Failed() {
-			t.Fatalf("to run this again: go test ./locks/engine -run %s -engine.seed %d", t.Name(), s)
-		}
-	}
-}
-
-func changesLikeOneHost(t *testing.T, seed uint64) {
-	rnd := rand.New(rand.NewPCG(seed, 11))
-	c := newNet(t, 3)
-	var host linux
-	exclusive, barrier := false, false
-	var trace []string
-	say := func(format string, args ...any) { trace = append(trace, fmt.Sprintf(format, args...)) }
-	k := locks.Key{File: "f", Class: locks.Posix}
-	// anybody reports whether somebody but who holds anything.
-	anybody := func(who string) bool {
-		for _, b := range host.bytes {
-			for o := range b {
-				if o != who {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	has := func(who string, m locks.Mode, r locks.Range) bool {
-		for i := range host.bytes {
-			if x, ok := host.bytes[i][who]; r.Overlaps(host.at(i)) && (!ok || x.mode < m) {
-				return false
-			}
-		}
-		return true
-	}
-	for range 60 {
-		id := three[rnd.IntN(3)]
-		n, owner, m := c.nodes[id], 1+rnd.IntN(2), locks.Mode(1+rnd.IntN(2))
-		start := uint64(rnd.IntN(15))
-		r := part(start, start+1+uint64(rnd.IntN(16-int(start))))
-		who := fmt.Sprintf("%s/%d", id, owner)
-		q := req(locks.Posix, owner, m, r)
-		switch op := rnd.IntN(20); {
-		case op < 9:
-			_, err := n.try(q)
-			conflict := host.conflict(who, m, r)
-			if exclusive || barrier {
-				conflict = anybody(who)
-			}
-			want := !conflict || has(who, m, r)
-			say("%s try o%d %v %v: %v", id, owner, m, r, err)
-			if (err == nil) != want || err != nil && !errors.Is(err, locks.ErrWouldBlock) {
-				t.Errorf("%s\ngot %v, want granted %v", strings.Join(trace, "\n"), err, want)
-				return
-			}
-			if want {
-				host.set(who, m, r, q.Handle)
-			}
-		case op < 12:
-			got, err := n.Test(nil, q)
-			want := host.conflict(who, m, r)
-			if exclusive || barrier {
-				want = anybody(who)
-			}
-			say("%s test o%d %v %v: %+v", id, owner, m, r, got)
-			if err != nil || (got != nil) != want {
-				t.Errorf("%s\ngot %+v %v, want conflict %v", strings.Join(trace, "\n"), got, err, want)
-				return
-			}
-		case op < 14:
-			n.Unlock(k, q.Owner, r)
-			host.set(who, 0, r, 0)
-			say("%s unlock o%d %v", id, owner, r)
-		case op < 17:
-			n.UnlockOwner(k, q.Owner)
-			host.set(who, 0, locks.Whole, 0)
-			say("%s unlock o%d", id, owner)
-		case op < 18:
-			say("pause")
-			time.Sleep(3 * time.Second)
-		default:
-			if rnd.IntN(3) > 0 {
-				exclusive = !exclusive
-				c.rules(map[bool]string{true: "f", false: "g"}[exclusive])
-				barrier = anybody("")
-			}
-			say("new epoch, exclusive %v", exclusive)
-			c.view(three...)
-		}
-		if !anybody("") {
-			barrier = false
-		}
-		time.Sleep(20 * time.Millisecond) // a barrier ends when all have been told
-		synctest.Wait()
-		c.check()
-		if t.Failed() {
-			t.Log(strings.Join(trace, "\n"))
-			return
-		}
-	}
-	for _, id := range three {
-		c.nodes[id].UnlockOwner(k, 1)
-		c.nodes[id].UnlockOwner(k, 2)
-	}
-	time.Sleep(10 * time.Second)
-	for _, n := range c.nodes {
-		n.Engine.mu.Lock()
-		for _, en := range n.entries.all {
-			t.Errorf("%s keeps %s %v, dirty %v, barrier %v, idle %v\n%s", n.id, en.alg.Name, en.machine, en.dirty, en.barrier, en.idle != nil, strings.Join(trace, "\n"))
-		}
-		n.Engine.mu.Unlock()
-	}
 }
 
 // The number of a file that was removed is that of a new one under another

@@ -1,14 +1,10 @@
 package engine
 
 import (
-	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,324 +18,143 @@ var (
 	delegationSeed  = flag.Uint64("engine.delegation", 0, "run TestDelegationsAtRandom with this seed only")
 )
 
-// manyFiles is a cluster whose programs open many files, as the one below makes
-// them: what is stored, what each node has cached and not written out, and who
-// has what open.
-type manyFiles struct {
-	ids []locks.NodeID
-	*net
-	seed uint64
-
-	mu     sync.Mutex
-	files  map[locks.Key]*testFile
-	recent []locks.Key
-	last   int // number of the last new file
-	err    error
-	grants int
-	silent int          // first locks of a file to write for which no message was sent
-	loaned int          // moments at which a node had all delegations
-	asking int          // moments at which a node asked something back
-	rests  atomic.Int64 // times that an engine was let go of in the middle of something
-	filesKind
+// randomFiles is one run.
+func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) []byte) *manyFiles {
+	f := &manyFiles{seed: seed, files: map[locks.Key]*testFile{}, filesKind: kind}
+	defer func(a, b, c int) { frameSize, exceptionsAtOnce, maxAtOnce = a, b, c }(frameSize, exceptionsAtOnce, maxAtOnce)
+	if frameSize = 8; kind.parts { // two keys
+		exceptionsAtOnce, maxAtOnce = 2, 1
+	}
+	synctest.Test(t, func(t *testing.T) {
+		rnd := rand.New(rand.NewPCG(seed, 0))
+		f.connect(t, rnd)
+		f.twist = twist
+		f.run(rnd)
+	})
+	return f
 }
 
-// filesKind is what else happens in a run.
-type filesKind struct {
-	// hard: programs try locks, nodes are suspended and expelled, renewing
-	// takes time, and most of what is written is on the storage at once.
-	hard bool
-	// flocks of a few files, which are given up a moment after they are
-	// closed, instead of open locks of many.
-	flocks bool
-	// parts: the engine is let go of wherever that is possible, for a while.
-	parts bool
-}
-
-type testFile struct {
-	truth, stored int                  // versions
-	unwritten     map[locks.NodeID]int // versions that are not stored yet
-	cached        map[locks.NodeID]int
-	holders       map[*locks.Request]locks.NodeID
-	written       locks.Token // the greatest of a grant to write
-	granted       locks.Token // and of any
-}
-
-// fail keeps the first failure. REQUIRES: f.mu held.
-func (f *manyFiles) fail(format string, args ...any) {
-	if f.err == nil {
-		f.err = fmt.Errorf("at %v: %s", f.at(), fmt.Sprintf(format, args...))
+// connect makes the nodes.
+func (f *manyFiles) connect(t *testing.T, rnd *rand.Rand) {
+	f.ids = []locks.NodeID{"n0", "n1", "n2"}
+	if f.flocks && eagerly(f.seed) != nil {
+		f.ids = f.ids[:2] // only two ask back what they give away
 	}
-}
-
-func (f *manyFiles) at() time.Duration { return time.Duration(f.nodes["n0"].Moment()) }
-
-func (f *manyFiles) failed() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.err
-}
-
-// pick is a file for n to open; made: it is a new one, of which n has nothing in
-// its cache, and nobody has anything to write out.
-func (f *manyFiles) pick(n *node, rnd *rand.Rand, busy bool) (k locks.Key, made bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.recent) > 0 && (!busy || rnd.IntN(3) == 0) {
-		return f.recent[rnd.IntN(len(f.recent))], false
-	}
-	f.last++
-	// The numbers of files come again.
-	k = locks.Key{File: fmt.Sprintf("i%d", f.last%f.numbers()), Class: locks.Open}
-	if f.flocks {
-		k.Class = locks.Flock
-	}
-	if f.files[k] == nil {
-		f.files[k] = &testFile{unwritten: map[locks.NodeID]int{}, cached: map[locks.NodeID]int{}, holders: map[*locks.Request]locks.NodeID{}}
-	}
-	f.recent = append(f.recent, k)
-	if len(f.recent) > 12 {
-		f.recent = f.recent[1:]
-	}
-	x := f.files[k]
-	if made = len(x.holders) == 0 && x.stored == x.truth; made {
-		delete(x.cached, n.id)
-	}
-	return k, made
-}
-
-// begin is told of a grant, and reads.
-func (f *manyFiles) begin(n *node, r *locks.Request, g locks.Grant) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	x := f.files[r.Key]
-	if g.Tenure != n.Tenure() {
-		return
-	}
-	for o, at := range x.holders {
-		if at != n.id && (o.Mode == locks.Write || r.Mode == locks.Write) {
-			f.fail("%s has %v in mode %v while %s has it in mode %v", n.id, r.Key, r.Mode, at, o.Mode)
+	f.net = newTuned(t, len(f.ids), func(o *Options) { f.options(o, rnd) })
+	f.delay = time.Duration(1+rnd.IntN(3000)) * time.Microsecond
+	f.jitter = lateAtTimes(rand.New(rand.NewPCG(f.seed, 100)))
+	for _, id := range f.ids {
+		n := f.nodes[id]
+		n.Engine.entries.clean.limit = 1 + rnd.IntN(20)
+		if f.parts {
+			n.Engine.mu.rest = f.rest(rand.New(rand.NewPCG(f.seed, 200)))
 		}
-	}
-	least := x.granted
-	if r.Mode == locks.Read {
-		least = x.written
-	} else {
-		x.written = g.Token
-	}
-	if g.Token <= least {
-		f.fail("%s has %v in mode %v by token %v, after %v", n.id, r.Key, r.Mode, g.Token, least)
-	}
-	x.granted = max(x.granted, g.Token)
-	x.holders[r] = n.id
-	f.grants++
-	v, ok := x.cached[n.id]
-	if !ok {
-		if v, ok = x.unwritten[n.id]; !ok {
-			v = x.stored
-		}
-		x.cached[n.id] = v
-	}
-	if v != x.truth {
-		f.fail("%s reads version %d of %v, in mode %v, where %d was written", n.id, v, r.Key, r.Mode, x.truth)
+		f.serve(n)
 	}
 }
 
-// end is the last moment of the lock.
-func (f *manyFiles) end(n *node, r *locks.Request, g locks.Grant) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	x := f.files[r.Key]
-	if g.Tenure != n.Tenure() {
-		delete(x.holders, r)
-		return
+// options are those of a node.
+func (f *manyFiles) options(o *Options, rnd *rand.Rand) {
+	o.Log = slog.New((*noErrors)(f))
+	o.Uniform = func() string { return "rw" }
+	o.Delegations = DelegationLimits{
+		After: 1 + rnd.IntN(3), Quiet: time.Duration(1+rnd.IntN(300)*rnd.IntN(100)) * time.Microsecond,
+		Unused: 300 * time.Millisecond, Pause: time.Duration(1+rnd.IntN(40)) * time.Millisecond, MaxPause: 100 * time.Millisecond,
 	}
-	if r.Mode == locks.Write {
-		x.truth++
-		if f.hard && x.truth%3 != 0 {
-			x.cached[n.id], x.stored = x.truth, x.truth
-			delete(x.unwritten, n.id)
-			delete(x.holders, r)
+	o.Expire = time.Duration(5+rnd.IntN(100)) * time.Millisecond
+	if tune := eagerly(f.seed); tune != nil {
+		tune(o)
+	}
+}
+
+// lateAtTimes is what frames take longer, in every other run: mostly little.
+func lateAtTimes(rnd *rand.Rand) func() time.Duration {
+	if rnd.IntN(2) != 0 {
+		return nil
+	}
+	return func() time.Duration {
+		if rnd.IntN(20) > 0 {
+			return time.Duration(rnd.IntN(1000)) * time.Microsecond
+		}
+		return time.Duration(rnd.IntN(150)) * time.Millisecond
+	}
+}
+
+// serve has f be the files of n.
+func (f *manyFiles) serve(n *node) {
+	n.onFlush = func(k locks.Key) error { return f.flush(n, k) }
+	n.refresh = func(k locks.Key) error {
+		if f.hard {
+			time.Sleep(time.Duration(n.Moment()%3) * time.Millisecond)
+		}
+		return f.forget(n, k)
+	}
+	if f.hard {
+		n.onClean = func(k locks.Key) bool { return f.clean(n, k) }
+	}
+}
+
+// run has the programs run to their end, and disturbs them.
+func (f *manyFiles) run(rnd *rand.Rand) {
+	done := f.start()
+	next := time.Duration(rnd.IntN(int(3 * time.Second)))
+	for began := time.Now(); ; {
+		select {
+		case <-done:
+			f.ended()
 			return
+		case <-time.After(500 * time.Microsecond):
+			f.look()
 		}
-		x.cached[n.id], x.unwritten[n.id] = x.truth, x.truth
-	}
-	delete(x.holders, r)
-}
-
-// program opens files of n until it has opened so many.
-func (f *manyFiles) program(n *node, pid int, opens int, wg *sync.WaitGroup) {
-	defer wg.Done()
-	rnd := rand.New(rand.NewPCG(f.seed, uint64(pid)))
-	sleep := func(ms int) { time.Sleep(time.Duration(rnd.IntN(1000*ms+1)) * time.Microsecond) }
-	busy := rnd.IntN(2) == 0
-	for i := range opens {
-		if f.failed() != nil {
-			return
+		if f.hard {
+			f.trouble(rnd)
 		}
-		if rnd.IntN(20) == 0 {
-			busy = !busy
+		if time.Since(began) > next && rnd.IntN(2) == 0 {
+			f.view(f.ids...)
+			next += time.Duration(rnd.IntN(int(3 * time.Second)))
 		}
-		if !busy {
-			sleep(400)
-		}
-		born := n.Moment()
-		k, made := f.pick(n, rnd, busy)
-		r := &locks.Request{
-			Key: k, Path: k.File, Owner: locks.OwnerID(pid*1000 + i), Handle: locks.HandleID(pid*1000 + i),
-			Mode: locks.Write, Range: locks.Whole, Program: locks.Program{PID: pid},
-		}
-		if made && rnd.IntN(2) == 0 {
-			r.Born = born
-			if rnd.IntN(4) == 0 {
-				r.Mode = locks.Read
-			}
-		} else if rnd.IntN(2) == 0 {
-			r.Mode = locks.Read
-		}
-		if f.hard && r.Born == 0 && rnd.IntN(5) == 0 {
-			r.Try = true
-		}
-		if rnd.IntN(4) == 0 {
-			sleep(60)
-		}
-		cancel := make(chan struct{})
-		var stop *time.Timer
-		if rnd.IntN(15) == 0 {
-			stop = time.AfterFunc(time.Duration(rnd.IntN(5000))*time.Microsecond, func() { close(cancel) })
-		}
-		g, err := n.Lock(cancel, r)
-		if stop != nil {
-			stop.Stop()
-		}
-		if errors.Is(err, locks.ErrInterrupted) {
-			continue
-		}
-		if f.hard && (errors.Is(err, locks.ErrLost) || r.Try && (errors.Is(err, locks.ErrWouldBlock) || errors.Is(err, locks.ErrUnavailable))) {
-			sleep(2)
-			continue
-		}
-		if err != nil {
+		if time.Since(began) > time.Minute {
 			f.mu.Lock()
-			f.fail("%s opens %v: %v", n.id, k, err)
+			f.fail("programs wait for ever")
 			f.mu.Unlock()
 			return
 		}
-		f.begin(n, r, g)
-		sleep(1 + rnd.IntN(2)*rnd.IntN(20))
-		f.end(n, r, g)
-		if f.hard && k.Class == locks.Flock && rnd.IntN(2) == 0 {
-			n.Closing(k, r.Handle)
-			if rnd.IntN(2) == 0 {
-				sleep(3)
-			} else if rnd.IntN(4) == 0 {
-				sleep(80)
-			}
-		}
-		n.UnlockHandle(k, r.Handle, "closed")
 	}
 }
 
-// flush and refresh are the files of n.
-func (f *manyFiles) flush(n *node, k locks.Key) error {
-	f.mu.Lock()
-	x := f.files[k]
-	v, ok := x.unwritten[n.id]
-	f.mu.Unlock()
-	if ok {
-		time.Sleep(time.Duration(v%4) * time.Millisecond)
-		f.mu.Lock()
-		x.stored = max(x.stored, v)
-		if x.unwritten[n.id] == v {
-			delete(x.unwritten, n.id)
-		}
-		f.mu.Unlock()
+// start starts the programs; done is closed when all have ended.
+func (f *manyFiles) start() (done chan struct{}) {
+	var wg sync.WaitGroup
+	programs := 6
+	if f.flocks {
+		programs = 12
 	}
-	return nil
-}
-
-func (f *manyFiles) forget(n *node, k locks.Key) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.files[k].cached, n.id)
-	return nil
-}
-
-// look compares what the nodes think of each other: I1 of package rw, with what
-// is delegated.
-func (f *manyFiles) look() {
-	var nodes []*node
-	for _, id := range f.ids {
-		nodes = append(nodes, f.nodes[id])
+	for i := range programs {
+		wg.Add(1)
+		go f.program(f.nodes[f.ids[i%len(f.ids)]], 1+i, 40, &wg)
 	}
-	for _, n := range nodes {
-		n.Engine.mu.Lock()
-		defer n.Engine.mu.Unlock()
-		if n.phase != active || n.view.Epoch != f.epoch {
-			return
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, n := range nodes {
-		if n.borrowed.all {
-			f.loaned++
-		}
-		for k, en := range n.entries.all {
-			if en.back != nil && en.back.ticket != 0 {
-				f.asking++
-			}
-			if err := en.machine.Check(); err != nil {
-				f.fail("%s %v: %v", n.id, k, err)
-			}
-			asks := map[locks.NodeID]bool{}
-			for _, id := range en.machine.Suspects(locks.Write, locks.Whole) {
-				asks[id] = true
-			}
-			for _, o := range nodes {
-				if o == n || asks[o.id] {
-					continue
-				}
-				gave := o.lent.to == n.id
-				if there := o.entries.all[k]; there != nil {
-					gave = false
-					for _, id := range there.machine.Suspects(locks.Read, locks.Whole) {
-						gave = gave || id == n.id
-					}
-				}
-				if !gave {
-					f.fail("I1: %s may write %v without asking %s, which does not know that", n.id, k, o.id)
-				}
-			}
-		}
-		for _, o := range nodes {
-			if o != n && n.lent.to == o.id && o.lent.to == n.id {
-				f.fail("%s and %s delegate to each other", n.id, o.id)
-			}
-		}
-	}
-}
-
-// noErrors is a log. An error in it is one of the program: no member does
-// anything here that it may not.
-type noErrors manyFiles
-
-func (l *noErrors) Enabled(_ context.Context, v slog.Level) bool { return v >= slog.LevelError }
-func (l *noErrors) WithAttrs([]slog.Attr) slog.Handler           { return l }
-func (l *noErrors) WithGroup(string) slog.Handler                { return l }
-
-func (l *noErrors) Handle(_ context.Context, r slog.Record) error {
-	text := r.Message
-	r.Attrs(func(a slog.Attr) bool {
-		text += " " + a.String()
-		return true
-	})
-	f := (*manyFiles)(l)
-	go func() { // it is called with mutexes held
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.fail("an error is logged: %s", text)
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		wg.Wait()
 	}()
-	return nil
+	return done
+}
+
+// trouble suspends a node now and then, or expels one.
+func (f *manyFiles) trouble(rnd *rand.Rand) {
+	if rnd.IntN(400) == 0 {
+		n := f.nodes[f.ids[rnd.IntN(len(f.ids))]]
+		if !n.dead.Swap(true) {
+			time.AfterFunc(time.Duration(rnd.IntN(60))*time.Millisecond, func() {
+				n.dead.Store(false)
+				n.Resume()
+			})
+		}
+	}
+	if rnd.IntN(2500) == 0 {
+		f.expel(rnd)
+	}
 }
 
 // expel drops one of the nodes, which comes back.
@@ -370,145 +185,20 @@ func (f *manyFiles) expel(rnd *rand.Rand) {
 	f.view(ids...)
 }
 
-// numbers is how many files there are at a time.
-func (f *manyFiles) numbers() int {
-	if f.flocks {
-		return 2
+// ended looks at what the programs have left, and counts.
+func (f *manyFiles) ended() {
+	f.look()
+	time.Sleep(2 * time.Second)
+	for _, n := range f.nodes {
+		f.idle(n)
+		n.mu.Lock()
+		for _, ev := range n.events {
+			if ev.Step == Granted && ev.Mode == locks.Write && ev.Messages == 0 {
+				f.silent++
+			}
+		}
+		n.mu.Unlock()
 	}
-	return 40
-}
-
-// idle checks that n has forgotten everything.
-func (f *manyFiles) idle(n *node) {
-	n.Engine.mu.Lock()
-	defer n.Engine.mu.Unlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	b, l := n.borrowed, n.lent
-	if len(n.entries.all) > 0 || b.all || l.to != "" || b.told != nil || len(b.asked)+len(b.from) > 0 || b.giving || b.since != nil {
-		f.fail("%s still has %d files, and borrowed %+v, lent %+v", n.id, len(n.entries.all), *b, *l)
-	}
-}
-
-// randomFiles is one run.
-func randomFiles(t *testing.T, seed uint64, kind filesKind, twist func([]byte) []byte) *manyFiles {
-	f := &manyFiles{seed: seed, files: map[locks.Key]*testFile{}, filesKind: kind}
-	defer func(a, b, c int) { frameSize, exceptionsAtOnce, maxAtOnce = a, b, c }(frameSize, exceptionsAtOnce, maxAtOnce)
-	if frameSize = 8; kind.parts { // two keys
-		exceptionsAtOnce, maxAtOnce = 2, 1
-	}
-	synctest.Test(t, func(t *testing.T) {
-		rnd := rand.New(rand.NewPCG(seed, 0))
-		f.ids = []locks.NodeID{"n0", "n1", "n2"}
-		if kind.flocks && eagerly(seed) != nil {
-			f.ids = f.ids[:2] // only two ask back what they give away
-		}
-		f.net = newTuned(t, len(f.ids), func(o *Options) {
-			o.Log = slog.New((*noErrors)(f))
-			o.Uniform = func() string { return "rw" }
-			o.Delegations = DelegationLimits{
-				After: 1 + rnd.IntN(3), Quiet: time.Duration(1+rnd.IntN(300)*rnd.IntN(100)) * time.Microsecond,
-				Unused: 300 * time.Millisecond, Pause: time.Duration(1+rnd.IntN(40)) * time.Millisecond, MaxPause: 100 * time.Millisecond,
-			}
-			o.Expire = time.Duration(5+rnd.IntN(100)) * time.Millisecond
-			if tune := eagerly(seed); tune != nil {
-				tune(o)
-			}
-		})
-		f.twist = twist
-		f.delay = time.Duration(1+rnd.IntN(3000)) * time.Microsecond
-		if late := rand.New(rand.NewPCG(seed, 100)); late.IntN(2) == 0 {
-			f.jitter = func() time.Duration {
-				if late.IntN(20) > 0 {
-					return time.Duration(late.IntN(1000)) * time.Microsecond
-				}
-				return time.Duration(late.IntN(150)) * time.Millisecond
-			}
-		}
-		for _, n := range f.nodes {
-			n.Engine.entries.clean.limit = 1 + rnd.IntN(20)
-			if kind.parts {
-				n.Engine.mu.rest = f.rest(rand.New(rand.NewPCG(seed, 200)))
-			}
-			n.onFlush = func(k locks.Key) error { return f.flush(n, k) }
-			n.refresh = func(k locks.Key) error {
-				if f.hard {
-					time.Sleep(time.Duration(n.Moment()%3) * time.Millisecond)
-				}
-				return f.forget(n, k)
-			}
-			if f.hard {
-				n.onClean = func(k locks.Key) bool {
-					f.mu.Lock()
-					defer f.mu.Unlock()
-					x := f.files[k]
-					if x == nil {
-						return true
-					}
-					_, ok := x.unwritten[n.id]
-					return !ok
-				}
-			}
-		}
-		var wg sync.WaitGroup
-		programs := 6
-		if f.flocks {
-			programs = 12
-		}
-		for i := range programs {
-			wg.Add(1)
-			go f.program(f.nodes[f.ids[i%len(f.ids)]], 1+i, 40, &wg)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			wg.Wait()
-		}()
-		next := time.Duration(rnd.IntN(int(3 * time.Second)))
-		for began := time.Now(); ; {
-			select {
-			case <-done:
-				f.look()
-				time.Sleep(2 * time.Second)
-				for _, n := range f.nodes {
-					f.idle(n)
-					n.mu.Lock()
-					for _, ev := range n.events {
-						if ev.Step == Granted && ev.Mode == locks.Write && ev.Messages == 0 {
-							f.silent++
-						}
-					}
-					n.mu.Unlock()
-				}
-				return
-			case <-time.After(500 * time.Microsecond):
-				f.look()
-			}
-			if f.hard && rnd.IntN(400) == 0 {
-				n := f.nodes[f.ids[rnd.IntN(len(f.ids))]]
-				if !n.dead.Swap(true) {
-					time.AfterFunc(time.Duration(rnd.IntN(60))*time.Millisecond, func() {
-						n.dead.Store(false)
-						n.Resume()
-					})
-				}
-			}
-			if f.hard && rnd.IntN(2500) == 0 {
-				f.expel(rnd)
-			}
-			if time.Since(began) > next && rnd.IntN(2) == 0 {
-				f.view(f.ids...)
-				next += time.Duration(rnd.IntN(int(3 * time.Second)))
-			}
-			if time.Since(began) > time.Minute {
-				f.mu.Lock()
-				f.fail("programs wait for ever")
-				f.mu.Unlock()
-				return
-			}
-		}
-	})
-	return f
 }
 
 // TestDelegationsAtRandom has programs of three nodes open files at random, old

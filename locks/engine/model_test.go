@@ -105,134 +105,203 @@ func inParts(seed uint64) int {
 	return 1 + int(seed/2%3)
 }
 
+// randomRun is a run of random calls on one cluster, one after the other, whose
+// answers are compared with a model.
+type randomRun struct {
+	*net
+	rnd   *rand.Rand
+	trace []string // of what was called, and the answers
+}
+
+func (r *randomRun) say(format string, args ...any) {
+	r.trace = append(r.trace, fmt.Sprintf(format, args...))
+}
+
+// tell logs the trace of a run that has failed.
+func (r *randomRun) tell() {
+	if r.t.Failed() {
+		r.t.Log(strings.Join(r.trace, "\n"))
+	}
+}
+
+// steps makes 60 random steps, or fewer if one of them fails: it reports whether
+// none did.
+func (r *randomRun) steps(step func()) bool {
+	for range 60 {
+		if step(); r.t.Failed() {
+			return false
+		}
+		synctest.Wait()
+		if r.check(); r.t.Failed() {
+			return false
+		}
+	}
+	return true
+}
+
+// oneCall is what a call is about, and who makes it: an owner on a node.
+type oneCall struct {
+	*node
+	who string
+	*locks.Request
+}
+
+// test calls Test, and compares what it says with whether there is a conflict.
+func (r *randomRun) test(c oneCall, conflict bool) {
+	got, err := c.node.Test(nil, c.Request)
+	r.say("%s test o%d %v %v: %+v", c.id, c.Owner, c.Mode, c.Range, got)
+	if err != nil || (got != nil) != conflict {
+		r.t.Errorf("got %+v %v, want conflict %v", got, err, conflict)
+	}
+}
+
+// linuxRun is a run of TestLikeOneLinuxHost.
+type linuxRun struct {
+	randomRun
+	ids          []locks.NodeID
+	flock, posix linux
+}
+
 func likeLinux(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	ids := []locks.NodeID{"n0", "n1", "n2"}
 	if seed%4 == 0 {
 		ids = ids[:2] // who ask back what they give away
 	}
-	c := newTuned(t, len(ids), eagerly(seed))
-	var flock, posix linux
-	var trace []string
-	say := func(format string, args ...any) { trace = append(trace, fmt.Sprintf(format, args...)) }
-	for range 60 {
-		id := ids[rnd.IntN(len(ids))]
-		n := c.nodes[id]
-		owner := 1 + rnd.IntN(3)
-		m := locks.Mode(1 + rnd.IntN(2))
-		start := uint64(rnd.IntN(15))
-		r := locks.Range{Start: start, End: start + 1 + uint64(rnd.IntN(16-int(start)))}
-		if rnd.IntN(5) == 0 {
-			r.End = locks.MaxOffset
-		}
-		h := locks.HandleID(100*(rnd.IntN(2)+1) + owner)
-		who := fmt.Sprintf("%s/%d", id, owner)
-		q := req(locks.Posix, owner, m, r)
-		q.Handle = h
-		if rnd.IntN(4) == 0 { // which must change nothing
-			n.Closing(q.Key, h)
-			n.Closing(locks.Key{File: "f", Class: locks.Flock}, locks.HandleID(owner))
-			say("%s a descriptor of h%d and of o%d is closed", id, h, owner)
-		}
-		handle := func(h locks.HandleID) locks.HandleID { return h + 1000*locks.HandleID(id[1]) }
-		switch op := rnd.IntN(20); {
-		case op < 10:
-			_, err := n.try(q)
-			want := !posix.conflict(who, m, r)
-			say("%s posix o%d %v %v h%d: %v", id, owner, m, r, h, err)
-			if got := err == nil; got != want || err != nil && !errors.Is(err, locks.ErrWouldBlock) {
-				t.Errorf("%s\ngot %v, want granted %v", strings.Join(trace, "\n"), err, want)
-				return
-			}
-			if want {
-				posix.set(who, m, r, handle(h))
-			}
-		case op < 12:
-			n.Unlock(q.Key, q.Owner, r)
-			posix.set(who, 0, r, 0)
-			say("%s unlock o%d %v", id, owner, r)
-		case op < 13:
-			n.UnlockOwner(q.Key, q.Owner)
-			posix.set(who, 0, locks.Whole, 0)
-			say("%s close by o%d", id, owner)
-		case op < 14:
-			n.UnlockHandle(q.Key, h, "closed")
-			posix.closed(handle(h))
-			say("%s release h%d", id, h)
-		case op < 16:
-			q := req(locks.Flock, owner, m, locks.Whole)
-			_, err := n.try(q)
-			// The old lock is gone whether or not the new one is had.
-			held, has := flock.bytes[0][who]
-			if !has || held.mode != m {
-				flock.set(who, 0, locks.Whole, 0)
-			}
-			want := !flock.conflict(who, m, locks.Whole)
-			say("%s flock o%d %v: %v", id, owner, m, err)
-			if got := err == nil; got != want {
-				t.Errorf("%s\ngot %v, want granted %v", strings.Join(trace, "\n"), err, want)
-				return
-			}
-			if want {
-				flock.set(who, m, locks.Whole, 0)
-			}
-		case op < 17:
-			n.UnlockHandle(locks.Key{File: "f", Class: locks.Flock}, locks.HandleID(owner), "closed")
-			flock.set(who, 0, locks.Whole, 0)
-			say("%s release of flock o%d", id, owner)
-		case op < 18:
-			got, err := n.Test(nil, q)
-			want := posix.conflict(who, m, r)
-			say("%s test o%d %v %v: %+v", id, owner, m, r, got)
-			if err != nil || (got != nil) != want {
-				t.Errorf("%s\ngot %+v %v, want conflict %v", strings.Join(trace, "\n"), got, err, want)
-				return
-			}
-		case op < 19:
-			say("pause")
-			time.Sleep(3 * time.Second)
-		default:
-			say("new epoch")
-			c.view(ids...)
-		}
-		synctest.Wait()
-		c.check()
-		if t.Failed() {
-			t.Log(strings.Join(trace, "\n"))
-			return
-		}
+	r := &linuxRun{randomRun: randomRun{net: newTuned(t, len(ids), eagerly(seed)), rnd: rnd}, ids: ids}
+	defer r.tell()
+	if r.steps(r.step) {
+		r.giveUpAll()
 	}
-	// All is given up; then nothing is left anywhere.
-	for _, id := range ids {
+}
+
+// draw is a call about an fcntl lock.
+func (r *linuxRun) draw() oneCall {
+	id := r.ids[r.rnd.IntN(len(r.ids))]
+	owner := 1 + r.rnd.IntN(3)
+	m := locks.Mode(1 + r.rnd.IntN(2))
+	start := uint64(r.rnd.IntN(15))
+	span := part(start, start+1+uint64(r.rnd.IntN(16-int(start))))
+	if r.rnd.IntN(5) == 0 {
+		span.End = locks.MaxOffset
+	}
+	q := req(locks.Posix, owner, m, span)
+	q.Handle = locks.HandleID(100*(r.rnd.IntN(2)+1) + owner)
+	return oneCall{r.nodes[id], fmt.Sprintf("%s/%d", id, owner), q}
+}
+
+func (r *linuxRun) step() {
+	c := r.draw()
+	flock := locks.Key{File: "f", Class: locks.Flock}
+	flockHandle := locks.HandleID(c.Owner)
+	if r.rnd.IntN(4) == 0 { // which must change nothing
+		c.Closing(c.Key, c.Handle)
+		c.Closing(flock, flockHandle)
+		r.say("%s a descriptor of h%d and of o%d is closed", c.id, c.Handle, c.Owner)
+	}
+	switch op := r.rnd.IntN(20); {
+	case op < 10:
+		r.tryPosix(c)
+	case op < 12:
+		c.Unlock(c.Key, c.Owner, c.Range)
+		r.posix.set(c.who, 0, c.Range, 0)
+		r.say("%s unlock o%d %v", c.id, c.Owner, c.Range)
+	case op < 13:
+		c.UnlockOwner(c.Key, c.Owner)
+		r.posix.set(c.who, 0, locks.Whole, 0)
+		r.say("%s close by o%d", c.id, c.Owner)
+	case op < 14:
+		c.UnlockHandle(c.Key, c.Handle, "closed")
+		r.posix.closed(c.handle())
+		r.say("%s release h%d", c.id, c.Handle)
+	case op < 16:
+		r.tryFlock(c)
+	case op < 17:
+		c.UnlockHandle(flock, flockHandle, "closed")
+		r.flock.set(c.who, 0, locks.Whole, 0)
+		r.say("%s release of flock o%d", c.id, c.Owner)
+	case op < 18:
+		r.test(c, r.posix.conflict(c.who, c.Mode, c.Range))
+	case op < 19:
+		r.say("pause")
+		time.Sleep(3 * time.Second)
+	default:
+		r.say("new epoch")
+		r.view(r.ids...)
+	}
+}
+
+// handle is the open file of a call as the model has it, where all nodes are one
+// host.
+func (c oneCall) handle() locks.HandleID { return c.Handle + 1000*locks.HandleID(c.id[1]) }
+
+func (r *linuxRun) tryPosix(c oneCall) {
+	_, err := c.try(c.Request)
+	want := !r.posix.conflict(c.who, c.Mode, c.Range)
+	r.say("%s posix o%d %v %v h%d: %v", c.id, c.Owner, c.Mode, c.Range, c.Handle, err)
+	if got := err == nil; got != want || err != nil && !errors.Is(err, locks.ErrWouldBlock) {
+		r.t.Errorf("got %v, want granted %v", err, want)
+	}
+	if want {
+		r.posix.set(c.who, c.Mode, c.Range, c.handle())
+	}
+}
+
+func (r *linuxRun) tryFlock(c oneCall) {
+	_, err := c.try(req(locks.Flock, int(c.Owner), c.Mode, locks.Whole))
+	// The old lock is gone whether or not the new one is had.
+	held, has := r.flock.bytes[0][c.who]
+	if !has || held.mode != c.Mode {
+		r.flock.set(c.who, 0, locks.Whole, 0)
+	}
+	want := !r.flock.conflict(c.who, c.Mode, locks.Whole)
+	r.say("%s flock o%d %v: %v", c.id, c.Owner, c.Mode, err)
+	if got := err == nil; got != want {
+		r.t.Errorf("got %v, want granted %v", err, want)
+	}
+	if want {
+		r.flock.set(c.who, c.Mode, locks.Whole, 0)
+	}
+}
+
+// giveUpAll gives up what is held; then nothing is left anywhere.
+func (r *linuxRun) giveUpAll() {
+	for _, id := range r.ids {
 		for o := 1; o <= 3; o++ {
-			c.nodes[id].UnlockOwner(locks.Key{File: "f", Class: locks.Posix}, locks.OwnerID(o))
-			c.nodes[id].UnlockOwner(locks.Key{File: "f", Class: locks.Flock}, locks.OwnerID(o))
+			r.nodes[id].UnlockOwner(locks.Key{File: "f", Class: locks.Posix}, locks.OwnerID(o))
+			r.nodes[id].UnlockOwner(locks.Key{File: "f", Class: locks.Flock}, locks.OwnerID(o))
 		}
 	}
 	time.Sleep(5 * time.Second)
-	for _, n := range c.nodes {
+	for _, n := range r.nodes {
 		n.Engine.mu.Lock()
 		if len(n.entries.all) > 0 {
-			t.Errorf("%s keeps %d entries\n%s", n.id, len(n.entries.all), strings.Join(trace, "\n"))
+			r.t.Errorf("%s keeps %d entries", n.id, len(n.entries.all))
 		}
 		n.Engine.mu.Unlock()
-		open := map[uint64]int{}
-		n.mu.Lock()
-		for _, ev := range n.events {
-			switch {
-			case ev.Step == Requested:
-				open[ev.Request]++
-			case ev.Final:
-				open[ev.Request]--
-			}
-		}
-		n.mu.Unlock()
-		for id, x := range open {
+		for id, x := range n.openRequests() {
 			if x != 0 {
-				t.Errorf("%s: request %d was closed %d times too few in the journal", n.id, id, x)
+				r.t.Errorf("%s: request %d was closed %d times too few in the journal", n.id, id, x)
 			}
 		}
 	}
+}
+
+// openRequests is how many times each request was opened in the journal, less
+// the times that it was closed.
+func (n *node) openRequests() map[uint64]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	open := map[uint64]int{}
+	for _, ev := range n.events {
+		switch {
+		case ev.Step == Requested:
+			open[ev.Request]++
+		case ev.Final:
+			open[ev.Request]--
+		}
+	}
+	return open
 }
 
 // With a hold of many seconds, longer than it takes to overtake, the order is
