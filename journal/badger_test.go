@@ -1,23 +1,18 @@
 package journal
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/dgraph-io/badger/v4/options"
-	"pgregory.net/rapid"
 
 	"github.com/dmxfs/dmxfs/internal/long"
 )
@@ -49,132 +44,6 @@ func closeNow(t testing.TB, j *Journal) {
 	}
 }
 
-// Both stores do what the comments of the interface say.
-func TestStores(t *testing.T) {
-	openers := map[string]func(t *testing.T) store{
-		"memory": func(*testing.T) store { return &memStore{} },
-		"badger": func(t *testing.T) store {
-			s, err := openBadgerStore(t.TempDir(), slog.New(slog.DiscardHandler))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		},
-	}
-	for name, open := range openers {
-		t.Run(name, func(t *testing.T) { testStore(t, open(t)) })
-	}
-}
-
-func testStore(t *testing.T, s store) {
-	defer func() {
-		if err := s.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	r := rand.New(rand.NewPCG(1, 2))
-	model := map[blockKey][]byte{}
-	check := func(from, to blockKey) {
-		t.Helper()
-		var want, got []string
-		for k, v := range model {
-			if bytes.Compare(k.bytes(), from.bytes()) >= 0 && bytes.Compare(k.bytes(), to.bytes()) < 0 {
-				want = append(want, string(k.bytes())+string(v))
-			}
-		}
-		slices.Sort(want)
-		if err := s.scan(from, to, func(k blockKey, v []byte) bool {
-			got = append(got, string(k.bytes())+string(v))
-			return true
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("%+v to %+v: %d entries, want %d", from, to, len(got), len(want))
-		}
-	}
-	if err := s.room(); err != nil {
-		t.Skip(err)
-	}
-	key := func() blockKey {
-		return blockKey{seq: uint64(r.IntN(2000)), kind: uint8(r.IntN(2)), part: uint16(r.IntN(2))}
-	}
-	for round := range 40 {
-		var pairs []pair
-		for range 1 + r.IntN(50) {
-			k, v := key(), make([]byte, r.IntN(9000))
-			for i := range v {
-				v[i] = byte(r.Uint32())
-			}
-			model[k] = bytes.Clone(v)
-			pairs = append(pairs, pair{k.bytes(), v})
-		}
-		if err := s.write(pairs); err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range pairs {
-			clear(p.key) // the memory is ours again
-			clear(p.value)
-		}
-		if round%7 == 6 {
-			seq := uint64(r.IntN(1000))
-			if err := s.drop(seq); err != nil {
-				t.Fatal(err)
-			}
-			for k := range model {
-				if k.seq < seq {
-					delete(model, k)
-				}
-			}
-		}
-		if round%5 == 4 {
-			if err := s.sync(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		check(key(), key())
-		check(blockKey{}, endKey)
-	}
-	n := 0
-	if err := s.scan(blockKey{}, endKey, func(blockKey, []byte) bool { n++; return n < 3 }); err != nil || n != 3 {
-		t.Errorf("scan went on to %d, %v", n, err)
-	}
-}
-
-// The prefixes cover what they should and nothing else.
-func TestPrefixes(t *testing.T) {
-	covered := func(ps [][]byte, n uint64) int {
-		c := 0
-		for _, p := range ps {
-			if bytes.HasPrefix(before(n).bytes()[:8], p) {
-				c++
-			}
-		}
-		return c
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		num := rapid.OneOf(rapid.Uint64(), rapid.Uint64Range(0, 1<<20),
-			rapid.Map(rapid.IntRange(0, 63), func(i int) uint64 { return 1 << i }),
-			rapid.Just(uint64(1<<64-1)))
-		from, to := num.Draw(t, "from"), num.Draw(t, "to")
-		ps := prefixes(from, to)
-		if len(ps) > 16*255 {
-			t.Fatalf("%d prefixes", len(ps))
-		}
-		try := []uint64{0, from - 1, from, from + 1, from | 0xff, from | 0xffff, to - 1, to, to + 1, to &^ 0xff, to &^ 0xffff,
-			1<<64 - 1, num.Draw(t, "n"), from + num.Draw(t, "d")/2}
-		for _, n := range try {
-			want := 0
-			if from <= n && n < to {
-				want = 1
-			}
-			if got := covered(ps, n); got != want {
-				t.Fatalf("[%#x, %#x): %#x is covered %d times", from, to, n, got)
-			}
-		}
-	})
-}
-
 // What the promises and the sizes rest on.
 func TestBadgerOptions(t *testing.T) {
 	o := badgerOptions("d", slog.Default())
@@ -198,123 +67,6 @@ func TestBadgerOptions(t *testing.T) {
 			t.Errorf("not so: %s", what)
 		}
 	}
-}
-
-func TestADirectoryBelongsToOneMount(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	o := testOptions()
-	j := openDir(t, dir, o)
-	j.Append(Record{Event: Note, Reason: "hello"})
-	closeNow(t, j)
-	if st, err := os.Stat(dir); err != nil || st.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", st.Mode(), err)
-	}
-
-	expect := func(o Options, target error, words ...string) {
-		t.Helper()
-		for _, open := range []func(string, Options) (*Journal, error){Open, OpenReadOnly} {
-			j, err := open(dir, o)
-			if err == nil {
-				j.Close()
-				t.Errorf("%+v: opened", o)
-				continue
-			}
-			if !errors.Is(err, target) {
-				t.Error(err)
-			}
-			for _, w := range append(words, dir) {
-				if !strings.Contains(err.Error(), w) {
-					t.Errorf("%q does not tell %q", err, w)
-				}
-			}
-		}
-	}
-	expect(Options{Cluster: "c2", Mount: "/shared"}, ErrOther, "c1", "c2", "another directory", "mv "+dir)
-	expect(Options{Cluster: "c1", Mount: "/other"}, ErrOther, "/shared", "/other")
-
-	name := filepath.Join(dir, identityFile)
-	old, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(s string) {
-		if err := os.WriteFile(name, []byte(s), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(`{"format":2,"cluster":"c1","mount":"/shared","and":"more"}`)
-	expect(o, ErrNewer, "version 2", "newer dmxfs")
-	write(`{"format":`)
-	expect(o, ErrDamaged, "mv "+dir)
-	write(string(old))
-
-	// An empty mount is not compared, and reading asks for nothing.
-	j = openDir(t, dir, Options{Cluster: "c1"})
-	closeNow(t, j)
-	j, err = OpenReadOnly(dir, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer j.Close()
-	if got := find(t, j, Filter{}); len(got) != 1 || got[0].Reason != "hello" {
-		t.Errorf("%+v", got)
-	}
-}
-
-func TestWhatIsNoJournalIsLeftAlone(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(dir, testOptions()); !errors.Is(err, ErrOther) || !strings.Contains(err.Error(), "thesis.tex") {
-		t.Error(err)
-	}
-	if _, err := OpenReadOnly(dir, testOptions()); !errors.Is(err, ErrNotExist) {
-		t.Error(err)
-	}
-	if _, err := OpenReadOnly(filepath.Join(dir, "none"), testOptions()); !errors.Is(err, ErrNotExist) {
-		t.Error(err)
-	}
-	if files, _ := os.ReadDir(dir); len(files) != 1 {
-		t.Errorf("%v", files)
-	}
-	if _, err := Open(t.TempDir(), Options{}); err == nil {
-		t.Error("opened without a cluster")
-	}
-	for _, o := range []Options{{Cluster: "c", MaxBytes: 1}, {Cluster: "c", MaxBytes: -1}, {Cluster: "c", MaxAge: -1}} {
-		if _, err := Open(t.TempDir(), o); err == nil {
-			t.Errorf("opened with %+v", o)
-		}
-	}
-}
-
-// childHold holds a journal open.
-func childHold(args []string) error {
-	j, err := Open(args[0], testOptions())
-	if err != nil {
-		return err
-	}
-	fmt.Println("open")
-	_, _ = io.Copy(io.Discard, os.Stdin)
-	return j.Close()
-}
-
-func TestASecondProcessIsRefused(t *testing.T) {
-	dir := t.TempDir()
-	c := startChild(t, nil, "hold", dir)
-	c.line(t)
-	for _, open := range []func(string, Options) (*Journal, error){Open, OpenReadOnly} {
-		_, err := open(dir, testOptions())
-		if !errors.Is(err, ErrInUse) || !strings.Contains(fmt.Sprint(err), fmt.Sprint("process ", c.Process.Pid)) {
-			t.Errorf("%v (the process is %d)", err, c.Process.Pid)
-		}
-	}
-	// When it is killed, the directory is free at once.
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	c.Wait()
-	closeNow(t, openDir(t, dir, testOptions()))
 }
 
 // Space comes back, to the file system, and what is kept can be read.

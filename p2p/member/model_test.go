@@ -183,98 +183,136 @@ func (m *model) learn(s mstate, i int, w uint8) mstate {
 func (m *model) next(s mstate, f func(what string, t mstate)) {
 	f("tick", m.tick(s))
 	for i := range m.nodes {
-		n := &s.n[i]
-		with := func(what string, change func(t *mstate, n *mnode)) {
-			t := s
-			change(&t, &t.n[i])
-			f(fmt.Sprintf("%d %s", i, what), t)
-		}
-		propose := func(what string, change func(v *mview)) {
-			if n.open || n.e >= m.epochs {
-				return
-			}
-			with("proposes "+what, func(t *mstate, n *mnode) {
-				n.prop, n.open = t.view(i), true
-				change(&n.prop)
-			})
-		}
-		// Views are facts: any that is linked may be learned, by a look or
-		// by a message.
-		for w := n.e + 1; w <= s.top; w++ {
-			f(fmt.Sprintf("%d learns %d", i, w), m.learn(s, i, w))
-		}
-		// A link may be carried out at any time after its proposal.
-		if n.open && n.e == s.top {
-			with("links", func(t *mstate, n *mnode) {
-				t.top++
-				t.chain[t.top], t.linked[t.top] = n.prop, 0
-			})
-		}
-		if !n.member { // Add: an outsider may add itself, on top of what it knows
-			propose("itself", func(v *mview) {
-				if m.alone {
-					*v = mview{}
-				}
-				v[i] = n.inc
-			})
-			continue
-		}
-		// A look counts if no view above e was linked when it began. It may
-		// end at any time after; the one that began last is the strongest.
-		began := uint8(0)
-		if n.e < s.top && !m.lookAtReply {
-			began = s.linked[n.e+1]
-		}
-		if began < n.look {
-			with(fmt.Sprintf("ends a look of age %d", began), func(t *mstate, n *mnode) { n.look = began })
-		}
-		propose("the same", func(*mview) {})
-		v := s.view(i)
-		var silent []int
-		for j := range m.nodes {
-			o := &s.n[j]
-			switch {
-			case j == i:
-			case v[j] == 0:
-				// Add: a member may add an outsider that asked on this base.
-				if !o.member && o.e == n.e {
-					propose(fmt.Sprintf("with %d", j), func(v *mview) { v[j] = o.inc })
-				}
-			default:
-				m.receive(&s, i, j, with)
-				drop := m.l + 1
-				if m.noDelta {
-					drop = m.l - 1
-				}
-				if n.silent[j] >= drop && (n.heard[j] || n.known >= m.ls+1 || m.dropUnproved) {
-					silent = append(silent, j)
-				}
-			}
-		}
-		for set := 1; set < 1<<len(silent); set++ { // Drop: any of those that may be dropped
-			propose(fmt.Sprintf("without %b of %v", set, silent), func(v *mview) {
-				for k, j := range silent {
-					if set>>k&1 != 0 {
-						v[j] = 0
-					}
-				}
-			})
+		w := moves{m, &s, i, f}
+		w.learnAny()
+		w.link()
+		if s.n[i].member {
+			w.endLook()
+			w.propose("the same", func(*mview) {})
+			w.others()
+		} else {
+			w.addItself()
 		}
 	}
 }
 
-// receive is each heartbeat of j that i can receive.
-func (m *model) receive(s *mstate, i, j int, with func(what string, change func(t *mstate, n *mnode))) {
-	e := s.n[i].e
-	for t := range m.l + 1 {
-		for p := range m.l + 1 {
-			if s.msgs[j][i]&mbit(e, t, p) == 0 {
+// moves are what node i can do in s.
+type moves struct {
+	*model
+	s *mstate
+	i int
+	f func(what string, t mstate)
+}
+
+func (w *moves) node() *mnode { return &w.s.n[w.i] }
+
+// with is a change of the node, or of more.
+func (w *moves) with(what string, change func(t *mstate, n *mnode)) {
+	t := *w.s
+	change(&t, &t.n[w.i])
+	w.f(fmt.Sprintf("%d %s", w.i, what), t)
+}
+
+func (w *moves) propose(what string, change func(v *mview)) {
+	if n := w.node(); n.open || n.e >= w.epochs {
+		return
+	}
+	w.with("proposes "+what, func(t *mstate, n *mnode) {
+		n.prop, n.open = t.view(w.i), true
+		change(&n.prop)
+	})
+}
+
+// learnAny: views are facts. Any that is linked may be learned, by a look or by a
+// message.
+func (w *moves) learnAny() {
+	for e := w.node().e + 1; e <= w.s.top; e++ {
+		w.f(fmt.Sprintf("%d learns %d", w.i, e), w.model.learn(*w.s, w.i, e))
+	}
+}
+
+// link: one may be carried out at any time after its proposal.
+func (w *moves) link() {
+	if n := w.node(); n.open && n.e == w.s.top {
+		w.with("links", func(t *mstate, n *mnode) {
+			t.top++
+			t.chain[t.top], t.linked[t.top] = n.prop, 0
+		})
+	}
+}
+
+// addItself is Add: an outsider may add itself, on top of what it knows.
+func (w *moves) addItself() {
+	w.propose("itself", func(v *mview) {
+		if w.alone {
+			*v = mview{}
+		}
+		v[w.i] = w.node().inc
+	})
+}
+
+// endLook: a look counts if no view above e was linked when it began. It may end
+// at any time after; the one that began last is the strongest.
+func (w *moves) endLook() {
+	n, began := w.node(), uint8(0)
+	if n.e < w.s.top && !w.lookAtReply {
+		began = w.s.linked[n.e+1]
+	}
+	if began < n.look {
+		w.with(fmt.Sprintf("ends a look of age %d", began), func(_ *mstate, n *mnode) { n.look = began })
+	}
+}
+
+// others is what a member can do with each other node: Add one that asked on
+// this base, hear one, and Drop any of those that may be dropped.
+func (w *moves) others() {
+	v := w.s.view(w.i)
+	var silent []int
+	for j := range w.nodes {
+		o := &w.s.n[j]
+		switch {
+		case j == w.i:
+		case v[j] != 0:
+			w.receive(j)
+			if w.mayDrop(j) {
+				silent = append(silent, j)
+			}
+		case !o.member && o.e == w.node().e:
+			w.propose(fmt.Sprintf("with %d", j), func(v *mview) { v[j] = o.inc })
+		}
+	}
+	for set := 1; set < 1<<len(silent); set++ {
+		w.propose(fmt.Sprintf("without %b of %v", set, silent), func(v *mview) {
+			for k, j := range silent {
+				if set>>k&1 != 0 {
+					v[j] = 0
+				}
+			}
+		})
+	}
+}
+
+// mayDrop reports whether j has been silent for long enough.
+func (w *moves) mayDrop(j int) bool {
+	n, drop := w.node(), w.l+1
+	if w.noDelta {
+		drop = w.l - 1
+	}
+	return n.silent[j] >= drop && (n.heard[j] || n.known >= w.ls+1 || w.dropUnproved)
+}
+
+// receive is each heartbeat of j that the node can receive.
+func (w *moves) receive(j int) {
+	e := w.node().e
+	for t := range w.l + 1 {
+		for p := range w.l + 1 {
+			if w.s.msgs[j][w.i]&mbit(e, t, p) == 0 {
 				continue
 			}
-			with(fmt.Sprintf("hears %d: t=%d prom=%d", j, t, p), func(_ *mstate, n *mnode) {
+			w.with(fmt.Sprintf("hears %d: t=%d prom=%d", j, t, p), func(_ *mstate, n *mnode) {
 				n.heard[j] = true
 				n.ten[j] = min(n.ten[j], p)
-				refused := n.open && n.prop[j] == 0 && !m.promiseWhileProposing
+				refused := n.open && n.prop[j] == 0 && !w.promiseWhileProposing
 				if t < n.prom[j] && !refused {
 					n.prom[j], n.silent[j] = t, 0
 				}
