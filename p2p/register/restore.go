@@ -3,6 +3,9 @@ package register
 import (
 	"errors"
 	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,6 +59,15 @@ func (r *restorer) Restore(l Lost) error {
 		return err
 	}
 	err = ignoringEINTR(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
+	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
+		if r.HasCluster() {
+			return r.there()
+		}
+		if err := r.clearLeft(); err != nil {
+			return err
+		}
+		err = ignoringEINTR(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
+	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		if r.HasCluster() {
 			return r.there()
@@ -120,6 +132,63 @@ func (r *restorer) removeAside(name string) {
 		dir.Close()
 		unix.Unlinkat(r.root, name+path, unix.AT_REMOVEDIR)
 	}
+}
+
+// clearLeft removes what members have written while somebody removed the rest:
+// records of peers, room, and what has not become a view. Anything else stays, and
+// then all does.
+//
+// It does so in the directory that has the name when it begins, wherever that goes:
+// one that another node puts in its place is not touched. Only what is empty goes,
+// so a cluster that is just being founded there is whole or is not founded.
+func (r *restorer) clearLeft() error {
+	top, err := r.open(Name)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	whatever := func(string) bool { return true }
+	left := map[string]func(name string) bool{
+		filepath.Base(peersDir): whatever, filepath.Base(roomDir): whatever,
+		filepath.Base(viewsDir): func(name string) bool {
+			return strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, askPrefix) || strings.HasPrefix(name, answerPrefix)
+		},
+	}
+	known := true
+	if err := top.names(func(name string) { known = known && left[name] != nil }); err != nil || !known {
+		return err
+	}
+	var all []directory
+	for name, is := range left {
+		f, err := openAt(top.fd(), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return top.wrap("open", name, err)
+		}
+		dir := directory{f, r.storage}
+		defer dir.Close()
+		all = append(all, dir)
+		if err := dir.names(func(file string) { known = known && is(file) }); err != nil || !known {
+			return err
+		}
+	}
+	for _, dir := range all {
+		name := dir.Name()
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		if err := dir.names(func(file string) {
+			if left[name](file) {
+				dir.unlink(file)
+			}
+		}); err != nil {
+			return err
+		}
+		_ = unix.Unlinkat(top.fd(), name, unix.AT_REMOVEDIR) // what keeps it there keeps all
+	}
+	return nil
 }
 
 // syncRoot makes the names in the shared directory durable.
