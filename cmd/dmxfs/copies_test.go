@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -28,6 +29,9 @@ func TestUnmountEndsCopies(t *testing.T) {
 		"umount": func(m *testMount) {
 			if err := unix.Unmount(m.dir, 0); err != nil {
 				m.c.t.Error(err)
+			}
+			if _, err := m.c.try("unmount", m.dir); code(err) != exitBusy || !strings.Contains(err.Error(), fmt.Sprint("process ", m.daemon())) {
+				m.c.t.Errorf("unmount after umount: %v", err)
 			}
 			m.signal(unix.SIGTERM)
 		},

@@ -31,6 +31,30 @@ func TestAnUnmountIsFinal(t *testing.T) {
 	}
 }
 
+// The dead mount of a watcher that waits for its storage was taken away by umount(8):
+// the watcher can be ended all the same.
+func TestUnmountEndsAWatcherThatWaits(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	if err := os.RemoveAll(c.src + "/.dmxfs"); err != nil {
+		t.Fatal(err)
+	}
+	pids := []int{m.daemon(), m.watcher}
+	m.signal(unix.SIGKILL)
+	m.waiting("no cluster is here")
+	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	c.run("unmount", m.dir)
+	if !m.ended(pids) {
+		t.Error("the watcher goes on")
+	}
+	if _, err := c.try("unmount", m.dir); code(err) != exitNoMount {
+		t.Errorf("when nothing is left: %v", err)
+	}
+}
+
 // A mount that has to wait, for a member that does not answer, can be given up.
 func TestAMountThatWaitsIsInterrupted(t *testing.T) {
 	t.Parallel()

@@ -38,11 +38,10 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return err
 		}
-		m, ok := mountinfo.At(all, point)
-		if !ok || m.Type != fsType {
-			return withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
-		}
 		r, err := registered(point)
+		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
+			return endLeft(c.Context(), point, r)
+		}
 		if err != nil {
 			return removeMount(point, *lazy) // a mount of another user, or a very old one
 		}
@@ -78,6 +77,26 @@ copies, and with them the daemon.`,
 		return nil
 	}
 	return c
+}
+
+// endLeft ends what is left of a mount that is not in its place any more: a watcher
+// that waits for its storage, and would mount again. A daemon that is left has users.
+func endLeft(ctx context.Context, point string, r registration) error {
+	none := withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
+	lock, err := os.Open(filepath.Join(r.State, "lock"))
+	if r.State == "" || err != nil {
+		return none
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return withCode(exitBusy, fmt.Errorf("%s is not mounted here any more, but programs, or other mount namespaces, have it still: its daemon%s ends with them, or by SIGTERM",
+			point, readOwner(lock)))
+	}
+	lock.Close() // it may be on its way
+	if pid, err := watcherOf(r.State); err != nil || pid == 0 {
+		return none
+	}
+	return endWatcher(ctx, r.State)
 }
 
 // endWatcher ends the process that would start a new daemon and mount again, and
