@@ -230,7 +230,11 @@ func (v *journalViews) export(s streams, out *journalPrinter) (finish func(err e
 	case "":
 		return func(err error) error { return err }, nil
 	case "-":
-		out.tw, out.sink = nil, func(b []byte) error { _, err := s.out.Write(append(b[:len(b):len(b)], '\n')); return err }
+		out.tw, out.sink = nil, func(b []byte) error {
+			b = printableJSON(b)
+			_, err := s.out.Write(append(b[:len(b):len(b)], '\n'))
+			return err
+		}
 		return func(err error) error { return err }, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(v.file), ".dmxfs-export-*")

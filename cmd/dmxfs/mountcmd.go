@@ -140,7 +140,7 @@ func background(ctx context.Context, cfg Config, out io.Writer) error {
 		return withCode(m.Code, errors.New(m.Error))
 	}
 	for _, w := range m.Warnings {
-		fmt.Fprintf(out, "dmxfs: %s\n", w)
+		fmt.Fprintf(out, "dmxfs: %s\n", printableLines(w))
 	}
 	return cmd.Process.Release()
 }

@@ -195,6 +195,7 @@ func (p *journalPrinter) line(b []byte) error {
 		return p.sink(b)
 	}
 	if p.tw == nil {
+		b = printableJSON(b)
 		_, err := p.w.Write(append(b[:len(b):len(b)], '\n'))
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,25 +40,27 @@ func printable(s string) string {
 // unprintable are the characters that terminals obey: to control them, and to
 // show what follows in another order than it has.
 func unprintable(r rune) bool {
-	return r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+	return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x61c || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 // printableLines is printable for a text of several lines, which may have names
 // of files and texts of other hosts in it.
 func printableLines(s string) string {
-	if !strings.ContainsFunc(s, unprintable) {
+	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range s {
-		if unprintable(r) && r != '\n' && r != '\t' {
-			if r > 0xff {
-				fmt.Fprintf(&b, `\u%04x`, r)
-				continue
-			}
-			fmt.Fprintf(&b, `\x%02x`, r)
-		} else {
+	for i, r := range s {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case !unprintable(r) || r == '\n' || r == '\t':
 			b.WriteRune(r)
+		case r > 0xff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\x%02x`, r)
 		}
 	}
 	return b.String()
@@ -65,10 +68,38 @@ func printableLines(s string) string {
 
 // printJSON writes v, indented for people.
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(jsonWriter{w})
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
+}
+
+// jsonWriter escapes what is unprintable in JSON, which has done so with some only:
+// people look at it in a terminal, too. What comes in one piece ends with a character.
+type jsonWriter struct{ w io.Writer }
+
+func (j jsonWriter) Write(b []byte) (int, error) {
+	if _, err := j.w.Write(printableJSON(b)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// printableJSON is the same JSON, with nothing unprintable in it but line ends.
+func printableJSON(b []byte) []byte {
+	special := func(r rune) bool { return r >= 0x7f && unprintable(r) }
+	if !bytes.ContainsFunc(b, special) {
+		return b
+	}
+	var out bytes.Buffer
+	for _, r := range string(b) {
+		if special(r) { // of the basic plane, and JSON has them in strings only
+			fmt.Fprintf(&out, `\u%04x`, r)
+		} else {
+			out.WriteRune(r)
+		}
+	}
+	return out.Bytes()
 }
 
 // ago is a time for people: how long it has been.

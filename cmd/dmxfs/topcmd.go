@@ -67,7 +67,7 @@ second.`,
 		case err != nil:
 			return err
 		case *asJSON:
-			return o.WriteJSON(s.out)
+			return o.WriteJSON(jsonWriter{s.out})
 		}
 		return o.WriteTable(s.out)
 	}

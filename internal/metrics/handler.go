@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -75,12 +76,13 @@ func (h *Handler) wanted(v string) (int, error) {
 	return n, nil
 }
 
-// top are the n of all with the most waits. What is no UTF-8 is no label.
+// top are the n of all with the most waits. People read this in a terminal, so names
+// are told as they are printed elsewhere; what is no UTF-8 is no label, too.
 func top(all []PathCount, n int) []PathCount {
 	type key struct{ path, class string }
 	sums := map[key]int{}
 	for _, p := range all {
-		sums[key{strings.ToValidUTF8(p.Path, "\uFFFD"), p.Class}] += p.Waiting
+		sums[key{printable(p.Path), p.Class}] += p.Waiting
 	}
 	out := make([]PathCount, 0, len(sums))
 	for k, w := range sums {
@@ -90,6 +92,15 @@ func top(all []PathCount, n int) []PathCount {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), strings.Compare(a.Path, b.Path), strings.Compare(a.Class, b.Class))
 	})
 	return out[:min(n, len(out))]
+}
+
+// printable is a name in which whatever terminals obey is spelt out.
+func printable(name string) string {
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return name
+	}
+	q := strconv.Quote(name)
+	return q[1 : len(q)-1]
 }
 
 // MaxClients bounds the connections that a [Listener] has at a time.

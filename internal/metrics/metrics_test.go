@@ -116,7 +116,7 @@ func filled() *Handler {
 			}
 		},
 		Paths: func() []PathCount {
-			return []PathCount{{"a", "flock", 1}, {"b\xff", "open", 1}, {"b\xff", "open", 1}, {"c", "open", 1}}
+			return []PathCount{{"a", "flock", 1}, {"b\xff\x1b[2J", "open", 1}, {"b\xff\x1b[2J", "open", 1}, {"c", "open", 1}}
 		},
 	}
 }
@@ -176,7 +176,7 @@ func TestPaths(t *testing.T) {
 	}{
 		{query: "", code: 200},
 		{query: "?paths=0", code: 200},
-		{query: "?paths=2", code: 200, want: []string{`dmxfs_path_requests_waiting{class="open",path="b�"} 2`, `dmxfs_path_requests_waiting{class="flock",path="a"} 1`}},
+		{query: "?paths=2", code: 200, want: []string{`dmxfs_path_requests_waiting{class="open",path="b\\xff\\x1b[2J"} 2`, `dmxfs_path_requests_waiting{class="flock",path="a"} 1`}},
 		{query: "?paths=2", hide: true, code: 400},
 		{query: "?paths=101", code: 400},
 		{query: "?paths=-1", code: 400},
