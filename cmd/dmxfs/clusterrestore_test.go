@@ -155,9 +155,8 @@ func TestRemovedSourceIsRestored(t *testing.T) {
 	a.rotate(2)
 	cluster, epoch, secret := a.cluster(), a.peers().Epoch, a.secret()
 	pids := []int{a.daemon(), b.daemon()}
-	if err := os.RemoveAll(c.src); err != nil {
-		t.Fatal(err)
-	}
+	// The daemons write to it meanwhile.
+	await(t, "the shared directory is removed", func() bool { return os.RemoveAll(c.src) == nil })
 	b.signal(unix.SIGKILL)
 	b.waiting("is gone")
 	if err := os.Mkdir(c.src, 0o755); err != nil {
