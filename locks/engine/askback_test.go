@@ -175,13 +175,7 @@ func TestAGuessEnds(t *testing.T) {
 				t.Errorf("%d messages for somebody who is not there", n)
 			}
 			time.Sleep(3 * time.Second)
-			for _, n := range c.nodes {
-				n.Engine.mu.Lock()
-				if len(n.entries.all) > 0 {
-					t.Errorf("%s remembers %d files", n.id, len(n.entries.all))
-				}
-				n.Engine.mu.Unlock()
-			}
+			c.isIdle()
 		})
 	}
 }

@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // nothing is the surroundings of an engine that measure nothing of their own.
@@ -23,16 +20,7 @@ func (nothing) Healthy() error                         { return nil }
 func BenchmarkLock(b *testing.B) {
 	for _, c := range []locks.Class{locks.Flock, locks.Posix, locks.Open} {
 		b.Run(c.String(), func(b *testing.B) {
-			e := New(Options{
-				Transport: nothing{}, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
-				Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm},
-				Rule:       func(string) string { return "rw" },
-				Live:       func(time.Duration) bool { return true },
-			})
-			e.Install(&locks.View{Epoch: 1, Self: "n0", Members: []locks.NodeID{"n0"}})
-			if err := e.Sync("n0", 1, e.State()); err != nil {
-				b.Fatal(err)
-			}
+			e := costly(b, 1)
 			r := req(c, 1, locks.Write, locks.Whole)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -145,11 +145,5 @@ func (r *changesRun) giveUpAll() {
 		}
 	}
 	time.Sleep(10 * time.Second)
-	for _, n := range r.nodes {
-		n.Engine.mu.Lock()
-		for _, en := range n.entries.all {
-			r.t.Errorf("%s keeps %s %v, dirty %v, barrier %v, idle %v", n.id, en.alg.Name, en.machine, en.dirty, en.barrier, en.idle != nil)
-		}
-		n.Engine.mu.Unlock()
-	}
+	r.isIdle()
 }

@@ -11,47 +11,6 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-var (
-	part  = func(a, b uint64) locks.Range { return locks.Range{Start: a, End: b} }
-	three = []locks.NodeID{"n0", "n1", "n2"}
-)
-
-// at is q by another path.
-func at(path string, q *locks.Request) *locks.Request {
-	c := *q
-	c.Path = path
-	return &c
-}
-
-// algorithms are those of the steps of a kind that a node has recorded.
-func (n *node) algorithms(s Step) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var out []string
-	for _, ev := range n.events {
-		if ev.Step == s {
-			out = append(out, ev.Algorithm)
-		}
-	}
-	return strings.Join(out, " ")
-}
-
-func mustWait(t *testing.T, p *pending) {
-	t.Helper()
-	time.Sleep(5 * time.Second)
-	if p.is() {
-		t.Fatalf("it did not wait: %+v %v", p.grant, p.err)
-	}
-}
-
-func mustFail(t *testing.T, p *pending, want error) {
-	t.Helper()
-	time.Sleep(time.Second)
-	if !p.is() || !errors.Is(p.err, want) {
-		t.Fatalf("%v, want %v", p.err, want)
-	}
-}
-
 // With an exclusive algorithm a lock for reading a few bytes keeps out every
 // other owner, and F_GETLK tells of it as what it is.
 func TestExclusiveAlgorithmIgnoresModeAndRange(t *testing.T) {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -70,6 +71,24 @@ type delivery struct {
 	at    time.Time
 }
 
+// allAlgorithms are those that rules can name.
+var allAlgorithms = map[string]*locks.Algorithm{
+	"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
+}
+
+// nodeID is the name of the i-th node.
+func nodeID(i int) locks.NodeID { return locks.NodeID(fmt.Sprintf("n%d", i)) }
+
+// nodeIDs are the names of the first n.
+func nodeIDs(n int) (ids []locks.NodeID) {
+	for i := range n {
+		ids = append(ids, nodeID(i))
+	}
+	return ids
+}
+
+var three = nodeIDs(3)
+
 // newNet makes nodes n0, n1, … and their first view. Call it in a synctest
 // bubble.
 func newNet(t *testing.T, n int) *net { return newTuned(t, n, nil) }
@@ -79,9 +98,9 @@ func newTuned(t *testing.T, n int, tune func(*Options)) *net {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &net{t: t, ctx: ctx, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond, tune: tune}
-	var ids []locks.NodeID
-	for i := range n {
-		ids = append(ids, c.add(locks.NodeID(fmt.Sprintf("n%d", i))))
+	ids := nodeIDs(n)
+	for _, id := range ids {
+		c.add(id)
 	}
 	c.view(ids...)
 	return c
@@ -92,13 +111,11 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 	n := &node{net: c, id: id, stop: stop, queue: map[locks.NodeID]chan delivery{}}
 	o := Options{
 		Transport: n, Files: n, Recorder: n, Log: slog.New(slog.NewTextHandler(testWriter{c.t}, nil)),
-		Algorithms: map[string]*locks.Algorithm{
-			"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
-		},
-		Rule:   c.rule,
-		Live:   func(time.Duration) bool { return !n.dead.Load() },
-		Guard:  time.Millisecond,
-		Jitter: func() float64 { return 0.5 },
+		Algorithms: allAlgorithms,
+		Rule:       c.rule,
+		Live:       func(time.Duration) bool { return !n.dead.Load() },
+		Guard:      time.Millisecond,
+		Jitter:     func() float64 { return 0.5 },
 	}
 	if c.tune != nil {
 		c.tune(&o)
@@ -265,6 +282,8 @@ func (n *node) counts() (flushes, refreshs int) {
 	return len(n.flushes), len(n.refreshs)
 }
 
+func part(from, to uint64) locks.Range { return locks.Range{Start: from, End: to} }
+
 // req is a request on file f.
 func req(c locks.Class, owner int, m locks.Mode, r locks.Range) *locks.Request {
 	return &locks.Request{
@@ -339,4 +358,61 @@ func (c *net) check() {
 		}
 		n.Engine.mu.Unlock()
 	}
+}
+
+// isIdle checks that the nodes have forgotten all files.
+func (c *net) isIdle() {
+	c.t.Helper()
+	for _, n := range c.nodes {
+		n.Engine.mu.Lock()
+		for k, en := range n.entries.all {
+			c.t.Errorf("%s keeps %v by %s: %v, dirty %v, barrier %v, idle %v", n.id, k, en.alg.Name, en.machine, en.dirty, en.barrier, en.idle != nil)
+		}
+		n.Engine.mu.Unlock()
+	}
+}
+
+func mustGrant(t *testing.T, p *pending) locks.Grant {
+	t.Helper()
+	<-p.done
+	if p.err != nil {
+		t.Fatalf("not granted: %v", p.err)
+	}
+	return p.grant
+}
+
+func mustWait(t *testing.T, p *pending) {
+	t.Helper()
+	time.Sleep(5 * time.Second)
+	if p.is() {
+		t.Fatalf("it did not wait: %+v %v", p.grant, p.err)
+	}
+}
+
+func mustFail(t *testing.T, p *pending, want error) {
+	t.Helper()
+	time.Sleep(time.Second)
+	if !p.is() || !errors.Is(p.err, want) {
+		t.Fatalf("%v, want %v", p.err, want)
+	}
+}
+
+// at is q by another path.
+func at(path string, q *locks.Request) *locks.Request {
+	c := *q
+	c.Path = path
+	return &c
+}
+
+// algorithms are those of the steps of a kind that a node has recorded.
+func (n *node) algorithms(s Step) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var out []string
+	for _, ev := range n.events {
+		if ev.Step == s {
+			out = append(out, ev.Algorithm)
+		}
+	}
+	return strings.Join(out, " ")
 }

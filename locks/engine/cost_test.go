@@ -2,17 +2,12 @@ package engine
 
 import (
 	"flag"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
-	"github.com/dmxfs/dmxfs/locks/maekawa"
-	"github.com/dmxfs/dmxfs/locks/rcv"
-	"github.com/dmxfs/dmxfs/locks/ring"
-	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // costly is an engine without a goroutine, the only one of its cluster or one of
@@ -21,24 +16,24 @@ func costly(tb testing.TB, nodes int) *Engine {
 	tb.Helper()
 	e := New(Options{
 		Transport: nothing{}, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
-		Algorithms: map[string]*locks.Algorithm{
-			"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
-		},
-		Rule:     func(string) string { return "rw" },
-		Live:     func(time.Duration) bool { return true },
-		MaxLocks: 1 << 30,
+		Algorithms: allAlgorithms,
+		Rule:       func(string) string { return "rw" },
+		Live:       func(time.Duration) bool { return true },
+		MaxLocks:   1 << 30,
 	})
-	v := &locks.View{Epoch: 1, Self: "n0"}
-	for i := range nodes {
-		v.Members = append(v.Members, locks.NodeID(fmt.Sprintf("n%d", i)))
-	}
-	e.Install(v)
-	for _, n := range v.Members {
-		if err := e.Sync(n, 1, []byte{0}); err != nil {
+	begin(tb, e, "n0", nodeIDs(nodes)...)
+	return e
+}
+
+// begin installs the first view of an engine; nobody holds anything.
+func begin(tb testing.TB, e *Engine, self locks.NodeID, members ...locks.NodeID) {
+	tb.Helper()
+	e.Install(&locks.View{Epoch: 1, Self: self, Members: members})
+	for _, m := range members {
+		if err := e.Sync(m, 1, []byte{0}); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	return e
 }
 
 // waitUntil is for what other goroutines do.
@@ -100,13 +95,12 @@ func TestDeadlockSweepOfManyWaiters(t *testing.T) {
 func BenchmarkDeadlockSweep(b *testing.B) {
 	e, end := readersAndWriters(b, 1000, locks.Posix)
 	defer end()
-	for i := range b.N {
+	for b.Loop() {
 		e.mu.Lock()
 		for _, t := range e.waiters.sorted() {
 			e.deadlocks.start(t)
 		}
 		e.mu.Unlock()
-		_ = i
 	}
 }
 
@@ -157,7 +151,7 @@ func TestManyRanges(t *testing.T) {
 		}
 		step("take", take)
 		step("ask here", func() {
-			c, err := e.Test(nil, byProcess(2, locks.Posix, "f", locks.Write, locks.Whole))
+			c, err := e.Test(nil, all(2, locks.Write))
 			if err != nil || c == nil || c.Range.Start != 0 {
 				t.Fatal(c, err)
 			}
@@ -171,7 +165,7 @@ func TestManyRanges(t *testing.T) {
 		})
 		step("list", func() { e.Locks() })
 		step("replace", func() {
-			if _, err := e.Lock(nil, byProcess(1, locks.Posix, "f", locks.Write, locks.Whole)); err != nil {
+			if _, err := e.Lock(nil, all(1, locks.Write)); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -104,7 +104,7 @@ var costs = []struct {
 	{"take", nil, takeMany},
 	{"take by many", nil, func(e *Engine, n int) {
 		for i := range n {
-			must(e, byProcess(i+1, locks.Posix, "f", locks.Read, locks.Whole))
+			must(e, all(i+1, locks.Read))
 		}
 	}},
 	{"replace", takeMany, func(e *Engine, n int) { must(e, all(1, locks.Write)) }},
@@ -140,7 +140,7 @@ var costs = []struct {
 	}},
 	{"ask of many", func(e *Engine, n int) {
 		for i := range n {
-			must(e, byProcess(i+1, locks.Posix, "f", locks.Read, locks.Whole))
+			must(e, all(i+1, locks.Read))
 		}
 	}, func(e *Engine, n int) {
 		for range 100 {

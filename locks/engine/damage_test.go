@@ -12,10 +12,6 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/maekawa"
-	"github.com/dmxfs/dmxfs/locks/rcv"
-	"github.com/dmxfs/dmxfs/locks/ring"
-	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // What could not be written out is not handed over without a word: the first
@@ -158,25 +154,17 @@ func (w *wires) do(f func()) {
 func newWires(t *testing.T, alg string, from int) (w *wires, es []*Engine) {
 	w = &wires{nodes: map[locks.NodeID]*Engine{}, queue: map[[2]locks.NodeID][]func(){}}
 	w.cond = sync.NewCond(&w.mu)
-	ids := []locks.NodeID{"n0", "n1", "n2"}
-	for i, id := range ids {
+	for i, id := range three {
 		p := &plug{wires: w, self: id, fails: i == from}
 		e := New(Options{
 			Transport: p, Files: p, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
-			Algorithms: map[string]*locks.Algorithm{
-				"rw": &rw.Algorithm, "rcv": &rcv.Algorithm, "maekawa": &maekawa.Algorithm, "ring": &ring.Algorithm,
-			},
-			Rule: func(string) string { return alg },
-			Live: func(time.Duration) bool { return true },
+			Algorithms: allAlgorithms,
+			Rule:       func(string) string { return alg },
+			Live:       func(time.Duration) bool { return true },
 		})
 		w.nodes[id] = e
 		es = append(es, e)
-		e.Install(&locks.View{Epoch: 1, Self: id, Members: ids})
-		for _, m := range ids {
-			if err := e.Sync(m, 1, []byte{0}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		begin(t, e, id, three...)
 	}
 	var done sync.WaitGroup
 	done.Go(w.run)

@@ -80,7 +80,7 @@ func deadlocks(t *testing.T, seed uint64) (found int) {
 	rnd := rand.New(rand.NewPCG(seed, 11))
 	d := &deadlockRun{net: newTuned(t, 1+rnd.IntN(4), eagerly(seed)), rnd: rnd}
 	for i := range 2 + rnd.IntN(6) {
-		n := d.nodes[locks.NodeID(fmt.Sprintf("n%d", rnd.IntN(len(d.nodes))))]
+		n := d.nodes[nodeID(rnd.IntN(len(d.nodes)))]
 		d.actors = append(d.actors, &actor{pid: i + 1, node: n})
 	}
 	d.files = 1 + rnd.IntN(3)

@@ -26,7 +26,7 @@ func TestRingOfFive(t *testing.T) {
 		c := newNet(t, 5)
 		one := locks.Range{Start: 0, End: 1}
 		file := func(i int) string { return fmt.Sprintf("f%d", i%5) }
-		node := func(i int) *node { return c.nodes[locks.NodeID(fmt.Sprintf("n%d", i))] }
+		node := func(i int) *node { return c.nodes[nodeID(i)] }
 		for i := range 5 {
 			mustGrant(t, node(i).start(byProcess(100+i, locks.Posix, file(i), locks.Write, one)))
 		}
@@ -98,7 +98,7 @@ func TestChainIsNoDeadlock(t *testing.T) {
 		one := locks.Range{Start: 0, End: 1}
 		var ps []*pending
 		for i := range 3 {
-			n := c.nodes[locks.NodeID(fmt.Sprintf("n%d", i))]
+			n := c.nodes[nodeID(i)]
 			mustGrant(t, n.start(byProcess(i+1, locks.Posix, fmt.Sprint(i), locks.Write, one)))
 			if i > 0 {
 				ps = append(ps, n.start(byProcess(i+1, locks.Posix, fmt.Sprint(i-1), locks.Write, one)))

@@ -107,10 +107,7 @@ func deliver(ls map[locks.NodeID]*lone, look func(*frame)) {
 // ringOf are n detectors, of which each has an owner that holds a file and waits for
 // that of the next one. The last one has come last.
 func ringOf(n int) (ids []locks.NodeID, ls map[locks.NodeID]*lone, waits []*ticket) {
-	for i := range n {
-		ids = append(ids, locks.NodeID(fmt.Sprintf("n%d", i)))
-	}
-	ls = map[locks.NodeID]*lone{}
+	ids, ls = nodeIDs(n), map[locks.NodeID]*lone{}
 	for i, id := range ids {
 		ls[id] = newLone(id, ids...)
 		ls[id].add(fmt.Sprintf("f%d", i), i+1, int64(i))

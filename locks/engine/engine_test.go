@@ -10,17 +10,6 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-const never = time.Hour
-
-func mustGrant(t *testing.T, p *pending) locks.Grant {
-	t.Helper()
-	<-p.done
-	if p.err != nil {
-		t.Fatalf("not granted: %v", p.err)
-	}
-	return p.grant
-}
-
 func TestWriterWaitsForTheOtherNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)

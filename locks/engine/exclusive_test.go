@@ -48,13 +48,7 @@ func TestExclusiveKeysAreForgotten(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		for _, n := range c.nodes {
-			n.Engine.mu.Lock()
-			for k, en := range n.entries.all {
-				t.Errorf("%s keeps %v: %v", n.id, k, en.machine)
-			}
-			n.Engine.mu.Unlock()
-		}
+		c.isIdle()
 		// What is made anew goes on with greater tokens.
 		r := on(alg, "0", req(locks.Flock, 1, locks.Write, locks.Whole))
 		p := c.nodes["n1"].start(r)
@@ -109,12 +103,12 @@ func TestExclusiveTry(t *testing.T) {
 		w := on(alg, "f", req(locks.Flock, 1, locks.Write, locks.Whole))
 		begin := time.Now()
 		for i := range 5 {
-			n := c.nodes[locks.NodeID(fmt.Sprintf("n%d", i))]
+			n := c.nodes[nodeID(i)]
 			if _, err := n.try(w); err != nil {
 				t.Fatalf("%s, of what is kept: %v", n.id, err)
 			}
 			for j := range 5 {
-				if _, err := c.nodes[locks.NodeID(fmt.Sprintf("n%d", j))].try(on(alg, "f", req(locks.Flock, 2, locks.Write, locks.Whole))); !errors.Is(err, locks.ErrWouldBlock) {
+				if _, err := c.nodes[nodeID(j)].try(on(alg, "f", req(locks.Flock, 2, locks.Write, locks.Whole))); !errors.Is(err, locks.ErrWouldBlock) {
 					t.Fatalf("n%d, of what %s uses: %v", j, n.id, err)
 				}
 			}
@@ -132,7 +126,7 @@ func TestExclusiveDeadlock(t *testing.T) {
 	forEach(t, 5, func(t *testing.T, c *net, alg string) {
 		lock := func(i, file int) *pending {
 			r := byProcess(100+i, locks.Posix, "", locks.Write, locks.Range{Start: 0, End: 1})
-			return c.nodes[locks.NodeID(fmt.Sprintf("n%d", i))].start(on(alg, fmt.Sprint(file%5), r))
+			return c.nodes[nodeID(i)].start(on(alg, fmt.Sprint(file%5), r))
 		}
 		for i := range 5 {
 			mustGrant(t, lock(i, i))
@@ -149,10 +143,10 @@ func TestExclusiveDeadlock(t *testing.T) {
 			}
 		}
 		for i := 4; i >= 0; i-- {
-			c.nodes[locks.NodeID(fmt.Sprintf("n%d", i))].UnlockOwner(locks.Key{File: fmt.Sprintf("%s/%d", alg, i), Class: locks.Posix}, locks.OwnerID(100+i))
+			c.nodes[nodeID(i)].UnlockOwner(locks.Key{File: fmt.Sprintf("%s/%d", alg, i), Class: locks.Posix}, locks.OwnerID(100+i))
 			if i > 0 {
 				mustGrant(t, ps[i-1])
-				c.nodes[locks.NodeID(fmt.Sprintf("n%d", i-1))].UnlockOwner(locks.Key{File: fmt.Sprintf("%s/%d", alg, i), Class: locks.Posix}, locks.OwnerID(100+i-1))
+				c.nodes[nodeID(i-1)].UnlockOwner(locks.Key{File: fmt.Sprintf("%s/%d", alg, i), Class: locks.Posix}, locks.OwnerID(100+i-1))
 			}
 		}
 	})

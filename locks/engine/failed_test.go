@@ -66,6 +66,7 @@ func TestAFailedCallChangesNothing(t *testing.T) {
 		maxAtOnce = inParts(s)
 		synctest.Test(t, func(t *testing.T) {
 			f := newFailing(t, s)
+			defer f.tell()
 			for range 30 {
 				f.step()
 				f.compare()
@@ -82,28 +83,17 @@ func TestAFailedCallChangesNothing(t *testing.T) {
 }
 
 type failing struct {
-	*net
-	rnd   *rand.Rand
-	a, b  *node
-	path  string
-	want  model
-	trace []string
+	randomRun
+	a, b *node
+	path string
+	want model
 }
 
 func newFailing(t *testing.T, seed uint64) *failing {
-	f := &failing{net: newNet(t, 2), rnd: rand.New(rand.NewPCG(seed, 3))}
+	f := &failing{randomRun: randomRun{net: newNet(t, 2), rnd: rand.New(rand.NewPCG(seed, 3))}}
 	f.a, f.b = f.nodes["n0"], f.nodes["n1"]
 	f.path = []string{"f", "f", "ring", "maekawa"}[seed%4]
 	return f
-}
-
-func (f *failing) say(format string, args ...any) {
-	f.trace = append(f.trace, fmt.Sprintf(format, args...))
-}
-
-func (f *failing) fail(format string, args ...any) {
-	f.t.Helper()
-	f.t.Errorf("%s\n%s", strings.Join(f.trace, "\n"), fmt.Sprintf(format, args...))
 }
 
 // request is one of owner 1, or 2 where they do not exclude each other.
@@ -136,7 +126,7 @@ func (f *failing) step() {
 		f.most(1)
 		defer f.most(DefaultMaxLocks)
 	}
-	f.stale(r.Key)
+	f.a.stale(r.Key)
 	r.Try = f.rnd.IntN(4) > 0
 	gate, end := make(chan struct{}), f.rnd.IntN(4)
 	f.a.refreshes(func(locks.Key) error {
@@ -183,10 +173,10 @@ func (f *failing) most(n int) {
 }
 
 // stale makes the next grant renew what is cached, as if another node had written.
-func (f *failing) stale(k locks.Key) {
-	f.a.Engine.mu.Lock()
-	defer f.a.Engine.mu.Unlock()
-	if en := f.a.entries.all[k]; en != nil {
+func (n *node) stale(k locks.Key) {
+	n.Engine.mu.Lock()
+	defer n.Engine.mu.Unlock()
+	if en := n.entries.all[k]; en != nil {
 		en.stale++
 	}
 }
@@ -239,13 +229,13 @@ func (f *failing) compare() {
 		for i := l.Range.Start; i < min(l.Range.End, failedBytes); i++ {
 			x := &got[l.Owner][i]
 			if x.mode != 0 {
-				f.fail("byte %d is held twice", i)
+				f.t.Errorf("byte %d is held twice", i)
 			}
 			x.mode, x.handle = l.Mode, l.Handle
 		}
 	}
 	if got != f.want {
-		f.fail("held %v\nwant %v", &got, &f.want)
+		f.t.Errorf("held %v\nwant %v", &got, &f.want)
 	}
 	f.check()
 	f.compareWithOthers(1)
@@ -277,7 +267,7 @@ func (f *failing) compareWithOthers(n int) {
 				kept = write
 			}
 			if (err != nil) != kept {
-				f.fail("another node takes byte %d in mode %v: %v; held %v", at, m, err, &f.want)
+				f.t.Errorf("another node takes byte %d in mode %v: %v; held %v", at, m, err, &f.want)
 			}
 		}
 	}
@@ -293,9 +283,7 @@ func TestAFailedUpgradeOfAnOpenFile(t *testing.T) {
 		mustGrant(t, a.start(r))
 		mustGrant(t, b.start(r))
 		b.UnlockHandle(r.Key, r.Handle, "closed")
-		a.Engine.mu.Lock()
-		a.entries.all[r.Key].stale++
-		a.Engine.mu.Unlock()
+		a.stale(r.Key)
 		a.refresh = func(locks.Key) error { return errors.New("EIO") }
 		p := a.start(w)
 		if <-p.done; p.err == nil {

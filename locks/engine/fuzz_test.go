@@ -49,7 +49,7 @@ var fuzzAlgorithms = map[string]*locks.Algorithm{"rw": &rw.Algorithm}
 // loneEngine is an engine whose two peers are silent.
 func loneEngine(t *testing.T) *Engine {
 	e := New(Options{
-		Transport: deaf{}, Files: deaf{}, Recorder: deaf{}, Log: slog.New(slog.DiscardHandler),
+		Transport: nothing{}, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
 		Algorithms: fuzzAlgorithms, Rule: func(string) string { return "rw" },
 		Live: func(time.Duration) bool { return true }, Jitter: func() float64 { return 0.5 },
 		Uniform: func() string { return "rw" }, Delegations: DelegationLimits{Quiet: 1},
@@ -58,26 +58,9 @@ func loneEngine(t *testing.T) *Engine {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = e.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
-	e.Freeze()
-	state := e.State()
-	members := []locks.NodeID{"n0", "n1", "n2"}
-	e.Install(&locks.View{Epoch: 1, Self: "n0", Members: members})
-	for _, m := range members {
-		if err := e.Sync(m, 1, state); err != nil {
-			t.Fatal(err)
-		}
-	}
+	begin(t, e, "n0", three...)
 	return e
 }
-
-type deaf struct{}
-
-func (deaf) Send(locks.Epoch, locks.NodeID, []byte) {}
-func (deaf) Flush(locks.Key) error                  { return nil }
-func (deaf) Refresh(locks.Key) error                { return nil }
-func (deaf) Expelled()                              {}
-func (deaf) Healthy() error                         { return nil }
-func (deaf) Record(Event)                           {}
 
 // someFrames has each kind of frame but that of a machine, which its algorithm
 // writes.

@@ -118,7 +118,7 @@ func TestASuccessorKeepsThePlaceOfWhoWaits(t *testing.T) {
 				mustGrant(t, c.nodes["n0"].start(w))
 				var ps [4]*pending
 				for i := 1; i < 4; i++ {
-					ps[i] = c.nodes[locks.NodeID(fmt.Sprintf("n%d", i))].start(w)
+					ps[i] = c.nodes[nodeID(i)].start(w)
 					time.Sleep(100 * time.Millisecond)
 				}
 				former := c.nodes["n2"]

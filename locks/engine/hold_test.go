@@ -15,8 +15,6 @@ import (
 
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
-	"github.com/dmxfs/dmxfs/locks/ring"
-	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // pair are two engines of one cluster, on real time and with nothing between them
@@ -68,12 +66,12 @@ func newPair(tb testing.TB, algorithm string) *pair {
 	p := &pair{tb: tb}
 	var done sync.WaitGroup
 	for i := range p.nodes {
-		b := &mailbox{from: locks.NodeID(fmt.Sprintf("n%d", i))}
+		b := &mailbox{from: nodeID(i)}
 		b.cond = sync.NewCond(&b.mu)
 		p.in[i] = b
 		e := New(Options{
 			Transport: b, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
-			Algorithms: map[string]*locks.Algorithm{"rw": &rw.Algorithm, "ring": &ring.Algorithm},
+			Algorithms: allAlgorithms,
 			Rule:       func(string) string { return algorithm },
 			Live:       func(time.Duration) bool { return true },
 			MaxLocks:   1 << 30,
@@ -128,7 +126,7 @@ func (p *pair) must(i int, r *locks.Request) {
 // longest is the longest hold of either engine since the last call.
 func (p *pair) longest() (d time.Duration) {
 	for _, e := range p.nodes {
-		d = max(d, time.Duration(e.mu.longest.Swap(0)))
+		d = max(d, e.longest())
 	}
 	return d
 }
@@ -212,7 +210,7 @@ func TestManyOwnersAndFilesHoldTheEngineForLong(t *testing.T) {
 		p.must(0, piece(i+1, i, locks.Write))
 	}
 	ask := func(e *Engine) {
-		c, err := e.Test(nil, byProcess(n+1, locks.Posix, "f", locks.Write, locks.Whole))
+		c, err := e.Test(nil, all(n+1, locks.Write))
 		if err != nil || c == nil || c.Range.Start != 0 {
 			t.Fatal(c, err)
 		}
@@ -283,12 +281,8 @@ func holdRun(t *testing.T, m *leastHolds, alg string, n int) {
 			p.must(0, r)
 		}
 	}
-	whole := func(pid int, m locks.Mode) *locks.Request {
-		r := byProcess(pid, locks.Posix, "f", m, locks.Whole)
-		return r
-	}
 	asked := func(e *Engine, m locks.Mode) {
-		c, err := e.Test(nil, whole(2, m))
+		c, err := e.Test(nil, all(2, m))
 		if err != nil || c == nil {
 			t.Fatal(c, err)
 		}
@@ -305,7 +299,7 @@ func holdRun(t *testing.T, m *leastHolds, alg string, n int) {
 	step("ask from elsewhere", func() { asked(b, locks.Read) })
 	step("list", func() { a.Locks(); a.Count() })
 	step("view", p.view)
-	step("replace", func() { p.must(0, whole(1, locks.Write)) })
+	step("replace", func() { p.must(0, all(1, locks.Write)) })
 	step("drop one", func() { a.UnlockOwner(k, 1) })
 	take(locks.Write)
 	step("drop", func() { a.Closing(k, 1); a.UnlockOwner(k, 1) })
@@ -313,7 +307,7 @@ func holdRun(t *testing.T, m *leastHolds, alg string, n int) {
 	step("close one of two", func() { a.Closing(k, 1); a.UnlockHandle(k, 1, "closed") })
 	step("another host takes all", func() {
 		a.UnlockOwner(k, 1)
-		p.must(1, whole(2, locks.Write))
+		p.must(1, all(2, locks.Write))
 	})
 	b.UnlockOwner(k, 2)
 	step("expire", func() {
@@ -330,14 +324,14 @@ func holdRun(t *testing.T, m *leastHolds, alg string, n int) {
 	}
 	step("ask for all of one", func() { asked(b, locks.Write) })
 	step("downgrade", func() {
-		r := whole(1, locks.Read)
+		r := all(1, locks.Read)
 		r.Range.End = uint64(n)
 		p.must(0, r)
 	})
 	a.UnlockOwner(k, 1)
 	take(locks.Read)
 	if alg == "rw" {
-		step("read all", func() { p.must(0, whole(2, locks.Read)); a.UnlockOwner(k, 2) })
+		step("read all", func() { p.must(0, all(2, locks.Read)); a.UnlockOwner(k, 2) })
 	}
 	step("break", func() {
 		a.Condemn(k, []locks.HandleID{1}, "an admin wants it")

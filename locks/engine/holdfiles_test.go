@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"testing"
-	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -37,13 +36,6 @@ func holdFiles(t *testing.T, m *leastHolds, n int) {
 			p.must(node, open(node, i))
 		}
 	}
-	until := func(what string, done func() bool) {
-		for began := time.Now(); !done(); time.Sleep(time.Millisecond) {
-			if time.Since(began) > time.Minute {
-				t.Fatalf("never: %s", what)
-			}
-		}
-	}
 	all := func() bool { all, _ := a.Delegation(); return all }
 
 	few := min(n, maxExcepted-10)
@@ -56,7 +48,7 @@ func holdFiles(t *testing.T, m *leastHolds, n int) {
 	}
 	step("delegate", func() {
 		openAll(0, 0, 16)
-		until("delegated", all)
+		waitUntil(t, "delegated", all)
 	})
 	step("open", func() { openAll(0, 16, n) })
 	if a.borrowed.uses < n-100 {
@@ -69,7 +61,7 @@ func holdFiles(t *testing.T, m *leastHolds, n int) {
 	})
 	step("return", func() {
 		p.must(1, open(1, n))
-		until("it is returned", func() bool { _, to := b.Delegation(); return to == "" && !all() })
+		waitUntil(t, "it is returned", func() bool { _, to := b.Delegation(); return to == "" && !all() })
 		a.Ping()
 		b.Ping()
 	})

@@ -19,7 +19,7 @@ func TestLeaveEndsEveryWait(t *testing.T) {
 		q := make(chan error, 1)
 		go func() { _, err := a.Test(nil, req(locks.Posix, 1, locks.Write, locks.Whole)); q <- err }()
 		c.mu.Lock()
-		c.delay = never
+		c.delay = time.Hour
 		c.mu.Unlock()
 		go func() { _, err := a.Test(nil, req(locks.Posix, 1, locks.Write, locks.Whole)); q <- err }()
 		synctest.Wait()

@@ -30,9 +30,7 @@ func TestTheTenureEndsWhileAnOpenFileIsClosed(t *testing.T) {
 				r.Handle = 1
 				gate := make(chan struct{})
 				a.refresh = func(locks.Key) error { <-gate; return nil }
-				e.mu.Lock()
-				e.entries.all[r.Key].stale++
-				e.mu.Unlock()
+				a.stale(r.Key)
 				p := a.start(r)
 				if time.Sleep(20 * time.Millisecond); p.is() {
 					t.Fatal("not renewing")

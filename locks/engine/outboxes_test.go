@@ -46,7 +46,7 @@ func TestManyFilesAreWrittenOutTogether(t *testing.T) {
 // the engine, and is written out later.
 func TestAnOutboxBetweenTwoEpochs(t *testing.T) {
 	e := costly(t, 2)
-	r := byProcess(1, locks.Posix, "f", locks.Write, locks.Whole)
+	r := all(1, locks.Write)
 	e.mu.Lock()
 	en := e.entries.entry(r.Key, "f", "rw")
 	e.phase = frozen

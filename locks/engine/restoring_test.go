@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/rw"
 )
 
 // The machines of a new epoch begin one after the other. One that was made of what
@@ -27,7 +26,7 @@ func TestNothingIsSaidBeforeItsTurn(t *testing.T) {
 		var asked atomic.Int32
 		c.mu.Lock()
 		c.twist = func(b []byte) []byte {
-			f, err := decodeFrame(b, map[string]*locks.Algorithm{"rw": &rw.Algorithm}, 3)
+			f, err := decodeFrame(b, allAlgorithms, 3)
 			if err == nil && f.kind == frameMachine && strings.HasPrefix(f.msg.String(), "REQUEST") {
 				asked.Add(1)
 			}
