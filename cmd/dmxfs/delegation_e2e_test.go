@@ -97,75 +97,12 @@ func TestManyFilesOfOneHost(t *testing.T) {
 
 func manyFiles(t *testing.T, c *testCluster) {
 	c.awaitMembers(len(c.mounts))
-	a := c.mounts[0]
 	w := &written{versions: map[string]int{}}
 	stop, stopped := make(chan struct{}), make(chan error, 1)
-	go func() {
-		for {
-			select {
-			case <-stop:
-				stopped <- nil
-				return
-			default:
-			}
-			<-time.After(time.Millisecond) // the other tests have something to do, too
-			name := ""
-			if rand.IntN(3) == 0 && len(w.names) > 0 {
-				name, _ = w.pick(1000)
-			}
-			if err := w.write(a, name); err != nil {
-				stopped <- err
-				return
-			}
-		}
-	}()
-	delegated := func() {
-		t.Helper()
-		await(t, "the first host is delegate", func() bool {
-			s, err := a.status()
-			return err == nil && s.Delegate
-		})
-	}
+	go func() { stopped <- untilClosed(stop, func() error { return w.writeAny(c.mounts[0]) }) }()
 	for range long.Or(1, 3) {
-		delegated()
-		first, err := a.status()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s, err := c.mounts[1].status(); err != nil || s.DelegatesTo != first.Self {
-			t.Errorf("the second host says that it delegates to %q, %v; the first one is %s", s.DelegatesTo, err, first.Self)
-		}
-		// The others begin at once, and go on until it has been taken back: it
-		// is given again half a second after they have ended.
-		var readers sync.WaitGroup
-		enough := make(chan struct{})
-		for _, m := range c.mounts[1:] {
-			readers.Go(func() {
-				for {
-					select {
-					case <-enough:
-						return
-					default:
-					}
-					if err := w.read(m); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
-		}
-		returned := false
-		for end := time.Now().Add(time.Minute); !returned && !t.Failed() && time.Now().Before(end); {
-			s, err := a.status()
-			returned = err == nil && !s.Delegate
-		}
-		<-time.After(200 * time.Millisecond) // more of the same
-		close(enough)
-		readers.Wait()
-		if !returned {
-			t.Error("the first host keeps what the others use")
-		}
-		if t.Failed() {
+		awaitDelegate(t, c)
+		if w.useElsewhere(t, c); t.Failed() {
 			break
 		}
 	}
@@ -179,5 +116,72 @@ func manyFiles(t *testing.T, c *testCluster) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// untilClosed does something again and again, until stop is closed or it fails.
+func untilClosed(stop <-chan struct{}, do func() error) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		default:
+		}
+		if err := do(); err != nil {
+			return err
+		}
+	}
+}
+
+// writeAny writes a new file, or one of the last ones. Nobody else writes.
+func (w *written) writeAny(m *testMount) error {
+	<-time.After(time.Millisecond) // the other tests have something to do, too
+	name := ""
+	if rand.IntN(3) == 0 && len(w.names) > 0 {
+		name, _ = w.pick(1000)
+	}
+	return w.write(m, name)
+}
+
+// awaitDelegate waits until the others delegate to the first host.
+func awaitDelegate(t *testing.T, c *testCluster) {
+	t.Helper()
+	a := c.mounts[0]
+	await(t, "the first host is delegate", func() bool {
+		s, err := a.status()
+		return err == nil && s.Delegate
+	})
+	first, err := a.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := c.mounts[1].status(); err != nil || s.DelegatesTo != first.Self {
+		t.Errorf("the second host says that it delegates to %q, %v; the first one is %s", s.DelegatesTo, err, first.Self)
+	}
+}
+
+// useElsewhere has the other hosts read, until the first one has given back what
+// was delegated to it. They begin at once, and go on until then: it is given
+// again half a second after they have ended.
+func (w *written) useElsewhere(t *testing.T, c *testCluster) {
+	var readers sync.WaitGroup
+	enough := make(chan struct{})
+	for _, m := range c.mounts[1:] {
+		readers.Go(func() {
+			if err := untilClosed(enough, func() error { return w.read(m) }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	returned := false
+	for end := time.Now().Add(time.Minute); !returned && !t.Failed() && time.Now().Before(end); {
+		s, err := c.mounts[0].status()
+		returned = err == nil && !s.Delegate
+	}
+	<-time.After(200 * time.Millisecond) // more of the same
+	close(enough)
+	readers.Wait()
+	if !returned {
+		t.Error("the first host keeps what the others use")
 	}
 }

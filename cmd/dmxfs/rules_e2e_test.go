@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,8 +16,8 @@ import (
 	"github.com/dmxfs/dmxfs/policy"
 )
 
-// Tests of rules with real mounts: exclusive algorithms, the policy of the
-// cluster, and moves from one algorithm to another.
+// Tests of the exclusive algorithms that rules can name, with real mounts. The
+// policy of the cluster is in policy_e2e_test.go.
 
 var increments = flag.Int("rules.increments", long.Or(6, 15), "how often each process of TestExclusiveCounters adds one")
 
@@ -319,130 +317,5 @@ func TestExclusiveLocks(t *testing.T) {
 		if got := read(t, b.path(f)); got != "160" {
 			t.Errorf("%s says %s", f, got)
 		}
-	}
-}
-
-// A daemon that asks for other rules is told what is different. Then the rules
-// are changed under a lock that is held.
-func TestPolicyOfTheCluster(t *testing.T) {
-	t.Parallel()
-	needTool(t, "flock")
-	c := newExclusiveCluster(t, 3)
-	a, b := c.mounts[0], c.mounts[1]
-	var p policyJSON
-	if err := b.getJSON(&p, "policy", "show"); err != nil {
-		t.Fatal(err)
-	}
-	if len(p.Rules) != len(exclusiveAlgorithms) || p.Rules[0].Path != exclusiveAlgorithms[0]+"/**" || !p.Rules[0].Exclusive || p.Default.Algorithm != "rw" {
-		t.Errorf("the policy: %+v", p)
-	}
-	var of checkJSON
-	if err := b.getJSON(&of, "policy", "check", b.path("rcv/x")); err != nil || of.Algorithm != "rcv" || of.File != "rcv/x" || of.Rule == 0 || of.Yield != "never" {
-		t.Errorf("%+v %v", of, err)
-	}
-
-	other := c.add("--exclusive", "rcv/**=ring", "--exclusive", "new/**=rcv", "--no-restart")
-	err := other.tryMount()
-	if err == nil {
-		t.Fatal("a daemon with other rules was let in")
-	}
-	for _, want := range []string{"the cluster has another policy", "here: rcv/**=ring; in the cluster: rcv/**=rcv", "only here: new/**=rcv", "only in the cluster: ring/**=ring"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("it was told %v, without %q", err, want)
-		}
-	}
-	if strings.Contains(err.Error(), "exit status 1:") {
-		t.Errorf("the exit code: %v", err)
-	}
-	plain := c.add() // who asks for nothing takes the cluster's
-	plain.mount()
-	c.awaitMembers(4)
-	if err := plain.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != len(exclusiveAlgorithms) {
-		t.Errorf("%+v %v", p, err)
-	}
-
-	// Two readers hold what will be exclusive, one writer what was.
-	write(t, a.path("rw/f"), "")
-	readers := []*proc{a.start("flock -s rw/f sleep 100"), b.start("flock -s rw/f sleep 100")}
-	a.held("rw/f", 2)
-	writer := b.start("flock rcv/f sleep 100")
-	a.held("rcv/f", 1)
-	waits := a.start("flock rcv/f echo mine")
-	a.blocked("rcv/f", 1)
-	// Two processes of one host wait for an open that they would share.
-	opened := b.start("exec 3>rw/g; sleep 100")
-	a.held("rw/g", 1)
-	openers := []*proc{a.start("exec 3<rw/g; sleep 100"), a.start("exec 3<rw/g; sleep 100")}
-	a.blocked("rw/g", 2)
-	file := filepath.Join(c.dir, "new.toml")
-	write(t, file, "[[rule]]\npath = 'rw/**'\nalgorithm = 'ring'\n[[rule]]\npath = 'rcv/**'\nalgorithm = 'rw'\nwait = '1h'\n")
-	before, _ := a.status()
-	out := c.run("policy", "set", file, a.dir)
-	if !strings.Contains(out, "rw/**") {
-		t.Errorf("policy set says\n%s", out)
-	}
-	for _, m := range []*testMount{a, b, c.mounts[2], plain} {
-		if err := m.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != 2 || p.Rules[0].Algorithm != "ring" || p.Epoch <= before.Epoch {
-			t.Errorf("%s: %+v %v", m.dir, p, err)
-		}
-		found := false
-		for _, r := range m.journal("--event", "note") {
-			found = found || strings.Contains(r.Reason, "the rules have changed") && strings.Contains(r.Reason, "only now: rw/**=ring")
-		}
-		if !found {
-			t.Errorf("%s: the journal says nothing of the change", m.dir)
-		}
-	}
-	a.held("rw/f", 2)
-	a.held("rcv/f", 1)
-	if waits.ended() || writer.ended() || readers[0].ended() || readers[1].ended() {
-		t.Fatal("a lock or a wait ended with the change")
-	}
-	if out, code := plain.sh("flock -n -s rw/f true"); code != 1 {
-		t.Errorf("a third reader of what is exclusive now: %d %s", code, out)
-	}
-	third := plain.start("flock -s rw/f echo third")
-	plain.blocked("rw/f", 1)
-	readers[0].signal(unix.SIGKILL)
-	a.held("rw/f", 1)
-	if third.ended() {
-		t.Fatal("two holders of what is exclusive now")
-	}
-	readers[1].signal(unix.SIGKILL)
-	if out, code := third.wait(); code != 0 || out != "third\n" {
-		t.Errorf("%d %q", code, out)
-	}
-	writer.signal(unix.SIGKILL)
-	if out, code := waits.wait(); code != 0 || out != "mine\n" {
-		t.Errorf("%d %q", code, out)
-	}
-	opened.signal(unix.SIGKILL)
-	await(t, "one of two processes has the file open", func() bool { return a.count("rw/g", "held") == 1 && a.count("rw/g", "waiting") == 1 })
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); waitALittle() {
-		if n := a.count("rw/g", "held"); n != 1 {
-			t.Fatalf("%d processes have an exclusive file open", n)
-		}
-	}
-	for _, p := range openers {
-		p.signal(unix.SIGKILL)
-	}
-	await(t, "the journal tells of the grants", func() bool {
-		rows := plain.journal("--path", "rw/f", "--event", "granted")
-		return len(rows) > 0 && slices.ContainsFunc(rows, func(r journalRow) bool { return r.Class == "flock" && r.Algorithm == "ring" })
-	})
-
-	// Options that ask for the old rules keep nobody out, and change nothing.
-	c.run("unmount", b.dir)
-	c.awaitMembers(3)
-	b.mount()
-	c.awaitMembers(4)
-	if err := b.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != 2 {
-		t.Errorf("%+v %v", p, err)
-	}
-	// Without rules all is as by default.
-	write(t, file, "# none\n")
-	c.run("policy", "set", file, a.dir)
-	if err := b.getJSON(&p, "policy", "show"); err != nil || len(p.Rules) != 0 || p.Hash != "" {
-		t.Errorf("%+v %v", p, err)
 	}
 }
