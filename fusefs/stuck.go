@@ -39,6 +39,9 @@ const DefaultHold = 2 * time.Second
 type stand struct {
 	looks    int    // so often, one after the other, it was at the same place
 	switches string // how often it has slept and was woken up, as the kernel says it
+	// freed: a request gave up for it. When it stands there again it has been
+	// overtaken, by a program that made its call once more.
+	freed bool
 	// came and wentBy are of all threads that the daemon cannot see: how many of
 	// them were told the name, and how many seem to have gone on.
 	came, wentBy int
@@ -110,14 +113,15 @@ func (n *nodeCache) noteOnlooker(tid uint32) *stand {
 // beginsToHold counts a request that is parked and holds n. It reports whether
 // watch has to be called. REQUIRES: n.cacheMu held.
 func (w *waits) beginsToHold(n *node) bool {
-	if n.holders.Add(1) > 1 || n.watched || w.opts.Hold < 0 {
+	if n.holders.Add(1) > 1 || w.opts.Hold < 0 {
 		return false
 	}
-	n.watched = true
 	for tid := range n.lookers.since(w.now() - lookTime) { // and now they stand, perhaps
 		n.noteOnlooker(tid)
 	}
-	return true
+	begins := !n.watched
+	n.watched = true
+	return begins
 }
 
 // lookers are the threads that were told a name of a file last. The zero value is
@@ -180,6 +184,9 @@ func (w *waits) watchHolders(n *node) {
 	defer w.tree.unpin(n)
 	t := time.NewTicker(max(w.opts.Hold/holdLooks, time.Millisecond))
 	defer t.Stop()
+	// When a request has given up its program may make the same one again, a moment
+	// later. Who stands there still is not forgotten by then.
+	idle := 0
 	for {
 		select {
 		case <-t.C:
@@ -192,7 +199,9 @@ func (w *waits) watchHolders(n *node) {
 			n.cacheMu.Unlock()
 		}
 		n.cacheMu.Lock()
-		if n.holders.Load() == 0 {
+		if n.holders.Load() > 0 {
+			idle = 0
+		} else if idle++; idle > 1 {
 			n.onlookers, n.watched = nil, false
 			n.cacheMu.Unlock()
 			return
@@ -214,6 +223,9 @@ func (w *waits) watchHolders(n *node) {
 		if stands {
 			n.letGoParked(func(p *parkedRequest) bool { return p.holds })
 			n.cacheMu.Lock()
+			for _, s := range n.onlookers {
+				s.freed = s.stands()
+			}
 			delete(n.onlookers, 0) // it had its turn, as far as is known
 			n.cacheMu.Unlock()
 		}
@@ -260,15 +272,25 @@ func (ps *processes) look(tid uint32, s *stand) (lives bool) {
 		return false
 	}
 	at := statusWord(status, "voluntary_ctxt_switches:")
-	if statusWord(status, "State:") != "D" || !ps.waitsForInode(tid, status) {
-		s.looks, s.switches = 0, ""
-		return true
-	}
-	if s.looks > 0 && at != s.switches {
+	s.seen(at, statusWord(status, "State:") == "D" && ps.waitsForInode(tid, status))
+	return true
+}
+
+// seen notes a look at a thread that the daemon can see: whether it waits, and how
+// often it has slept.
+func (s *stand) seen(switches string, waits bool) {
+	switch {
+	case !waits:
+		*s = stand{}
+		return
+	case s.freed:
+		// Linux gives the lock of the inode to who has waited for it in vain,
+		// when he does so again; and he has waited for long enough.
+		s.looks = max(s.looks, holdStands-1)
+	case s.looks > 0 && switches != s.switches:
 		s.looks = 0
 	}
-	s.looks, s.switches = s.looks+1, at
-	return true
+	s.looks, s.switches = s.looks+1, switches
 }
 
 // writing are the system calls that wait for the same as the request that is

@@ -316,3 +316,70 @@ func TestATruncationDoesNotWaitForThoseWhoWaitForIt(t *testing.T) {
 		}
 	}
 }
+
+// Whoever stands behind a request that has given up for him, since the program has
+// made its call once more and was faster, does not wait as long again.
+func TestWhoIsOvertakenIsFreedSoon(t *testing.T) {
+	var s stand
+	looks := func(n int, switches string, waits bool) (needed int) {
+		for i := range n {
+			s.seen(switches, waits)
+			if s.stands() {
+				return i + 1
+			}
+		}
+		return 0
+	}
+	if n := looks(holdLooks, "5", true); n != holdStands {
+		t.Errorf("he is freed after %d looks", n)
+	}
+	s.freed = true
+	if n := looks(holdLooks, "6", true); n != 1 {
+		t.Errorf("when he was overtaken he is freed after %d looks more", n)
+	}
+	s.freed = true
+	s.seen("8", false) // he has gone on
+	if n := looks(holdLooks, "9", true); n != holdStands {
+		t.Errorf("elsewhere he is freed after %d looks", n)
+	}
+	s = stand{}
+	for i := range 2 * holdLooks { // he gets something done
+		if s.seen(fmt.Sprint(i), true); s.stands() {
+			t.Fatal("he is taken to stand")
+		}
+	}
+}
+
+// Those who stand behind a request that gives up are known still when its program
+// makes the call once more, however late.
+func TestWhoStandsIsNotForgottenAtOnce(t *testing.T) {
+	f := handlersOnly(t, func(o *Options) { o.Locker, o.Hold = newFakeLocker(), 80*time.Millisecond })
+	must(t, os.WriteFile(f.opts.Root.Name()+"/f", nil, 0o644))
+	h := f.openForTest(t, "f", os.O_RDWR)
+	parks := func() (letsGo <-chan struct{}, unpark func()) {
+		return f.waits.park(h.n, &parkedRequest{kind: parkedPages, holds: true})
+	}
+	tid := uint32(unix.Gettid())
+	known := func() bool {
+		h.n.cacheMu.Lock()
+		defer h.n.cacheMu.Unlock()
+		return h.n.onlookers[tid] != nil
+	}
+	_, unpark := parks()
+	f.waits.looksUp(h.n, tid)
+	unpark()
+	// Between two looks nobody may wait.
+	from := f.waits.looks.Load()
+	await(t, "it is looked again", func() bool { return f.waits.looks.Load() > from || !known() })
+	if !known() {
+		t.Error("he is forgotten")
+	}
+	await(t, "he is forgotten when no call comes", func() bool { return !known() })
+	// Who was told the name before the next call is known at once.
+	f.waits.looksUp(h.n, tid)
+	_, unpark = parks()
+	if !known() {
+		t.Error("who was told the name is not known")
+	}
+	unpark()
+}
