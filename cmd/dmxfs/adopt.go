@@ -259,9 +259,9 @@ type charge struct {
 // adopt returns when the daemon that was adopted has ended; see once.
 func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	c := w.charge
-	defer context.AfterFunc(ctx, func() { _ = c.process.Signal(unix.SIGTERM) })()
 	var help sync.WaitGroup
 	ended := make(chan struct{})
+	help.Go(func() { askToEnd(ctx, ended, c.process) })
 	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.mayLookDead, w.log) })
 	if c.logs != nil {
 		help.Go(func() { copyLog(w.out, c.logs, &w.copying) })

@@ -39,6 +39,7 @@ type daemon struct {
 	journal   *history
 	identity  p2p.Identity
 	register  *register.Dir
+	cluster   *register.Cluster // as it was when this daemon began
 	clusterID string
 	fileID    fileID
 	folded    bool // the storage folds case, so that files cannot be told apart by path
@@ -110,7 +111,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener, nodeDone, netDone chan error, ready func()) error {
 	serveCtx, serveStop := context.WithCancel(ctx)
 	defer serveStop()
-	d.upgrader.control = l
+	d.upgrader.control, d.upgrader.ends = l, ctx.Done()
 	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })

@@ -79,6 +79,12 @@ func open(cfg Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, e
 func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error) {
 	cfg := d.cfg
 	d.register = register.NewDir(d.root, cfg.Source, d.identity.ID().String())
+	if d.left != nil && d.left.Cluster != nil {
+		c = d.left.Cluster
+		d.register.Known(c.ID)
+		kept, err = readKept(d.state.path)
+		return c, kept, err
+	}
 	// Before anything is made there: a directory on which the storage is not
 	// mounted looks like one that nobody shares yet.
 	known, err := journal.ClusterOf(d.state.file("journal"))
@@ -106,6 +112,16 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 		return nil, kept, withCode(exitRefused, err)
 	}
 	return c, kept, nil
+}
+
+// knownCluster is what the next program of this process has to know of the cluster,
+// with the secret that counts now; and whether its storage folds case.
+func (d *daemon) knownCluster() (c *register.Cluster, folded bool) {
+	known := *d.cluster
+	generation, secret := d.secret.text()
+	known.Generation, known.Secret, known.Fingerprint = generation, []byte(secret), register.Fingerprint([]byte(secret))
+	known.Founded, known.Warnings = false, nil
+	return &known, d.folded
 }
 
 // givenSecret is that of --secret, nil without one. A daemon in place of one that
@@ -137,8 +153,12 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	for _, w := range d.warnings {
 		d.log.Warn(w)
 	}
-	d.clusterID = c.ID
-	d.folded = fusefs.FoldsCase(int(d.root.Fd()))
+	d.cluster, d.clusterID = c, c.ID
+	if d.left != nil && d.left.Cluster != nil {
+		d.folded = d.left.Folded
+	} else {
+		d.folded = fusefs.FoldsCase(int(d.root.Fd()))
+	}
 	d.fileID = fileIDOf(d.cfg.FileID, d.storage, c.Inode, d.folded)
 	d.secret = newClusterSecret(d.state.path, c, kept)
 	if err := d.secret.keep(kept); err != nil {

@@ -92,20 +92,28 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool,
 
 // endDying ends what is left of the daemon of a state directory, if it was
 // killed together with its watcher and cannot end.
-func endDying(state, point string) error {
+func endDying(state, point string) error { return endDyingBy(state, point, abortMount) }
+
+func endDyingBy(state, point string, abort func(point string) error) error {
 	b, err := os.ReadFile(filepath.Join(state, "lock"))
 	if err != nil {
 		return nil // there never was one, or openState says what is wrong
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil || !dying(pid) {
+	if err != nil {
 		return nil
-	}
-	if err := abortMount(point); err != nil {
-		return err
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	for dying(pid) && isUpgrading(state) {
+		<-tick.C
+	}
+	if !dying(pid) {
+		return nil
+	}
+	if err := abort(point); err != nil {
+		return err
+	}
 	for end := time.Now().Add(10 * time.Second); dying(pid); <-tick.C {
 		if time.Now().After(end) {
 			return fmt.Errorf("the former daemon (process %d) was killed and cannot end: does the storage hang?", pid)

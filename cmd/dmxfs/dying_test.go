@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,8 +53,16 @@ func TestDying(t *testing.T) {
 		}
 		return over
 	}, slog.New(slog.NewTextHandler(log, nil)))
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	state := t.TempDir()
+	write(t, filepath.Join(state, "lock"), fmt.Sprintln(pid))
+	write(t, filepath.Join(state, upgradingFile), fmt.Sprintln(boottime()+300))
+	if err := endDyingBy(state, t.TempDir(), func(string) error {
+		if isUpgrading(state) {
+			t.Error("it is cut off while it executes another program")
+		}
+		return cmd.Process.Kill()
+	}); err != nil {
+		t.Error(err)
 	}
 	await(t, "all its threads have ended", func() bool { return !dying(pid) })
 	if procState(pid) != "Z" {
@@ -59,6 +71,38 @@ func TestDying(t *testing.T) {
 	_ = cmd.Wait() // it was killed
 	if dying(pid) {
 		t.Error("a process that is no more is taken for dying")
+	}
+}
+
+// A daemon that has not heard that it is to end is asked again.
+func TestAskToEnd(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sh", "-c", `trap 'trap "exit 5" TERM; echo deaf' TERM; echo ready; while :; do sleep 0.01; done`)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for _, want := range []string{"ready", "deaf"} {
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("it says %q, want %q", lines.Text(), want)
+		}
+		if want == "ready" {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			ended := make(chan struct{})
+			defer close(ended)
+			go askToEnd(ctx, ended, cmd.Process)
+		}
+	}
+	for lines.Scan() { // until it has ended
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 5 {
+		t.Errorf("it ended with %d", code)
 	}
 }
 

@@ -227,6 +227,17 @@ func (h *history) Healthy() error {
 	return h.j.Healthy()
 }
 
+// onDisk is an error while the history is in memory only, since the disk did not take
+// it when the daemon started: the end of the program would lose it.
+func (h *history) onDisk() error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.late == nil {
+		return nil
+	}
+	return withCode(exitSick, fmt.Errorf("the journal is in memory only, since its disk does not take it, and another program would lose it: %w", h.late))
+}
+
 func (h *history) Pace(much bool)             { h.now().Pace(much) }
 func (h *history) Recovery() journal.Recovery { return h.now().Recovery() }
 

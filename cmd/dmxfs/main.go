@@ -11,13 +11,12 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// Until the end: a daemon that is asked to end is asked more than once.
+	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	if len(os.Args) > 1 && slices.Contains(asking, os.Args[1]) {
 		go endAnyway(ctx)
 	}
-	code := run(ctx, os.Args[0], os.Args[1:], stdStreams())
-	stop()
-	os.Exit(code)
+	os.Exit(run(ctx, os.Args[0], os.Args[1:], stdStreams()))
 }
 
 // asking are the commands that have nothing to bring in order when they are

@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // minderLeft is what the minder of the next program of this process needs.
@@ -16,42 +19,54 @@ type minderLeft struct {
 	Tell     int `json:"tell"`      // 0: none
 }
 
-// leave describes the minder for the next program, and the descriptors that it needs.
-// starting is held. Should the watcher have ended by now, that one notices.
-func (m *minder) leave() (l minderLeft, files []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l.Root, l.Leash = int(m.root.Fd()), int(m.leash.Fd())
-	files = []int{l.Root, l.Leash}
-	if m.logs != nil {
-		l.Logs = int(m.logs.Fd())
-		files = append(files, l.Logs)
+// files are the descriptors of l.
+func (l *minderLeft) files() (files []int) {
+	for _, fd := range []int{l.Root, l.Leash, l.Logs, l.LastWord, l.Tell} {
+		if fd != 0 {
+			files = append(files, fd)
+		}
 	}
-	if m.lastWord != nil {
-		l.LastWord, l.Watcher = int(m.lastWord.Fd()), m.watcher
-		files = append(files, l.LastWord)
-	}
-	if m.tell != nil {
-		l.Tell = int(m.tell.Fd())
-		files = append(files, l.Tell)
-	}
-	return l, files
+	return files
 }
 
-// minder is the one that goes on with what l says.
-func (l *minderLeft) minder(cfg Config) *minder {
-	file := func(fd int, name string) *os.File { return os.NewFile(uintptr(fd), name) }
-	m := &minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash")}
-	if l.Logs != 0 {
-		m.logs = file(l.Logs, "log")
+// leave describes the minder for the next program, and the descriptors that it needs,
+// which are copies. starting is held. Should the watcher have ended by now, or end
+// before that, the next program notices.
+func (m *minder) leave() (l minderLeft, files []int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err = errors.Join(copyFD(m.root, &l.Root), copyFD(m.leash, &l.Leash), copyFD(m.logs, &l.Logs),
+		copyFD(m.lastWord, &l.LastWord), copyFD(m.tell, &l.Tell))
+	if err != nil {
+		closeFDs(l.files())
+		return minderLeft{}, nil, err
 	}
-	if l.Tell != 0 {
-		m.tell = file(l.Tell, "tell")
+	if m.lastWord != nil {
+		l.Watcher = m.watcher
 	}
+	return l, l.files(), nil
+}
+
+// minder is the one that goes on with what l says. It has copies: should this program
+// not come to go on, another one takes l.
+func (l *minderLeft) minder(cfg Config) (*minder, error) {
+	var err error
+	file := func(fd int, name string) *os.File {
+		if fd == 0 || err != nil {
+			return nil
+		}
+		var own int
+		if own, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+			return nil
+		}
+		return os.NewFile(uintptr(own), name)
+	}
+	m := &minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash"),
+		logs: file(l.Logs, "log"), tell: file(l.Tell, "tell"), lastWord: file(l.LastWord, "last word")}
 	if l.LastWord != 0 {
-		m.lastWord, m.watcher = file(l.LastWord, "last word"), l.Watcher
+		m.watcher = l.Watcher
 	}
-	return m
+	return m, err
 }
 
 // upgrading tells the watcher that this process is about to execute another program.
@@ -79,6 +94,10 @@ func (m *minder) upgraded() {
 	}
 	to, started := m.lastWord, m.watcher == 0
 	m.mu.Unlock()
+	select {
+	case <-m.followed: // of an earlier upgrade, which did not wait so long
+	default:
+	}
 	if to == nil || json.NewEncoder(to).Encode(readyMessage{Upgraded: true}) != nil || !started {
 		return // it may have ended
 	}

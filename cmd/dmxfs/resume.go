@@ -34,6 +34,8 @@ type heir struct {
 	state *stateDir
 	view  *member.View // that heirloom.View is
 	gc    int          // see debug.SetGCPercent
+	says  *slog.Logger
+	flush func() // writes out the log
 }
 
 // resumeServe serves a mount that another program has served in this process.
@@ -45,7 +47,12 @@ func resumeServe(ctx context.Context, s streams) error {
 	// What is taken over is needed, and to look for garbage meanwhile takes time.
 	left.gc = debug.SetGCPercent(-1)
 	cfg := left.Config
-	return serveWatched(ctx, cfg, left.Minder.minder(cfg), os.NewFile(uintptr(left.Root), cfg.Source), s.err, left, func(error, ...string) {})
+	m, err := left.Minder.minder(cfg)
+	if err != nil {
+		return left.back(ctx, err)
+	}
+	m.starting.Lock() // the program that goes on if this one cannot would not know of it
+	return serveWatched(ctx, cfg, m, os.NewFile(uintptr(left.Root), cfg.Source), s.err, left, func(error, ...string) {})
 }
 
 // takeLeft reads what was left. If that is of no use the former program goes on, and
@@ -77,13 +84,42 @@ func takeLeft() (*heir, error) {
 	return h, nil
 }
 
+// goOnTime is for how long the former program tries to go on after the next one could
+// not, and retryFirst and retryLast how long it waits between two attempts.
+const (
+	goOnTime              = 30 * time.Second
+	retryFirst, retryLast = 50 * time.Millisecond, time.Second
+)
+
 // back has the former program go on where it was, since this one cannot: nothing has
-// changed so far. It returns only if that fails, too; then the mount is dead.
-func (h *heir) back(why error) error {
-	if h == nil || h.why != "" {
+// changed so far. If this one is that already it begins anew in a moment: what it met
+// may pass, as a port that another process has, or storage that does not answer. It
+// returns only if that fails, too, or the time is over; then the mount is dead.
+func (h *heir) back(ctx context.Context, why error) error {
+	if h == nil {
 		return why
 	}
-	err := become(h.Program, h.Files, h.fd, h.Program, why.Error())
+	first := h.why
+	if first == "" {
+		first = why.Error()
+	} else {
+		age := time.Duration(boottime()-h.Began) * time.Millisecond
+		if age > goOnTime || ctx.Err() != nil {
+			return why
+		}
+		if h.says != nil {
+			h.says.Error("this program cannot go on yet: it tries again", "err", why)
+		}
+		select {
+		case <-time.After(min(max(age/4, retryFirst), retryLast)):
+		case <-ctx.Done():
+			return why
+		}
+	}
+	if h.flush != nil {
+		h.flush()
+	}
+	err := become(h.Program, h.Files, h.fd, h.Program, first)
 	return fmt.Errorf("%w; and the former program cannot go on either: %w", why, err)
 }
 
@@ -124,26 +160,27 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	g, ctx := errgroup.WithContext(ctx)
 	v, err := member.ParseView(d.left.View, d.clusterID)
 	if err != nil {
-		return d.left.back(fmt.Errorf("the view of the cluster: %w", err))
+		return d.left.back(ctx, fmt.Errorf("the view of the cluster: %w", err))
 	}
 	d.left.view = v
 	d.left.mark("opened")
 	d.find(v)
 	r, err := begin(ctx, d.daemon, func() error { return d.inherit(v) })
 	if err != nil {
-		return d.left.back(err)
+		return d.left.back(ctx, err)
 	}
 	defer r.end()
 	l, err := net.FileListener(d.left.sock)
 	if err != nil {
-		return d.left.back(fmt.Errorf("control socket: %w", err))
+		return d.left.back(ctx, fmt.Errorf("control socket: %w", err))
 	}
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	d.awaitConnections()
 	if err := d.join(); err != nil {
-		return d.left.back(err)
+		return d.left.back(ctx, err)
 	}
 	// From here on there is no way back: the others hear of this program.
+	d.minder.starting.Unlock()
 	d.recordResumed()
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()

@@ -25,13 +25,13 @@ func logPath(state string) string { return filepath.Join(state, "dmxfs.log") }
 func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
 	d, err := open(cfg, root, log, left)
 	if err != nil {
-		return left.back(err)
+		return left.back(ctx, err)
 	}
 	d.minder = m
 	reg := registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
 	if err := remember(reg); err != nil {
 		if left != nil {
-			return left.back(err)
+			return left.back(ctx, err)
 		}
 		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())
 	}

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -20,6 +22,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // A daemon is replaced by execve(2) in its own process: what it has open, the
@@ -44,6 +47,11 @@ type heirloom struct {
 	Began   int64          `json:"began"`  // of the pause, in ms of CLOCK_BOOTTIME
 	Mounted int64          `json:"mounted"`
 	Ready   map[string]int `json:"ready"` // how far it was when, in ms, for the log
+	// Cluster is what the former program knew of it, so that it need not be found on
+	// the storage again, and Folded what it has found out about that; nil: of an older
+	// version.
+	Cluster *register.Cluster `json:"cluster"`
+	Folded  bool              `json:"folded"`
 	// Descriptors.
 	Root    int        `json:"root"`
 	Lock    int        `json:"lock"` // of the state directory
@@ -82,8 +90,9 @@ type agreement struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// refusal is why this program could not go on by t; empty if it could.
-func (t *terms) refusal() string {
+// refusal is why this program could not go on by t, which was read from text; empty if
+// it could.
+func (t *terms) refusal(text []byte) string {
 	own := termsOf(t.Config, t.Greeting)
 	var other []string
 	compare := func(what string, theirs, ours int) {
@@ -97,6 +106,9 @@ func (t *terms) refusal() string {
 	compare("the protocol of the cluster", t.Protocol, own.Protocol)
 	if len(other) > 0 {
 		return "versions differ (" + strings.Join(other, "; ") + "): unmount, and mount with the other program"
+	}
+	if what := unknown(text); what != "" {
+		return "it does not know an option that the mount has (" + what + "): unmount, and mount with the other program"
 	}
 	if err := t.Config.Validate(); err != nil {
 		return "it does not take the options of the mount: " + err.Error()
@@ -114,13 +126,57 @@ func newCheckCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: checkCommand, Hidden: true, Short: leftHelp, Args: usageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			var t terms
-			if err := json.NewDecoder(s.in).Decode(&t); err != nil {
+			text, err := io.ReadAll(s.in)
+			if err != nil {
+				return err
+			}
+			a, err := agreeWith(text)
+			if err != nil {
 				return withCode(exitUsage, fmt.Errorf("terms on standard input: %w", err))
 			}
-			return printJSON(s.out, agreement{version(), t.refusal()})
+			return printJSON(s.out, a)
 		},
 	}
+}
+
+// agreeWith is the answer to terms.
+func agreeWith(text []byte) (agreement, error) {
+	var t terms
+	if err := json.Unmarshal(text, &t); err != nil {
+		return agreement{}, err
+	}
+	return agreement{version(), t.refusal(text)}, nil
+}
+
+// text is t as another program is asked by it. Options that have no value are not in
+// it: a program that does not know them has nothing to do with them.
+func (t *terms) text() ([]byte, error) {
+	config, err := json.Marshal(t.Config)
+	if err != nil {
+		return nil, err
+	}
+	options := map[string]json.RawMessage{}
+	if err := json.Unmarshal(config, &options); err != nil {
+		return nil, err
+	}
+	none := []string{"false", "0", `""`, "null", "[]"}
+	maps.DeleteFunc(options, func(_ string, v json.RawMessage) bool { return slices.Contains(none, string(v)) })
+	type bare terms
+	return json.Marshal(struct {
+		bare
+		Config map[string]json.RawMessage `json:"config"`
+	}{bare(*t), options})
+}
+
+// unknown is what this program does not know of the terms in text; empty if there is
+// nothing.
+func unknown(text []byte) string {
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(new(terms)); err != nil {
+		return strings.TrimPrefix(err.Error(), "json: ")
+	}
+	return ""
 }
 
 // checkTime is how long a program may take to answer whether it could go on.
@@ -131,7 +187,7 @@ const longestAnswer = 64 << 10
 
 // checkProgram asks the program that is open as program whether it could go on by t.
 func checkProgram(ctx context.Context, program *os.File, t terms) (agreement, error) {
-	in, err := json.Marshal(t)
+	in, err := t.text()
 	if err != nil {
 		return agreement{}, err
 	}

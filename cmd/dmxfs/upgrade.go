@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,8 +57,9 @@ type upgradeOrder struct {
 // upgrader replaces the program of the daemon.
 type upgrader struct {
 	d       *daemon
-	since   time.Time    // when this program began to serve
-	control net.Listener // the control socket
+	since   time.Time       // when this program began to serve
+	control net.Listener    // the control socket
+	ends    <-chan struct{} // closed when the daemon is asked to end
 
 	mu   sync.Mutex
 	last upgradeJSON
@@ -105,6 +107,9 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = orderTime
+	}
+	if err := u.d.journal.onDisk(); err != nil {
+		return x, nothing, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
 	program, err := openProgram(o.Program)
@@ -214,6 +219,9 @@ func (u *upgrader) run(ctx context.Context, program *os.File) error {
 	if err := d.journal.Sync(ctx); err != nil {
 		return fmt.Errorf("the journal: %w", err)
 	}
+	if err := d.journal.onDisk(); err != nil {
+		return err
+	}
 	for {
 		err := u.attempt(ctx, program, former, control)
 		if !errors.Is(err, errNotNow) {
@@ -240,31 +248,56 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 	if self := d.node.Load().Status().Self; !slices.Contains(d.state.lives(), self.Inc) {
 		return fmt.Errorf("the state directory does not know this daemon (it could not be written when it began?): only a restart helps")
 	}
+	// What can fail is done before the locks are frozen, since there is no way back then.
 	h := &heirloom{
 		Order: u.status().Order, Version: version(), Config: d.cfg, Began: boottime(), Mounted: u.mounted(),
 		Root: int(d.root.Fd()), Lock: int(d.state.lock.Fd()), Program: int(former.Fd()), Control: control,
 	}
+	h.Cluster, h.Folded = d.knownCluster()
+	left, err := relay.New()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(left)
+	if h.Minder, h.Files, err = d.minder.leave(); err != nil {
+		return fmt.Errorf("what the process that watches this one is told by: %w", err)
+	}
+	defer closeFDs(h.Files)
 	if err := d.server.Load().Pause(ctx); err != nil {
 		return err
 	}
-	if err := u.syncNow(ctx); err != nil {
-		d.server.Load().Unpause()
-		return fmt.Errorf("%w: the journal: %w", errNotNow, err)
-	}
-	// Not later: a node that was expelled since, and is another one by now, is not
-	// the one that has held what the successor claims.
-	s := d.node.Load().Status()
-	h.Self, h.Ready = s.Self, map[string]int{"quiet": int(boottime() - h.Began)}
-	var locks []byte
-	var err error
-	if h.View, err = member.EncodeView(s.View); err == nil {
-		locks, err = d.engine.HandOver()
-	}
+	locks, err := u.freeze(ctx, h)
 	if err != nil {
 		d.server.Load().Unpause()
 		return fmt.Errorf("%w: %w", errNotNow, err)
 	}
-	return u.pass(h, program, locks)
+	return u.pass(h, program, left, locks)
+}
+
+// freeze freezes the locks of a mount that is at rest. With an error nothing has
+// happened.
+func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err error) {
+	d := u.d
+	if err := u.syncNow(ctx); err != nil {
+		return nil, fmt.Errorf("the journal: %w", err)
+	}
+	if err := awaitThreads(ctx); err != nil {
+		return nil, err
+	}
+	d.state.noteUpgrading(d.log)
+	// Not later: a node that was expelled since, and is another one by now, is not
+	// the one that has held what the successor claims.
+	s := d.node.Load().Status()
+	h.Self, h.Ready = s.Self, map[string]int{"quiet": int(boottime() - h.Began)}
+	if h.View, err = member.EncodeView(s.View); err != nil {
+		return nil, err
+	}
+	select {
+	case <-u.ends:
+		return nil, errors.New("the daemon was asked to end")
+	default:
+	}
+	return d.engine.HandOver()
 }
 
 // duplicate is another descriptor of l.
@@ -277,11 +310,12 @@ func duplicate(l net.Listener) (fd int, err error) {
 	return fd, errors.Join(failed, err)
 }
 
-// pass executes the next program. The locks are frozen for good: if that does not come
-// about, nor this program again, this process has to end, and all is lost.
-func (u *upgrader) pass(h *heirloom, program *os.File, locks []byte) error {
+// pass executes the next program, which finds all in the memory left. The locks are
+// frozen for good: if that does not come about, nor this program again, this process
+// has to end, and all is lost.
+func (u *upgrader) pass(h *heirloom, program *os.File, left int, locks []byte) error {
 	d := u.d
-	left, err := u.leave(h, locks)
+	err := u.leave(h, left, locks)
 	if err == nil {
 		d.log.Info("the daemon executes another program", "program", program.Name(), "version", u.status().To)
 		d.minder.flush()
@@ -295,7 +329,7 @@ func (u *upgrader) pass(h *heirloom, program *os.File, locks []byte) error {
 }
 
 // leave writes down all that the next program needs.
-func (u *upgrader) leave(h *heirloom, locks []byte) (left int, err error) {
+func (u *upgrader) leave(h *heirloom, left int, locks []byte) error {
 	d := u.d
 	for _, a := range d.host.Listening() {
 		h.Listen = append(h.Listen, a.String())
@@ -307,18 +341,16 @@ func (u *upgrader) leave(h *heirloom, locks []byte) (left int, err error) {
 	}
 	state, files, err := d.server.Load().Export()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	var own []int
-	h.Minder, own = d.minder.leave()
-	h.Files = append(append(files, own...), h.Root, h.Lock, h.Control, h.Program)
+	h.Files = append(append(files, h.Files...), h.Root, h.Lock, h.Control, h.Program)
 	u.syncLast()
 	h.Ready["written"] = int(boottime() - h.Began)
 	b, err := json.Marshal(h)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return relay.Put(&relay.Parts{Head: b, Mount: state, Locks: locks})
+	return relay.Fill(left, &relay.Parts{Head: b, Mount: state, Locks: locks})
 }
 
 // lastSync is how long the pause may wait for the disk of the journal.
@@ -362,31 +394,28 @@ func (u *upgrader) await(ctx context.Context) {
 	locks := boottime() - h.Began
 	d.journal.settle()
 	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version(), pause, locks)
-	failed := ""
-	switch {
-	case d.lostAll.Load():
-		failed = "the others went on without this node before the new program had taken its place: the locks of this host are lost"
-	case h.why != "":
-		failed = "the new program could not go on, and the former one does: " + h.why
+	state, wrong := upgradeDone, ""
+	if h.why != "" {
+		state, wrong = upgradeFailed, "the new program could not go on, and the former one does: "+h.why
 	}
-	if failed != "" {
-		what += "; " + failed
-		d.log.Error("the daemon is not upgraded", "why", failed)
+	if d.lostAll.Load() {
+		lost := "the others went on without this node before the program had taken its place: the locks of this host are lost"
+		wrong = strings.TrimPrefix(wrong+"; "+lost, "; ")
+	}
+	if wrong != "" {
+		what += "; " + wrong
+		d.log.Error("the upgrade did not go as it should", "why", wrong)
 	} else {
 		d.log.Info("upgraded "+what, "requests", len(d.engine.Resumed()))
 	}
 	h.log(d.log)
 	d.journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
-	if failed == "" {
+	if state == upgradeDone {
 		d.minder.upgraded()
 	}
 	u.set(func(x *upgradeJSON) {
-		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, upgradeDone, failed
-		if failed != "" {
-			x.State = upgradeFailed
-		}
+		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, state, wrong
 	})
 	h.sock.Close()
-	unix.Close(h.fd)
-	unix.Close(h.Program)
+	closeFDs(append(h.Minder.files(), h.fd, h.Program))
 }

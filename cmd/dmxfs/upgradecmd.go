@@ -176,6 +176,8 @@ func awaitUpgrade(ctx context.Context, cl *client, r registration, x upgradeJSON
 		case err != nil: // the daemon that was asked is just no more
 		case now.Order != x.Order:
 			return x, errors.New("the daemon has died of the upgrade, and was started anew: the locks of this host were lost, see its log and dmxfs journal")
+		case now.State == upgradeDone && now.Error != "":
+			return now, fmt.Errorf("%s is upgraded from %s to %s, but %s", r.Mountpoint, now.From, now.To, now.Error)
 		case now.State == upgradeDone:
 			return now, nil
 		case now.State == upgradeFailed:

@@ -158,10 +158,9 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		return false, err
 	}
 	defer c.lastWord.Close()
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) }) // it may have ended already
-	defer stop()
 	ended := make(chan struct{})
 	var help sync.WaitGroup
+	help.Go(func() { askToEnd(ctx, ended, cmd.Process) })
 	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.mayLookDead, w.log) })
 
 	var m readyMessage
@@ -199,6 +198,29 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		code = exitFailure // the Go runtime ended it; what is wrong with options is told
 	}
 	return usable, withCode(code, &errGone{cmd.ProcessState.String()})
+}
+
+// askEvery is how often a daemon is asked to end.
+const askEvery = time.Second
+
+// askToEnd asks a daemon to end when ctx does, until ended is closed: one that is just
+// about to execute another program does not hear it.
+func askToEnd(ctx context.Context, ended <-chan struct{}, p *os.Process) {
+	select {
+	case <-ctx.Done():
+	case <-ended:
+		return
+	}
+	again := time.NewTicker(askEvery)
+	defer again.Stop()
+	for {
+		_ = p.Signal(unix.SIGTERM) // it may have ended already
+		select {
+		case <-again.C:
+		case <-ended:
+			return
+		}
+	}
 }
 
 // startDaemon starts the process that serves the mount. From its last word it can be
@@ -407,6 +429,9 @@ func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out
 	}
 	defer lines.flush(lastLogs)
 	m.log, m.flush = log, func() { lines.flush(lastLogs) }
+	if left != nil {
+		left.says, left.flush = log, m.flush
+	}
 	// Who waits for a mount that was never there has learnt of the end of the
 	// watcher. A dead one needs a daemon all the same.
 	ctx, end := context.WithCancelCause(ctx)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,13 +80,18 @@ func decode(b []byte) (*Parts, error) {
 	return p, nil
 }
 
-// Put puts p into memory that nobody can change any more. The descriptor is closed
-// by execve(2), unless its flag is taken away.
-func Put(p *Parts) (fd int, err error) {
+// New is memory for Fill. The descriptor is closed by execve(2), unless its flag is
+// taken away.
+func New() (fd int, err error) {
 	fd, err = unix.MemfdCreate("dmxfs-relay", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return -1, fmt.Errorf("memfd_create: %w", err)
 	}
+	return fd, nil
+}
+
+// Fill puts p into new memory, which nobody can change any more then.
+func Fill(fd int, p *Parts) (err error) {
 	for b := encode(p); len(b) > 0 && err == nil; {
 		var n int
 		n, err = unix.Write(fd, b)
@@ -101,8 +105,19 @@ func Put(p *Parts) (fd int, err error) {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	if err != nil {
+		return fmt.Errorf("write down what is left: %w", err)
+	}
+	return nil
+}
+
+// Put is New and Fill.
+func Put(p *Parts) (fd int, err error) {
+	if fd, err = New(); err != nil {
+		return -1, err
+	}
+	if err := Fill(fd, p); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("write down what is left: %w", err)
+		return -1, err
 	}
 	return fd, nil
 }
@@ -114,19 +129,21 @@ func Get(fd int) (*Parts, error) {
 	if err != nil || seals&sealed != sealed {
 		return nil, fmt.Errorf("%w: descriptor %d is not what was left", errDamaged, fd)
 	}
-	// A file of its own, so that the offset is not shared with who reads it next.
-	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
-	if err != nil {
+	// No other descriptor is needed, and the offset stays for who reads it next.
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	b := make([]byte, st.Size())
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, err
+	b := make([]byte, st.Size)
+	for n := 0; n < len(b); {
+		k, err := unix.Pread(fd, b[n:], int64(n))
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || k == 0 {
+			return nil, fmt.Errorf("read what was left: %w", errors.Join(err, io.ErrUnexpectedEOF))
+		}
+		n += k
 	}
 	return decode(b)
 }

@@ -85,6 +85,10 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 	return c, nil
 }
 
+// Known is in place of Init for who has been told of the cluster id by a process that
+// had it open until now: nothing is asked for, made or tried on the storage.
+func (f *founder) Known(id string) { f.views.ofCluster(id) }
+
 var (
 	errNoCluster = errors.New("no cluster")
 	errNotMine   = errors.New("another cluster")
