@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 
@@ -26,7 +27,7 @@ import (
 // space and file descriptors (room.go), it keeps the log of the current memory
 // table allocated, merges tables itself, and after any error opens Badger anew.
 // If there is such a page fault all the same, the process goes on (package sigbus),
-// and the store takes nothing any more: see whole.
+// and the store takes nothing until it is opened anew: see mend.
 type badgerStore struct {
 	opt badger.Options
 	log *slog.Logger
@@ -43,14 +44,23 @@ type badgerStore struct {
 	full    bool // there was no room
 	sparse  bool // the current log could not be preallocated
 
-	faults uint64 // of pages, when the store was opened
+	faults  uint64    // of pages, when the store was opened
+	last    uint64    // what they were when mend looked last
+	lastAt  time.Time // when it saw more of them
+	unsound bool      // there was one, and the store was not opened anew yet
+	tried   time.Time // when that was tried last; zero: never
+	rescued []pair    // what was written last then
+	// remake makes the database anew of what is left, and returns where the old one is.
+	remake func() (string, error)
+	mended func(remade string) // or nil
 }
 
 func openBadgerStore(dir string, log *slog.Logger) (*badgerStore, error) {
 	if err := sigbus.Guard(); err != nil {
 		log.Warn("the daemon ends if the disk of its journal is full just when it is written to", "error", err)
 	}
-	s := &badgerStore{opt: badgerOptions(dir, log), log: log, faults: sigbus.Faults()}
+	s := &badgerStore{opt: badgerOptions(dir, log), log: log, faults: sigbus.Faults(),
+		remake: func() (string, error) { return "", fmt.Errorf("%w: %s", ErrDamaged, dir) }}
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -144,24 +154,25 @@ func (s *badgerStore) failed(err error) error {
 	return err
 }
 
-// errFault is why nothing is written any more.
-var errFault = errors.New("the disk could not take, or give, a page of the journal's database when it had to: it is full, or fails; " +
-	"what happens is kept in memory, as far as it goes, until the daemon is started anew")
+// errFault is why nothing is written until the database is opened anew.
+var errFault = errors.New("the disk could not take, or give, a page of the journal's database when it had to: it is full, or fails")
 
 // whole is an error if there was a page fault. Badger goes on then with memory in
 // the place of the page, and says that it has written what it has not. So it is not
-// asked for more. When the journal is opened the next time, what is not whole is
-// found, and made anew of what is left.
+// asked for more.
 func (s *badgerStore) whole() error {
-	if sigbus.Faults() != s.faults {
-		return errFault
+	if sigbus.Faults() == s.faults {
+		return nil
 	}
-	return nil
+	if err := space(s.opt.Dir, roomAgain); err != nil {
+		return fmt.Errorf("%w: %w", errFault, err)
+	}
+	return errFault
 }
 
 // reopen opens the database if it is not open, and may be used.
 func (s *badgerStore) reopen() error {
-	if err := s.whole(); err != nil {
+	if err := s.mend(); err != nil {
 		return err
 	}
 	if s.db != nil {
@@ -296,7 +307,11 @@ func (s *badgerStore) close() error {
 	s.db = nil
 	s.mu.Unlock()
 	// Badger takes what it could not write for written.
-	return errors.Join(guard(db.Close), s.whole())
+	err := guard(db.Close)
+	if s.unsound = s.whole() != nil; s.unsound {
+		err = errors.Join(err, errFault)
+	}
+	return err
 }
 
 // sync makes all that was written durable. [badger.DB.Sync] would sync only

@@ -31,6 +31,7 @@ func Open(dir string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", errors.Join(err, d.release()))
 	}
+	st.remake = func() (string, error) { return d.rebuild(o.Logger) }
 	j := newJournal(st, o)
 	j.dir = d
 	j.recovery.Rebuilt = damaged

@@ -15,7 +15,7 @@ import (
 // has less free space than all that Badger could still do by itself would
 // take, with a reserve for others that fill the disk at the same time. (What
 // can't be seen in this way is a quota of the user; root has none; and who fills the
-// disk faster than that. Then see badgerStore.whole.)
+// disk faster than that. Then see badgerStore.mend.)
 const (
 	// roomLog: the log of a memory table, with the transaction that fills it.
 	roomLog = memTable + memTable/4
@@ -111,7 +111,7 @@ func preallocate(path string) error {
 }
 
 func (s *badgerStore) room() error {
-	if err := s.whole(); err != nil {
+	if err := s.mend(); err != nil {
 		return err
 	}
 	need := uint64(roomNeeded)

@@ -57,6 +57,9 @@ func (j *Journal) write() {
 		syncT:   stopped(), retryT: stopped(),
 		tendT: time.NewTimer(tendEvery),
 	}
+	if s, ok := j.st.(*badgerStore); ok {
+		s.mended = w.mended
+	}
 	w.stall = time.AfterFunc(time.Hour, w.stalled)
 	w.stall.Stop()
 	defer close(j.stopped)
