@@ -75,20 +75,7 @@ func TestPageFaultIsSurvived(t *testing.T) {
 	if err := j.Healthy(); err != nil {
 		t.Errorf("Healthy: %v", err)
 	}
-	notes := func(j *Journal) (notes, all int) {
-		t.Helper()
-		if err := j.Query(context.Background(), Filter{}, func(r Record) error {
-			all++
-			if r.Event == Note && strings.Contains(r.Reason, "opened anew") {
-				notes++
-			}
-			return nil
-		}); err != nil {
-			t.Error(err)
-		}
-		return notes, all
-	}
-	if n, all := notes(j); n != 1 || all != int(before)+2001 {
+	if n, all := notesOfMending(t, j); n != 1 || all != int(before)+2001 {
 		t.Errorf("%d notes, %d records in all, want 1 and %d", n, all, before+2001)
 	}
 	if err := j.Close(); err != nil {
@@ -103,9 +90,25 @@ func TestPageFaultIsSurvived(t *testing.T) {
 	if r := j.Recovery(); len(r.Damaged) > 0 || r.Rebuilt != "" {
 		t.Errorf("opened anew: %+v", r)
 	}
-	if n, all := notes(j); n != 1 || all < int(before)+2001 {
+	if n, all := notesOfMending(t, j); n != 1 || all < int(before)+2001 {
 		t.Errorf("after that %d notes, %d records in all", n, all)
 	}
+}
+
+// notesOfMending is how many records tell that the database was opened anew, and how
+// many there are.
+func notesOfMending(t *testing.T, j *Journal) (notes, all int) {
+	t.Helper()
+	if err := j.Query(context.Background(), Filter{}, func(r Record) error {
+		all++
+		if r.Event == Note && strings.Contains(r.Reason, "opened anew") {
+			notes++
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	return notes, all
 }
 
 // childHole fills a small disk to its last byte, and then writes all the same, as
@@ -135,24 +138,8 @@ func childHole(args []string) error {
 		return err
 	}
 	w := blockWriter{node: "n1", next: 1 << 20}
-	var reason [4000]byte
-	rnd := rand.New(rand.NewPCG(1, 0))
-	for i := 0; err == nil; i++ {
-		if i == 20_000 {
-			return errors.New("80 MB are written to a full disk")
-		}
-		r := sample(i, 100)
-		for k := range reason {
-			reason[k] = byte(rnd.Uint32()) // which nothing makes shorter
-		}
-		r.Seq, r.Reason = 1<<20+uint64(i), string(reason[:])
-		w.reset()
-		w.add(&r)
-		w.finish()
-		err = s.write(w.pairs(nil))
-	}
-	if !errors.Is(err, errFault) {
-		return fmt.Errorf("write: %w", err)
+	if err := writeUntilFault(s, &w); err != nil {
+		return err
 	}
 	if err := s.room(); !errors.Is(err, errFault) || !errors.Is(err, ErrNoSpace) {
 		return fmt.Errorf("room: %w", err)
@@ -194,6 +181,30 @@ func childHole(args []string) error {
 	}
 	fmt.Printf("%d records are left; %+v\n", n, j.Recovery())
 	return j.Close()
+}
+
+// writeUntilFault writes what nothing makes shorter until there is a page fault.
+func writeUntilFault(s *badgerStore, w *blockWriter) (err error) {
+	var reason [4000]byte
+	rnd := rand.New(rand.NewPCG(1, 0))
+	for i := 0; err == nil; i++ {
+		if i == 20_000 {
+			return errors.New("80 MB are written to a full disk")
+		}
+		r := sample(i, 100)
+		for k := range reason {
+			reason[k] = byte(rnd.Uint32())
+		}
+		r.Seq, r.Reason = 1<<20+uint64(i), string(reason[:])
+		w.reset()
+		w.add(&r)
+		w.finish()
+		err = s.write(w.pairs(nil))
+	}
+	if !errors.Is(err, errFault) {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
 }
 
 // Nor does a disk that is full while Badger makes a table, in a goroutine of its
