@@ -153,7 +153,7 @@ func (fc *fileCalls) appendDirectly(cancel <-chan struct{}, in *fuse.WriteIn, da
 	}
 	size := func() (int64, error) {
 		var st unix.Stat_t
-		err := retryEINTR(func() error { return unix.Fstat(h.fd, &st) })
+		err := fc.attrs.fstat(h.n, h.fd, &st)
 		return st.Size, err
 	}
 	a, off := &h.n.appends, int64(in.Offset)

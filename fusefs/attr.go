@@ -84,7 +84,10 @@ func (ac *attrCalls) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.S
 	var st unix.Statx_t
 	flags := unix.AT_EMPTY_PATH | int(in.SxFlags)&(unix.AT_STATX_FORCE_SYNC|unix.AT_STATX_DONT_SYNC)
 	err := ac.attrs.untilNow(func() error {
-		err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
+		err := ac.attrs.sizeOf(n, func() (int64, error) {
+			err := retryEINTR(func() error { return unix.Statx(n.fd, "", flags, int(in.SxMask), &st) })
+			return int64(st.Size), err
+		})
 		if err == nil {
 			ac.client.stayX(n, &st)
 			ac.attrs.tells(n, versionOfX(&st), false)
@@ -238,10 +241,12 @@ func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 				return err
 			}
 		}
-		if h.fd >= 0 && h.write {
-			return retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
-		}
-		return ac.actor.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
+		return n.made.cut(int64(size), func() error {
+			if h.fd >= 0 && h.write {
+				return retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
+			}
+			return ac.actor.allowed(&in.InHeader, func() error { return unix.Truncate(path, int64(size)) })
+		})
 	}))
 }
 

@@ -123,7 +123,7 @@ func (c *attrCache) tellNew(n *node, a *fuse.Attr) {
 	}
 	_ = c.untilNow(func() error {
 		var st unix.Stat_t
-		err := unix.Fstat(fd, &st)
+		err := c.fstat(n, fd, &st)
 		if err == nil {
 			c.tellAttr(n, a, &st)
 		}
@@ -178,7 +178,7 @@ func (c *attrCache) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.Sta
 	_ = c.client.lookAt(n) // a file that is gone, but open, has attributes
 	err := c.untilNow(func() error {
 		var st unix.Stat_t
-		err := retryEINTR(func() error { return unix.Fstat(n.fd, &st) })
+		err := c.fstat(n, n.fd, &st)
 		if err == nil {
 			c.client.stay(n, &st)
 			c.fillAttr(&out.Attr, &st)
@@ -207,6 +207,9 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 	// way round: one of the two finds out.
 	if ttl := c.attrTTLOf(n); c.arrivals.all.Load() == gen {
 		out.SetAttrTimeout(ttl)
+	}
+	if c.correct(n, st) != nil {
+		out.SetAttrTimeout(0) // the kernel asks, and has the anchor set
 	}
 	c.tellAttr(n, &out.Attr, st)
 	if c.arrivals.all.Load() != gen {

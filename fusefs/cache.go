@@ -38,6 +38,7 @@ type nodeCache struct {
 
 	seen   seenAt // by the client of the storage
 	bounds sizeBounds
+	made   madeSize
 	again  atomic.Pointer[rereading] // or nil
 
 	cacheMu sync.Mutex

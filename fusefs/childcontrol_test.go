@@ -70,11 +70,11 @@ func (c *control) Flush(k locks.Key, _ *None) error   { return c.s.Flush(k) }
 // FlushAll is that of the mount.
 func (c *control) FlushAll(k locks.Key, _ *None) error { return c.s.FlushAll([]locks.Key{k})[k] }
 
-// Bounds is what is known of the sizes that the kernel believes a file to have, and
-// the thread that makes a READ of it again.
-func (c *control) Bounds(k locks.Key, b *[4]int64) error {
+// Bounds is what is known of the sizes that the kernel believes a file to have, the
+// thread that makes a READ of it again, and how long this host has made it.
+func (c *control) Bounds(k locks.Key, b *[5]int64) error {
 	for _, n := range c.s.fs.tree.ofFile(k.File) {
-		*b = [4]int64{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()}
+		*b = [5]int64{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load(), 0, n.made.size.Load()}
 		if x := n.again.Load(); x != nil {
 			b[3] = int64(x.tid)
 		}

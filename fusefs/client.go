@@ -64,7 +64,7 @@ func (c *client) lookAgain(n *node) error {
 	if len(hs) == 0 || c.tree.anchorOf(n) < 0 {
 		return nil
 	}
-	gen := c.arrivals.explicit.Load() + 1
+	gen, made := c.arrivals.explicit.Load()+1, n.made.size.Load()
 	_ = c.pass(n) // if the file is gone, what is open of it stays
 	for _, h := range hs {
 		if err := c.reopen(h); err != nil {
@@ -76,6 +76,7 @@ func (c *client) lookAgain(n *node) error {
 	}
 	n.seen.attr.Store(gen)
 	n.seen.data.Store(gen)
+	_ = n.made.settle(n.fd, made) // who asks meets the same error
 	return nil
 }
 

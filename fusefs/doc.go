@@ -109,7 +109,7 @@
 //	└── process.mu
 //	tree.mu
 //	└── devices.mu, registry.mu, nodeLocks.lockMu, closings.mu
-//	soleVersion.mu
+//	soleVersion.mu, madeSize.mu
 //	└── handle.mu
 //	dirHandle.mu
 //	sizeBounds.mu

@@ -140,7 +140,7 @@ func (s *saver) saveTree() {
 			AppendEnd: n.appends.end,
 			Cached:    n.cached.Load(), AttrTold: n.attrTold.Load(), KeptLong: n.keptLong.Load(), ToldAt: n.toldAt.Load(),
 			Filled: n.filled.Load(), Empty: n.empty.Load(), Version: n.version, TheyKnow: n.told, Sizes: n.sizes,
-			Bounds: savedBounds{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()},
+			Bounds: savedBounds{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()}, Made: n.made.size.Load(),
 		}
 		if a := n.again.Load(); a != nil {
 			x.Rereads, x.Rereading = true, savedRereading{a.tid, a.at, a.request.Load()}

@@ -24,10 +24,30 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
+	waited := false
+	for range behindTries {
+		n, st, behind := fc.read(cancel, h, in, buf, &waited)
+		switch {
+		case !behind && st.Ok():
+			return readBytes(buf[:n]), st
+		case !behind:
+			return nil, st
+		}
+		if err := fc.attrs.catchUp(h.n); err != nil {
+			return nil, status(err)
+		}
+	}
+	return nil, fuse.EIO
+}
+
+// read is Read, with a use of h of its own. waited: it has waited for the open lock of
+// h, now or before. behind: it has ended where the file does not, see behind.go.
+func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, buf []byte, waited *bool) (n int, st fuse.Status, behind bool) {
 	a, st := fc.fence.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
-		return nil, st
+		return 0, st, false
 	}
+	*waited = *waited || a.waited
 	fc.attrs.growLate(h.n, h.fd)
 	h.n.fills()
 	fc.unprotected.keeps(h.n)
@@ -41,10 +61,14 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	}
 	if err == nil && n < len(buf) {
 		end := int64(in.Offset) + int64(n)
-		if a.waited && !direct && fc.readAgain(h.n, in.Pid, end) {
+		if h.n.isBehind(end) {
+			fc.fence.leave(&a)
+			return 0, fuse.OK, true
+		}
+		if *waited && !direct && fc.readAgain(h.n, in.Pid, end) {
 			h.n.again.Store(&rereading{tid: in.Pid, at: fc.now()})
 			fc.fence.leave(&a)
-			return nil, fuse.EINTR
+			return 0, fuse.EINTR, false
 		}
 		h.n.bounds.add(end) // the kernel takes it for that
 		h.n.again.Load().isRead(&in.InHeader)
@@ -53,10 +77,7 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
 		err = unix.EIO // the kernel could take what is missing for zeros
 	}
-	if err != nil {
-		return nil, status(err)
-	}
-	return readBytes(buf[:n]), fuse.OK
+	return n, status(err), false
 }
 
 // readBytes are the first bytes of the buffer that Read was given. Unlike
@@ -129,7 +150,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		fc.conn.blocks(in.Unique)
 	}
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
-	err := fc.fence.change(cancel, c, func() (err error) {
+	call := func() (err error) {
 		h.n.fills()
 		fc.unprotected.keeps(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
@@ -138,7 +159,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			err = fc.actor.dropSetID(&in.InHeader, h.fd)
 		}
 		put := func() error {
-			m, err := pwrite(h.fd, b[n:], off+int64(n), appends)
+			m, err := fc.put(h, b[n:], off+int64(n), appends)
 			n += m
 			return err
 		}
@@ -154,7 +175,16 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			h.n.unwritten.pages.Add(1)
 		}
 		return err
-	})
+	}
+	err := errBehind
+	for tries := 0; err == errBehind && tries < behindTries; tries++ {
+		if tries > 0 {
+			if err := fc.attrs.catchUp(h.n); err != nil {
+				return n, status(err)
+			}
+		}
+		err = fc.fence.change(cancel, c, call)
+	}
 	return n, status(err)
 }
 
@@ -236,6 +266,7 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		return 0, fuse.EBADF
 	}
 	length := int(min(in.Len, maxCopy))
+	caughtUp := false
 	for done := 0; done < length; {
 		n := 0
 		roff, woff := int64(in.OffIn)+int64(done), int64(in.OffOut)+int64(done)
@@ -247,12 +278,20 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 			return fc.actor.charged(&in.InHeader, func() (err error) {
 				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
 				c.length = n
-				dst.n.bounds.raise(woff)
+				if dst.n.bounds.raise(woff); n > 0 {
+					fc.fence.lengthened(dst, woff)
+				}
 				return err
 			})
 		})
 		if err != nil {
 			return uint32(done), partly(done, status(err))
+		}
+		if n == 0 && !caughtUp && src.n.isBehind(roff) {
+			caughtUp = true
+			if err := fc.attrs.catchUp(src.n); err == nil {
+				continue
+			}
 		}
 		if n == 0 {
 			return uint32(done), fuse.OK

@@ -50,6 +50,15 @@ type heldAttr struct {
 	mu     sync.Mutex
 	most   int // how many more it holds
 	answer []chan struct{}
+	behind bool // see FallBehind
+}
+
+// FallBehind has files be empty, as GETATTR says, until they are written out.
+func (c loopbackControl) FallBehind(None, *None) error {
+	c.held.mu.Lock()
+	defer c.held.mu.Unlock()
+	c.held.behind = true
+	return nil
 }
 
 // HoldAttr has the next n answers held back, with what is true when they are
@@ -123,8 +132,20 @@ func (n *heldNode) Setattr(ctx context.Context, h fs.FileHandle, in *fuse.SetAtt
 func (n *heldNode) Getattr(ctx context.Context, h fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	errno := n.LoopbackNode.Getattr(ctx, h, out)
 	n.times(&out.Attr)
+	n.held.mu.Lock()
+	if n.held.behind && out.Mode&unix.S_IFMT == unix.S_IFREG {
+		out.Size = 0
+	}
+	n.held.mu.Unlock()
 	n.held.hold()
 	return errno
+}
+
+func (n *heldNode) Fsync(ctx context.Context, h fs.FileHandle, flags uint32) syscall.Errno {
+	n.held.mu.Lock()
+	n.held.behind = false
+	n.held.mu.Unlock()
+	return h.(fs.FileFsyncer).Fsync(ctx, flags)
 }
 
 func (n *heldNode) Statx(context.Context, fs.FileHandle, uint32, uint32, *fuse.StatxOut) syscall.Errno {

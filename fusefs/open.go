@@ -205,6 +205,8 @@ func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.
 			}
 		}
 		// By path: O_TRUNC does not need a descriptor that can write.
-		return oc.actor.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
+		return h.n.made.cut(0, func() error {
+			return oc.actor.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
+		})
 	}))
 }

@@ -242,6 +242,7 @@ func (n *node) restore(x *savedNode) {
 	n.bounds.least.Store(x.Bounds.Least)
 	n.bounds.most.Store(x.Bounds.Most)
 	n.bounds.late.Store(x.Bounds.Late)
+	n.made.size.Store(x.Made)
 	if x.Rereads {
 		a := &rereading{tid: x.Rereading.TID, at: x.Rereading.At}
 		a.request.Store(x.Rereading.Request)

@@ -13,7 +13,7 @@ import (
 
 // StateVersion is the version of what [Server.Export] gives and [Resume] takes.
 // It changes with everything that is in the types here, and what it means.
-const StateVersion = 2
+const StateVersion = 3
 
 // stateMagic begins a state: then come the version and the CRC-32C of the rest,
 // each in 4 bytes, little-endian.
@@ -105,6 +105,7 @@ type savedNode struct {
 	Version, TheyKnow          version
 	Sizes                      toldSizes
 	Bounds                     savedBounds
+	Made                       int64
 	Rereads                    bool // a READ is made again, as Rereading says
 	Rereading                  savedRereading
 	Answers                    []savedAnswer

@@ -38,7 +38,7 @@ func filledState(handles int) *saved {
 			Sole: savedSole{true, true, unix.Stat_t{Ino: 5, Size: 7}, 3}, Failures: 1, PageFailures: 2, Error: unix.EIO, Told: true, Owed: true,
 			AppendEnd: 9, Appended: []savedPiece{{1, 2}}, Cached: true, AttrTold: true, KeptLong: true, ToldAt: 77, Filled: 3, Empty: 2,
 			Version: version{known: true, young: true, gen: 3, size: 5, mtime: unix.Timespec{Sec: 1, Nsec: 2}}, Sizes: toldSizes{true, true, 5, 6},
-			Answers: []savedAnswer{{1, 2, 3, 4}}, Bounds: savedBounds{5, math.MaxInt64, 7}, Rereads: true, Rereading: savedRereading{8, 9, 10},
+			Answers: []savedAnswer{{1, 2, 3, 4}}, Bounds: savedBounds{5, math.MaxInt64, 7}, Made: 11, Rereads: true, Rereading: savedRereading{8, 9, 10},
 		})
 		s.Handles = append(s.Handles, savedHandle{
 			ID: uint64(i) + 1, Node: n, FD: 11 + 2*i, Flags: unix.O_RDWR, Process: 1, Write: true, Mixed: true, State: openShared, Asks: true, Again: true,

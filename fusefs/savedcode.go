@@ -120,6 +120,7 @@ func (x *savedNode) code(c *codec) {
 	number(c, &x.Bounds.Least)
 	number(c, &x.Bounds.Most)
 	number(c, &x.Bounds.Late)
+	number(c, &x.Made)
 	c.flag(&x.Rereads)
 	number(c, &x.Rereading.TID)
 	number(c, &x.Rereading.At)

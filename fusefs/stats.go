@@ -13,11 +13,12 @@ type Stats struct {
 	Reads      int64 // requests for data that the kernel did not have cached
 	Grown      int64 // files that the kernel was told to be longer
 	Settles    int64 // answers with a size that a lock had to wait for
+	CaughtUp   int64 // times that the storage's client told a size that was behind
 	Looks      int64 // requests for names and attributes, where such may be kept for long
 }
 
 type counters struct {
-	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Grown, Settles, Looks atomic.Int64
+	Refreshes, PageDrops, AttrDrops, EntryDrops, Yields, Reads, Grown, Settles, CaughtUp, Looks atomic.Int64
 }
 
 // Stats is what was counted so far.
@@ -29,6 +30,6 @@ func (s *Server) Stats() Stats {
 	return Stats{
 		Refreshes: c.Refreshes.Load(), PageDrops: c.PageDrops.Load(), AttrDrops: c.AttrDrops.Load(),
 		EntryDrops: c.EntryDrops.Load(), Weighed: weighed, Yields: c.Yields.Load(), Reads: c.Reads.Load(),
-		Grown: c.Grown.Load(), Settles: c.Settles.Load(), Looks: c.Looks.Load(),
+		Grown: c.Grown.Load(), Settles: c.Settles.Load(), CaughtUp: c.CaughtUp.Load(), Looks: c.Looks.Load(),
 	}
 }

@@ -323,9 +323,9 @@ func TestUpgradeKeepsWhatSizesTheKernelBelieves(t *testing.T) {
 	p.want("ok hello", "read %d 0 100", fd)
 	k := m.key("f", locks.Open)
 	ask[None](m, "Reread", k)
-	before := ask[[4]int64](m, "Bounds", k)
+	before := ask[[5]int64](m, "Bounds", k)
 	m.mustUpgrade()
-	if after := ask[[4]int64](m, "Bounds", k); after != before || after[0] > 5 || after[1] < 5 || after[2] == 0 || after[3] == 0 {
+	if after := ask[[5]int64](m, "Bounds", k); after != before || after[0] > 5 || after[1] < 5 || after[2] == 0 || after[3] == 0 || after[4] != 5 {
 		t.Errorf("%v, and %v before", after, before)
 	}
 	p.want("ok hello", "read %d 0 100", fd)
