@@ -3,6 +3,7 @@ package fusefs
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -79,6 +80,25 @@ func TestALockWaitsForASizeThatIsOnItsWay(t *testing.T) {
 	p.want("ok new, and longer", "read %d 0 100", fd)
 	if got := other.answer(); got != "ok" {
 		t.Errorf("chmod: %s", got)
+	}
+}
+
+// The kernel takes over the size that CREATE tells of what another host has made, too.
+func TestALockWaitsForASizeThatCreateTells(t *testing.T) {
+	f := handlersOnly(t)
+	defer runtime.UnlockOSThread()
+	writeFile(t, f.opts.Root.Name()+"/f", "old")
+	n := f.openForTest(t, "f", unix.O_RDWR).n
+	must(t, os.Link(f.opts.Root.Name()+"/f", f.opts.Root.Name()+"/g"))
+	if st := f.createForTest("g", uint32(os.Getuid()), unix.O_RDWR); !st.Ok() {
+		t.Fatal(st)
+	}
+	var sizes []int64
+	for a := range n.answers {
+		sizes = append(sizes, a.size)
+	}
+	if len(sizes) != 1 || sizes[0] != 3 {
+		t.Errorf("the sizes %d are remembered, want 3", sizes)
 	}
 }
 

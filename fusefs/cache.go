@@ -47,7 +47,7 @@ type nodeCache struct {
 	told    version   // what the kernel was told last
 	sizes   toldSizes // what else it may be about to believe
 	listing listing
-	answers map[*sizeAnswer]struct{} // to SETATTR, see settled.go
+	answers map[*sizeAnswer]struct{} // see settled.go
 	parked  map[*parkedRequest]struct{}
 	// park and unpark are closed when one comes, or goes, that is in the way; nil if nobody wants to know.
 	park, unpark chan struct{}

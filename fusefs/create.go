@@ -151,7 +151,11 @@ func (oc *openCalls) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 			return status(err)
 		}
 	}
-	oc.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+	// The kernel may know it by another name, or by this one from before.
+	oc.attrs.remembered(n, &in.InHeader, &out.Attr, func() fuse.Status {
+		oc.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
+		return fuse.OK
+	})
 	oc.opened(n, fd, in, 0, &out.OpenOut)
 	return fuse.OK
 }

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From the answer to SETATTR (chmod(2), chown(2), utimensat(2)) the kernel takes
-// over the size when the program that asked gets to run, whatever it has taken
+// From the answers to SETATTR (chmod(2), chown(2), utimensat(2)) and CREATE the kernel
+// takes over the size when the program that asked gets to run, whatever it has taken
 // over meanwhile: no notification makes it ignore that. If another host has
 // changed the size, and the lock has come here, a read(2) of the new holder could
 // end at the old one. So whoever is told a size so is remembered, and a lock that
 // comes here waits until those who were told another one have gone on.
 
-// sizeAnswer is an answer to SETATTR. Guarded by nodeCache.cacheMu.
+// sizeAnswer is such an answer. Guarded by nodeCache.cacheMu.
 type sizeAnswer struct {
 	request uint64
 	tid     uint32
@@ -29,11 +29,16 @@ type sizeAnswer struct {
 
 const unknownSize = -1
 
-// answerSize is answerAttr for SETATTR. Nothing but the storage is waited for
-// until the answer is out.
+// answerSize is answerAttr for SETATTR.
 func (c *attrCache) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) fuse.Status {
+	return c.remembered(n, in, &out.Attr, func() fuse.Status { return c.answerAttr(n, out, true) })
+}
+
+// remembered calls tell, which finds out the size of n, and remembers who is told it
+// in out. Nothing but the storage is waited for until the answer is out.
+func (c *attrCache) remembered(n *node, in *fuse.InHeader, out *fuse.Attr, tell func() fuse.Status) fuse.Status {
 	if !n.isRegular() {
-		return c.answerAttr(n, out, true)
+		return tell()
 	}
 	a := &sizeAnswer{request: in.Unique, tid: in.Pid, size: unknownSize, at: c.now()}
 	n.cacheMu.Lock()
@@ -47,7 +52,7 @@ func (c *attrCache) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) fu
 	}
 	n.answers[a] = struct{}{}
 	n.cacheMu.Unlock()
-	st := c.answerAttr(n, out, true)
+	st := tell()
 	n.cacheMu.Lock()
 	if a.size = int64(out.Size); !st.Ok() {
 		delete(n.answers, a)
