@@ -4,16 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/locks/engine"
-	"github.com/dmxfs/dmxfs/policy"
 )
 
 // Config is what a mount is made of, from flags, -o options and a file.
@@ -101,107 +98,6 @@ func (c *Config) flags() *pflag.FlagSet {
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
 	f.StringVar(&c.LogFormat, "log-format", "text", "how to log: text or json")
 	return f
-}
-
-// fileConfig is the TOML file. Its keys are the names of the flags, and where
-// to mount what.
-type fileConfig struct {
-	Source     *string   `toml:"source"`
-	Mountpoint *string   `toml:"mountpoint"`
-	Options    *[]string `toml:"options"`
-
-	State     *string   `toml:"state"`
-	Listen    *[]string `toml:"listen"`
-	Peer      *[]string `toml:"peer"`
-	MDNS      *bool     `toml:"mdns"`
-	Secret    *string   `toml:"secret"`
-	FileID    *string   `toml:"file-id"`
-	Journal   *string   `toml:"journal"`
-	Join      *bool     `toml:"join"`
-	Restored  *bool     `toml:"restored"`
-	MaxLocks  *int64    `toml:"max-locks"`
-	Exclusive *[]string `toml:"exclusive"`
-	Policy    *string   `toml:"policy"`
-	Restart   *bool     `toml:"restart"`
-	Fence     *string   `toml:"fence-command"`
-	Metrics   *string   `toml:"metrics"`
-	LogLevel  *string   `toml:"log-level"`
-	LogFormat *string   `toml:"log-format"`
-
-	ListingAge *string `toml:"listing-age"`
-	Heartbeat  *string `toml:"heartbeat"`
-	Tenure     *string `toml:"tenure"`
-	Margin     *string `toml:"tenure-margin"`
-	Fast       *bool   `toml:"fast"`
-	Yield      *string `toml:"yield"`
-	Shared     *string `toml:"yield-shared"`
-	Stream     *string `toml:"yield-stream"`
-	Wait       *string `toml:"wait"`
-	LogWaits   *string `toml:"log-waits"`
-	Hold       *string `toml:"hold"`
-	CacheTime  *string `toml:"cache-time"`
-}
-
-// readFile sets what the TOML file at path says and no flag has set.
-func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("read the configuration: %w", err))
-	}
-	var fc fileConfig
-	d := toml.NewDecoder(strings.NewReader(string(b))).DisallowUnknownFields()
-	if err := d.Decode(&fc); err != nil {
-		return withCode(exitUsage, fmt.Errorf("%s: %s", path, policy.Problem(err)))
-	}
-	set := func(name string, values ...string) error {
-		if flags.Changed(name) {
-			return nil
-		}
-		for _, v := range values {
-			if err := flags.Set(name, v); err != nil {
-				return withCode(exitUsage, fmt.Errorf("%s: %s: %w", path, name, err))
-			}
-		}
-		return nil
-	}
-	one := func(name string, v *string) error {
-		if v == nil {
-			return nil
-		}
-		return set(name, *v)
-	}
-	many := func(name string, v *[]string) error {
-		if v == nil {
-			return nil
-		}
-		return set(name, *v...)
-	}
-	if fc.Source != nil && c.Source == "" {
-		c.Source = *fc.Source
-	}
-	if fc.Mountpoint != nil && c.Mountpoint == "" {
-		c.Mountpoint = *fc.Mountpoint
-	}
-	if fc.Options != nil {
-		c.MountOptions = append(*fc.Options, c.MountOptions...)
-	}
-	flag := func(name string, v *bool) error {
-		if v == nil {
-			return nil
-		}
-		return set(name, fmt.Sprint(*v))
-	}
-	number := func(name string, v *int64) error {
-		if v == nil {
-			return nil
-		}
-		return set(name, fmt.Sprint(*v))
-	}
-	return errors.Join(number("max-locks", fc.MaxLocks), flag("mdns", fc.MDNS), flag("restart", fc.Restart), flag("join", fc.Join), flag("restored", fc.Restored), one("state", fc.State), many("listen", fc.Listen), many("peer", fc.Peer),
-		one("secret", fc.Secret), one("file-id", fc.FileID), one("journal", fc.Journal), many("exclusive", fc.Exclusive), one("policy", fc.Policy), one("listing-age", fc.ListingAge),
-		one("heartbeat", fc.Heartbeat), one("tenure", fc.Tenure), one("tenure-margin", fc.Margin), flag("fast", fc.Fast), one("yield", fc.Yield),
-		one("yield-shared", fc.Shared), one("yield-stream", fc.Stream),
-		one("wait", fc.Wait), one("hold", fc.Hold), one("cache-time", fc.CacheTime), one("log-waits", fc.LogWaits), one("fence-command", fc.Fence), one("metrics", fc.Metrics), one("log-level", fc.LogLevel), one("log-format", fc.LogFormat))
 }
 
 // setOptions takes the options behind -o: those of this program by the names

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 	"unicode"
@@ -185,9 +186,12 @@ func (x *setup) files() (all []newFile, next []string, err error) {
 func (x *setup) name() string {
 	former := formerName(x.mountpoint)
 	b, err := os.ReadFile(filepath.Join(x.etc, "dmxfs", former+".toml"))
-	var c fileConfig
-	if err == nil && toml.Unmarshal(b, &c) == nil && c.Mountpoint != nil && *c.Mountpoint == x.mountpoint {
-		return former
+	if err == nil {
+		// A later version may have written keys that this one does not know.
+		var file map[string]any
+		if toml.Unmarshal(b, &file) == nil && file[keyMountpoint] == x.mountpoint {
+			return former
+		}
 	}
 	b, _ = os.ReadFile(filepath.Join(x.etc, "fstab"))
 	for line := range strings.Lines(string(b)) {
@@ -246,30 +250,25 @@ func formerName(mountpoint string) string {
 
 // config is the file for dmxfs@NAME.service.
 func (x *setup) config(state string) (string, error) {
-	c := fileConfig{Mountpoint: &x.mountpoint, State: &state}
+	keys := fileKeys(new(Config).flags())
+	file := map[string]any{keyMountpoint: x.mountpoint, "state": state}
 	if x.source != x.mountpoint {
-		c.Source = &x.source
+		file[keySource] = x.source
 	}
-	if join := !x.first; join {
-		c.Join = &join
+	if !x.first {
+		file["join"] = true
 	}
 	if len(x.listen) > 0 {
-		c.Listen = &x.listen
+		file["listen"] = x.listen
 	}
 	for _, o := range x.options {
 		key, value, _ := strings.Cut(o, "=")
-		switch key {
-		case "listing-age":
-			c.ListingAge = &value
-		case "file-id":
-			c.FileID = &value
-		case "policy":
-			c.Policy = &value
-		default:
+		if keys[key] != reflect.TypeFor[string]() {
 			return "", fmt.Errorf("the doctor advises %s, which init cannot write: write the configuration by hand", o)
 		}
+		file[key] = value
 	}
-	b, err := toml.Marshal(c)
+	b, err := toml.Marshal(file)
 	if err != nil {
 		return "", fmt.Errorf("the configuration: %w", err)
 	}
