@@ -23,8 +23,9 @@ const (
 
 // mend opens a database anew in which there was a page fault, as if the process had
 // ended: Badger, which believes that it has written what it has not, is closed; what
-// is left is checked, and made anew of its blocks where it is damaged. What Badger had
-// in memory is not lost: it makes a table of that when it is closed.
+// is left is checked, and made anew of its blocks where it is damaged. What was written
+// last is read before that, and written again if it is missing: so nothing is lost if
+// the disk was only full.
 func (s *badgerStore) mend() error {
 	if s.whole() == nil && !s.unsound {
 		return nil
@@ -65,6 +66,7 @@ func (s *badgerStore) mend() error {
 	}
 	s.unsound, s.full = false, false
 	if err := s.writeMissing(s.rescued); err != nil {
+		s.unsound = true // all of this again
 		return err
 	}
 	s.rescued = nil
@@ -127,7 +129,7 @@ func (s *badgerStore) writeMissing(pairs []pair) error {
 	}); err != nil {
 		return err
 	}
-	pairs = slices.DeleteFunc(pairs, func(p pair) bool { return there[string(p.key)] })
+	pairs = slices.DeleteFunc(slices.Clone(pairs), func(p pair) bool { return there[string(p.key)] })
 	for len(pairs) > 0 {
 		n, size := 0, 0
 		for n < len(pairs) && (n == 0 || size+len(pairs[n].value) <= batchBytes) {
