@@ -48,12 +48,15 @@ func TestReadsOfWhatIsInMemory(t *testing.T) {
 	if blocked != 1 {
 		t.Error("a direct read was not announced")
 	}
-	// Without FADV_RANDOM isOut has the kernel read ahead what is read below.
-	if unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) != nil || unix.Fsync(fd) != nil || unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) != nil || !isOut(fd) {
-		t.Log("the kernel keeps the file in memory")
-		return
+	// Without FADV_RANDOM isOut has the kernel read ahead what is read below. The
+	// kernel may keep some page for a moment, if somebody else looks at it.
+	for try := 0; try < 100 && blocked == 1; try++ {
+		if unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) != nil || unix.Fsync(fd) != nil || unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) != nil || !isOut(fd) {
+			t.Log("the kernel keeps the file in memory")
+			return
+		}
+		read(4096, 4096, false)
 	}
-	read(4096, 4096, false)
 	if blocked != 2 {
 		t.Error("a read from the storage was not announced")
 	}
