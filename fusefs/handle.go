@@ -56,6 +56,7 @@ type handle struct {
 	// pages of the file, so that this would be seen. On the server's clock.
 	used, dropped atomic.Int64
 	touched       atomic.Bool // it was read or written through it
+	closing       atomic.Bool // a descriptor of it was closed, perhaps the last one
 	// fresh: it has made or truncated the file, and not written it yet.
 	fresh  atomic.Bool
 	sole   bool   // n.sole describes what it has open; guarded by n.lockMu
@@ -215,6 +216,19 @@ func (n *nodeLocks) isWritable() bool {
 func (n *nodeLocks) hasHandles() bool {
 	n.lockMu.Lock()
 	defer n.lockMu.Unlock()
+	return len(n.handles) > 0
+}
+
+// isBeingClosed reports whether n is open, but all of its handles may have seen
+// their last close(2): then RELEASE is on its way.
+func (n *nodeLocks) isBeingClosed() bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	for h := range n.handles {
+		if !h.closing.Load() {
+			return false
+		}
+	}
 	return len(n.handles) > 0
 }
 

@@ -222,6 +222,7 @@ func (lc *lockCalls) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 		return fuse.EBADF
 	}
 	n := h.n
+	h.closing.Store(true)
 	st := lc.flushStorage(h)
 	if before := lc.tellAtClose(h, in.Pid); before != nil {
 		st = status(before)

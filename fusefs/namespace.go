@@ -172,6 +172,7 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	if in.Flags&unix.RENAME_NOREPLACE != 0 {
 		call = making(nc.storage.Userspace, to, newName, call)
 	}
+	nc.awaitClosed(&in.InHeader, c.files[1])
 	err := nc.untilEmpty(cancel, &in.InHeader, c.files[1], func() error {
 		if in.Flags&unix.RENAME_WHITEOUT != 0 {
 			return nc.fence.create(cancel, c, call)

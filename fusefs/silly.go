@@ -36,6 +36,20 @@ func (nc *nameCalls) letDown(n *node, replaced bool) {
 	}
 }
 
+// awaitClosed waits until n is closed, which is about to lose its name to another
+// file, if a RELEASE of it may be on its way: close(2) has returned before. It
+// waits for closeTime at most, as a program that has two descriptors of one open
+// file, and has closed one of them, looks the same.
+func (nc *nameCalls) awaitClosed(in *fuse.InHeader, n *node) {
+	if n == nil || !nc.storage.SillyRenames {
+		return
+	}
+	var w closeWait
+	for n.isBeingClosed() && nc.fence.awaitClose(&w) {
+		nc.conn.handOver(in.Unique)
+	}
+}
+
 const (
 	// sillyTime is how long a directory is given to get empty. What is closed is
 	// closed on the storage in the background, by this host or another one.
