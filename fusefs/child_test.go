@@ -65,6 +65,7 @@ type childConfig struct {
 	// Caching: treat the storage as one whose client caches.
 	Caching      bool
 	NamesByTime  bool // as NFS
+	KeepsNames   bool // as sshfs
 	SillyRenames bool // as NFS
 	Remote       bool
 	Powerless    bool // the daemon has no rights beyond its own on files
@@ -126,7 +127,7 @@ func runChild(conf string) {
 	if c.Caching {
 		s.fs.storage.ClientCache = true
 	}
-	s.fs.storage.NamesByTime, s.fs.storage.SillyRenames = c.NamesByTime, c.SillyRenames
+	s.fs.storage.NamesByTime, s.fs.storage.SillyRenames, s.fs.storage.KeepsNames = c.NamesByTime, c.SillyRenames, c.KeepsNames
 	if c.Remote {
 		s.fs.storage.Remote = true
 	}

@@ -37,8 +37,10 @@ func (nc *nameCalls) lockNew(cancel <-chan struct{}, in *fuse.InHeader, name str
 		Key: key, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id), Mode: locks.Write, Range: locks.Whole,
 		Blind: true, Patience: newPatience.Milliseconds(), Program: nc.procs.program(nc.procs.find(in.Pid), in), Waits: nc.handsOver(in),
 	}
-	if _, err := nc.lockFor(cancel, in, &r, true); err != nil {
-		return release, lockErrno(err, cancel)
+	over, stop := nc.waits.killed(cancel, in.Pid) // mkdir(2) is not interrupted
+	defer stop()
+	if _, err := nc.lockFor(over, in, &r, true); err != nil {
+		return release, lockErrno(err, over)
 	}
 	return func() { nc.locker.UnlockHandle(key, locks.HandleID(id), "the directory is made") }, fuse.OK
 }
