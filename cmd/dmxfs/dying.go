@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,12 +34,22 @@ func dying(pid int) bool {
 	if err != nil {
 		return false
 	}
-	_, rest, _ := strings.Cut(string(b), ") ") // the name may have anything in it
-	if !strings.HasPrefix(rest, "Z ") {
+	if stateIn(b) != 'Z' {
 		return false
 	}
 	threads, err := os.ReadDir(filepath.Join(dir, "task"))
 	return err == nil && len(threads) > 1
+}
+
+// stateIn is the state of a process or thread in its /proc/PID/stat (proc_pid_stat(5)),
+// such as 'Z'; 0: it cannot be read.
+func stateIn(stat []byte) byte {
+	// The name before it may have anything in it, but nothing behind it has brackets.
+	rest := stat[bytes.LastIndexByte(stat, ')')+1:]
+	if len(rest) < 2 {
+		return 0
+	}
+	return rest[1]
 }
 
 // abortMount cuts the connection of the mount at a path, which stays in its

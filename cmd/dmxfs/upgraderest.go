@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +52,8 @@ func stuckThreads(dir string) (n int, err error) {
 		if err != nil {
 			continue // it has ended
 		}
-		state := string(stat[bytes.LastIndex(stat, []byte(")"))+1:]) // the name may have anything in it
 		wchan, _ := os.ReadFile(filepath.Join(name, "wchan"))
-		if strings.HasPrefix(state, " D") || strings.Contains(string(wchan), "request_wait") && !asksItself(name) {
+		if stateIn(stat) == 'D' || strings.Contains(string(wchan), "request_wait") && !asksItself(name) {
 			n++
 		}
 	}
