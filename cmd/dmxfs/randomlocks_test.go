@@ -47,31 +47,52 @@ func compareRandomCalls(t *testing.T, columns []*column, i int, seed int64, call
 		wg.Go(func() { got[j] = col.run(t, i, c) })
 	}
 	wg.Wait()
-	refused := 0
-	for s, step := range c.steps {
-		if strings.HasPrefix(got[0][s], "EAGAIN") {
-			refused++
+	if differAt(got) >= 0 {
+		// Who looks at a process that ends, and reads its /proc/PID/fdinfo, keeps a
+		// file open for a moment, and its open file description lock with it. So the
+		// local file system is asked twice before it is right.
+		if again := columns[0].run(t, 1000+i, c); !slices.EqualFunc(again, got[0], sameSeen) {
+			t.Logf("seed %d: a local file system did not see the same twice: the second time counts", seed)
+			got[0] = again
 		}
-		for j, col := range columns[1:] {
-			if seen(got[j+1][s]) == seen(got[0][s]) {
-				continue
+	}
+	if s := differAt(got); s >= 0 {
+		for k := max(0, s-30); k <= s; k++ {
+			line := fmt.Sprintf("%-40s", c.steps[k])
+			for j := range columns {
+				line += fmt.Sprintf(" %-20s", got[j][k])
 			}
-			for k := max(0, s-30); k <= s; k++ {
-				line := fmt.Sprintf("%-40s", c.steps[k])
-				for j := range columns {
-					line += fmt.Sprintf(" %-20s", got[j][k])
-				}
-				t.Log(line)
-			}
-			// What comes after may be different for that reason only.
-			t.Fatalf("%s: %s sees %s, a local file system %s: -locks.seed %d -locks.seeds 1 -locks.calls %d",
-				step, col.name, got[j+1][s], got[0][s], seed, calls)
+			t.Log(line)
+		}
+		// What comes after may be different for that reason only.
+		t.Fatalf("%s: a local file system sees %s, not what is seen through dmxfs: -locks.seed %d -locks.seeds 1 -locks.calls %d",
+			c.steps[s], got[0][s], seed, calls)
+	}
+	refused := 0
+	for _, out := range got[0] {
+		if strings.HasPrefix(out, "EAGAIN") {
+			refused++
 		}
 	}
 	if refused < len(c.steps)/100 {
 		t.Errorf("seed %d: only %d of %d calls met a lock of another one", seed, refused, len(c.steps))
 	}
 }
+
+// differAt is the first step that a column does not see as the first column does,
+// and -1 if there is none.
+func differAt(got [][]string) int {
+	for s := range got[0] {
+		for _, other := range got[1:] {
+			if !sameSeen(other[s], got[0][s]) {
+				return s
+			}
+		}
+	}
+	return -1
+}
+
+func sameSeen(a, b string) bool { return seen(a) == seen(b) }
 
 // The same with a daemon that sees none of the programs, as in a container: all of
 // them have the process ID 0 there.
