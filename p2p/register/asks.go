@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/dmxfs/dmxfs/p2p/member"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -44,29 +46,45 @@ func (a *asks) Ask(c member.Challenge) error {
 	return a.replaceIn(viewsDir, askName(c.Node, c.Own), b)
 }
 
-// Answer implements [Register].
+// Answer implements [Register]. An answer to a question that was taken back
+// meanwhile is not left behind.
 func (a *asks) Answer(x member.Answer) error {
 	b, err := encodeAnswer(x)
 	if err != nil {
 		return err
 	}
-	return a.replaceIn(viewsDir, answersTo(x.To, x.Own)+x.Node.Peer, b)
+	dir, err := a.open(viewsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	name := answersTo(x.To, x.Own) + x.Node.Peer
+	if err := dir.replace(name, b); err != nil {
+		return err
+	}
+	if _, err := dir.stat(askName(x.To, x.Own)); errors.Is(err, unix.ENOENT) {
+		return dir.remove(name)
+	}
+	return nil
 }
 
-// Unask implements [Register].
+// Unask implements [Register]. The question goes first: who answers it later sees
+// that it is gone.
 func (a *asks) Unask(op member.UnaskOp) error {
 	dir, err := a.open(viewsDir)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	remove := []string{}
+	gone := dir.remove(askName(op.Node, op.Own))
+	var answers []string
 	err = dir.names(func(name string) {
-		if name == askName(op.Node, op.Own) || strings.HasPrefix(name, answersTo(op.Node, op.Own)) {
-			remove = append(remove, name)
+		if strings.HasPrefix(name, answersTo(op.Node, op.Own)) {
+			answers = append(answers, name)
 		}
 	})
-	for _, name := range remove {
+	err = errors.Join(gone, err)
+	for _, name := range answers {
 		err = errors.Join(err, dir.remove(name))
 	}
 	return err

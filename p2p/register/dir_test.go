@@ -266,6 +266,10 @@ func TestAskAndAnswer(t *testing.T) {
 	if err := b.Unask(member.UnaskOp{Node: me}); err != nil {
 		t.Fatal(err)
 	}
+	// One who answers too late leaves nothing behind.
+	if err := a.Answer(answer); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range list(t, filepath.Join(dir, viewsDir)) {
 		t.Errorf("%s is left", name)
 	}
