@@ -129,6 +129,9 @@ func runOverStorage(t *testing.T, kind clientKind) {
 			}
 		})
 	}
+	if long.Tests() || *storageFull {
+		run("upgrades", func(t *testing.T) { runUpgrades(t, c, size(20, 100)) })
+	}
 	if kind.git > 0 && *storageFull {
 		run("git", func(t *testing.T) { runGit(t, c, kind.git) })
 	}

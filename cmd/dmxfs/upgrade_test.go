@@ -190,49 +190,54 @@ func TestUpgradeOverSeparateClients(t *testing.T) {
 		}
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			c := newClientCluster(t, kind, 2)
-			const times = 30
-			var programs []*proc
-			kinds := []string{"flock", "fcntl", "ofd"}
-			for i, kind := range kinds {
-				if err := os.Mkdir(c.mounts[0].path(kind), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				write(t, c.mounts[0].path(kind+"/data"), "0")
-				for _, m := range c.mounts {
-					programs = append(programs, m.helperIn(kind, "counter", kind, []string{"kept", "anew"}[i%2], []string{"self", "lockfile"}[i/2], fmt.Sprint(times)))
-				}
-			}
-			for _, m := range c.mounts {
-				if _, err := os.ReadDir(m.path("flock")); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for round := range 2 {
-				for _, m := range c.mounts {
-					m.upgraded()
-				}
-				name := fmt.Sprint("new", round)
-				write(t, c.mounts[round].path("flock/"+name), "")
-				if list, err := os.ReadDir(c.mounts[1-round].path("flock")); err != nil || !strings.Contains(fmt.Sprint(list), name) {
-					t.Errorf("the other host lists %v, %v: %s is missing", list, err, name)
-				}
-			}
-			for _, p := range programs {
-				if out, code := p.wait(); code != 0 {
-					t.Errorf("%v: %d %s", p.cmd.Args, code, out)
-				}
-			}
-			for _, m := range c.mounts {
-				for _, kind := range kinds {
-					if got := read(t, m.path(kind+"/data")); got != fmt.Sprint(2*times) {
-						t.Errorf("%s: counted to %s, want %d", kind, got, 2*times)
-					}
-				}
-				if r := m.journal("--event", "lost,fenced,recovered"); len(r) > 0 {
-					t.Errorf("lost: %+v", r)
-				}
-			}
+			runUpgrades(t, newClientCluster(t, kind, 2), 30)
 		})
+	}
+}
+
+// runUpgrades upgrades both hosts twice, while programs on both count times times
+// under locks, and new names are seen on the other one.
+func runUpgrades(t *testing.T, c *testCluster, times int) {
+	t.Helper()
+	var programs []*proc
+	kinds := []string{"flock", "fcntl", "ofd"}
+	for i, kind := range kinds {
+		if err := os.Mkdir(c.mounts[0].path("upgraded-"+kind), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, c.mounts[0].path("upgraded-"+kind+"/data"), "0")
+		for _, m := range c.mounts {
+			programs = append(programs, m.helperIn("upgraded-"+kind, "counter", kind, []string{"kept", "anew"}[i%2], []string{"self", "lockfile"}[i/2], fmt.Sprint(times)))
+		}
+	}
+	for _, m := range c.mounts {
+		if _, err := os.ReadDir(m.path("upgraded-flock")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range 2 {
+		for _, m := range c.mounts {
+			m.upgraded()
+		}
+		name := fmt.Sprint("new", round)
+		write(t, c.mounts[round].path("upgraded-flock/"+name), "")
+		if list, err := os.ReadDir(c.mounts[1-round].path("upgraded-flock")); err != nil || !strings.Contains(fmt.Sprint(list), name) {
+			t.Errorf("the other host lists %v, %v: %s is missing", list, err, name)
+		}
+	}
+	for _, p := range programs {
+		if out, code := p.wait(); code != 0 {
+			t.Errorf("%v: %d %s", p.cmd.Args, code, out)
+		}
+	}
+	for _, m := range c.mounts {
+		for _, kind := range kinds {
+			if got := read(t, m.path("upgraded-"+kind+"/data")); got != fmt.Sprint(2*times) {
+				t.Errorf("%s: counted to %s, want %d", kind, got, 2*times)
+			}
+		}
+		if r := m.journal("--event", "lost,fenced,recovered"); len(r) > 0 {
+			t.Errorf("lost: %+v", r)
+		}
 	}
 }
