@@ -23,7 +23,7 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 		var v T
 		if err := cl.get(c.Context(), path, &v); err != nil {
 			x, ok := any(&v).(*statusJSON)
-			if !ok || exitCode(err) != exitNoMount || askWatcher(r.State, x) != nil {
+			if !ok || exitCode(err) != exitNoMount || waitingStatus(r.State, x) != nil {
 				return noDaemon(err, r)
 			}
 		}
@@ -39,14 +39,6 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 		return err
 	}
 	return c
-}
-
-// noDaemon says what mount a missing daemon belongs to.
-func noDaemon(err error, r registration) error {
-	if exitCode(err) == exitNoMount {
-		return withCode(exitNoMount, fmt.Errorf("%w for %s: it is not mounted, or its daemon has ended (mount it with: dmxfs %s)", err, r.Mountpoint, mountArgs(r)))
-	}
-	return err
 }
 
 func mountArgs(r registration) string {

@@ -109,7 +109,7 @@ func endWatcher(ctx context.Context, state string) error {
 	if pid == 0 {
 		return nil
 	}
-	if err := unix.Kill(pid, unix.SIGTERM); err != nil && err != unix.ESRCH {
+	if err := sendEnd(pid); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("end the process %d, which starts the daemon anew: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

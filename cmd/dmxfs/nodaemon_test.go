@@ -1,0 +1,35 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The daemon has died, and the process that would start it anew is stopped: commands
+// say so, and what to do, and unmount ends both.
+func TestDeathBesideAStoppedWatcher(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	if err := unix.Kill(m.watcher, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the watcher is stopped", func() bool { return isStopped(m.watcher) })
+	m.signal(unix.SIGKILL)
+	await(t, "the daemon has ended", func() bool { return isDead(m.dir) })
+	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)
+	for _, command := range []string{"status", "locks"} {
+		_, err := c.try(command, m.dir)
+		if code(err) != exitNoMount || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want exit number %d and %q", command, err, exitNoMount, want)
+		}
+	}
+	pids := []int{m.watcher}
+	c.run("unmount", m.dir)
+	if !m.ended(pids) || m.mounted() {
+		t.Error("it is mounted still, or its watcher has not ended")
+	}
+}
