@@ -46,7 +46,11 @@ func (d *daemon) handler() http.Handler {
 		reply(w, secretJSON{n, register.Fingerprint([]byte(text)), text}, nil)
 	})
 	mux.HandleFunc("POST /secret/rotate", func(w http.ResponseWriter, r *http.Request) {
-		v, err := d.rotator.rotate(r.Context(), r.FormValue("reason"))
+		var v rotatedJSON
+		limit, err := answerLimit(r, settleTime)
+		if err == nil {
+			v, err = d.rotator.rotate(r.Context(), limit, r.FormValue("reason"))
+		}
 		reply(w, v, err)
 	})
 	mux.HandleFunc("GET /policy", func(w http.ResponseWriter, _ *http.Request) {

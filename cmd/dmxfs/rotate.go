@@ -151,14 +151,36 @@ type rotation struct {
 	has         map[string]string // members that have it: peer ID, name
 }
 
-// rotate gives the cluster a new secret.
-func (t *rotator) rotate(ctx context.Context, why string) (rotatedJSON, error) {
+// awaitGranting waits until a node grants locks, for as long as limit: after a peer
+// was revoked, say, the epoch of the next view has to begin.
+func awaitGranting(ctx context.Context, limit time.Duration, status func() member.Status) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.NewTimer(limit)
+	defer end.Stop()
+	for {
+		s := status()
+		if s.Granting {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return fmt.Errorf("this node is %s, for %v: only a member that grants locks can change the secret", stateName(s), limit)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// rotate gives the cluster a new secret, if it can be begun within limit.
+func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (rotatedJSON, error) {
 	if !t.rotating.TryLock() {
 		return rotatedJSON{}, withCode(exitBusy, errors.New("the secret is being changed already"))
 	}
 	defer t.rotating.Unlock()
-	if s := t.node.Load().Status(); !s.Granting {
-		return rotatedJSON{}, fmt.Errorf("this node is %s: only a member that grants locks can change the secret", stateName(s))
+	if err := awaitGranting(ctx, limit, t.node.Load().Status); err != nil {
+		return rotatedJSON{}, err
 	}
 	if err := t.lookAtSecret(); err != nil {
 		return rotatedJSON{}, err

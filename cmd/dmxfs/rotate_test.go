@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -108,10 +111,9 @@ func TestRotateTheSecret(t *testing.T) {
 		t.Fatal("who has the secret cannot connect")
 	}
 	c.run("peers", "revoke", gone.peers().Self, a.dir, "--reason", "stolen", "--yes")
+	v := a.rotate(2) // the epoch of the view without that one need not have begun
 	await(t, "it has gone", func() bool { return a.live(2) && b.live(2) && gone.daemon() == 0 && !alive(gone.watcher) })
 	epoch := a.peers().Epoch
-
-	v := b.rotate(2)
 	if v.Generation != 1 || a.secret() != b.secret() || a.secret() == old || len(a.secret()) != 64 {
 		t.Errorf("%+v: the secrets are %q and %q, after %q", v, a.secret(), b.secret(), old)
 	}
@@ -212,6 +214,30 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 	if log := read(t, d.state+"/dmxfs.log"); !strings.Contains(log, "a former one of the cluster") {
 		t.Error("the log does not say that the file of --secret is old")
 	}
+}
+
+// A change of the secret waits until locks are granted, not for longer than it may.
+func TestRotateWaitsForTheView(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		status := func() member.Status {
+			in := time.Since(began) >= 3*time.Second
+			return member.Status{State: member.StateMember, Live: in, Granting: in}
+		}
+		if err := awaitGranting(t.Context(), 2*time.Second, status); err == nil || !strings.Contains(err.Error(), "suspended, for 2s") {
+			t.Errorf("after 2 of 3 seconds: %v", err)
+		}
+		if err := awaitGranting(t.Context(), 2*time.Second, status); err != nil || time.Since(began) >= 4*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		began = time.Now()
+		if err := awaitGranting(ctx, time.Minute, status); !errors.Is(err, context.Canceled) {
+			t.Errorf("who asked has gone: %v", err)
+		}
+	})
 }
 
 // If one member does not answer nothing is changed; and whatever is killed in

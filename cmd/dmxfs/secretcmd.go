@@ -67,7 +67,8 @@ whatever identity. A host that is not mounted now needs the new one by hand
 			return err
 		}
 		fmt.Fprintln(s.err, "all members get a new secret")
-		resp, err := cl.do(c.Context(), http.MethodPost, "/secret/rotate?"+url.Values{"reason": {*reason}}.Encode())
+		q := url.Values{"reason": {*reason}, "timeout": {(cl.timeout * 3 / 4).String()}} // there is time left for what can be done then
+		resp, err := cl.do(c.Context(), http.MethodPost, "/secret/rotate?"+q.Encode())
 		if err != nil {
 			return noDaemon(err, r)
 		}
