@@ -66,7 +66,28 @@ func (s *stateDir) setLives(list []member.Inc) error {
 	}
 	tmp := s.file(livesFile + ".new")
 	if err := os.WriteFile(tmp, []byte(b.String()), 0o600); err != nil {
+		if s.overwriteLives(b.String()) == nil {
+			return nil
+		}
 		return err
 	}
 	return os.Rename(tmp, s.file(livesFile))
+}
+
+// overwriteLives writes the file in its place: what fits into the block that it has
+// is written on a full disk, too. Lines that are empty, or of which a part is missing
+// because the machine died, name nobody.
+func (s *stateDir) overwriteLives(text string) error {
+	f, err := os.OpenFile(s.file(livesFile), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	text += strings.Repeat("\n", max(0, int(st.Size())-len(text)))
+	_, err = f.WriteAt([]byte(text), 0)
+	return err
 }

@@ -24,8 +24,18 @@ func TestAForgottenLifeProvesNothing(t *testing.T) {
 	if err := os.Mkdir(s.file(livesFile+".new"), 0o700); err != nil { // no room
 		t.Fatal(err)
 	}
-	if err := s.dropLife(3); err != nil || slices.Contains(s.lives(), 3) {
+	if err := s.dropLife(3); err != nil || !slices.Equal(s.lives(), []member.Inc{1}) {
 		t.Errorf("without 3, and without room: %v, %v", s.lives(), err)
+	}
+	// What fits into the file is proof of the next death: the others need not wait.
+	if err := s.addLife(4); err != nil || !slices.Equal(s.lives(), []member.Inc{1, 4}) {
+		t.Errorf("with 4, and without room: %v, %v", s.lives(), err)
+	}
+	if err := os.Remove(s.file(livesFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.addLife(5); err == nil {
+		t.Errorf("without a file, and without room: %v", s.lives())
 	}
 	if err := s.dropLife(3); err != nil {
 		t.Errorf("once more: %v", err)
