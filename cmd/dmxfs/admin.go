@@ -23,8 +23,8 @@ const (
 	wishTime = 30 * time.Second
 )
 
-// admin does to the membership what an admin wants.
-type admin struct {
+// adminOrders does to the membership what an admin wants.
+type adminOrders struct {
 	*chronicle
 	node   *atomic.Pointer[cluster.Node]
 	rules  *rules
@@ -33,7 +33,7 @@ type admin struct {
 }
 
 // removePeer drops a member that may be alive.
-func (a *admin) removePeer(r *http.Request) error {
+func (a *adminOrders) removePeer(r *http.Request) error {
 	id, why := r.FormValue("peer"), r.FormValue("reason")
 	for _, m := range a.node.Load().Status().View.Members {
 		if m.Peer != id {
@@ -50,7 +50,7 @@ func (a *admin) removePeer(r *http.Request) error {
 }
 
 // revokePeer keeps a peer out, or lets it in again.
-func (a *admin) revokePeer(r *http.Request) error {
+func (a *adminOrders) revokePeer(r *http.Request) error {
 	id, why, undo := r.FormValue("peer"), r.FormValue("reason"), r.FormValue("undo") != ""
 	if _, err := peer.Decode(id); err != nil {
 		return withCode(exitUsage, fmt.Errorf("%q is not a peer ID: %w", id, err))

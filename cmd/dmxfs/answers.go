@@ -13,6 +13,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -21,18 +22,18 @@ import (
 // handler answers on the control socket.
 func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.status(), nil) })
-	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, r *http.Request) { reply(w, d.peers(r.Context()), nil) })
-	mux.HandleFunc("POST /peers/remove", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.admin.removePeer(r)) })
-	mux.HandleFunc("POST /peers/revoke", func(w http.ResponseWriter, r *http.Request) { reply(w, struct{}{}, d.admin.revokePeer(r)) })
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { admin.Reply(w, d.status(), nil) })
+	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, d.peers(r.Context()), nil) })
+	mux.HandleFunc("POST /peers/remove", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, struct{}{}, d.admin.removePeer(r)) })
+	mux.HandleFunc("POST /peers/revoke", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, struct{}{}, d.admin.revokePeer(r)) })
 	mux.HandleFunc("POST /locks/break", func(w http.ResponseWriter, r *http.Request) {
-		var q breakRequest
+		var q admin.BreakOrder
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-			reply(w, nil, withCode(exitUsage, err))
+			admin.Reply(w, nil, withCode(exitUsage, err))
 			return
 		}
-		allReceived(q.Locks)
-		reply(w, d.breaker.breakLocks(r.Context(), q), nil)
+		admin.AllReceived(q.Locks)
+		admin.Reply(w, d.breaker.breakLocks(r.Context(), q), nil)
 	})
 	mux.HandleFunc("GET /locks", onlooker{d}.serveLocks)
 	mux.HandleFunc("GET /waits", onlooker{d}.serveWaits)
@@ -40,49 +41,49 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /journal", onlooker{d}.serveJournal)
 	mux.HandleFunc("GET /journal/cluster", onlooker{d}.serveClusterJournal)
 	mux.HandleFunc("GET /journal/requests", onlooker{d}.serveRequests)
-	mux.HandleFunc("GET /options", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.cfg, nil) })
+	mux.HandleFunc("GET /options", func(w http.ResponseWriter, _ *http.Request) { admin.Reply(w, d.cfg, nil) })
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
 		n, text := d.secret.text()
-		reply(w, secretJSON{n, register.Fingerprint([]byte(text)), text}, nil)
+		admin.Reply(w, admin.Secret{Generation: n, Fingerprint: register.Fingerprint([]byte(text)), Secret: text}, nil)
 	})
 	mux.HandleFunc("POST /secret/rotate", func(w http.ResponseWriter, r *http.Request) {
-		var v rotatedJSON
+		var v admin.Rotated
 		limit, err := answerLimit(r, settleTime)
 		if err == nil {
 			v, err = d.rotator.rotate(r.Context(), limit, r.FormValue("reason"))
 		}
-		reply(w, v, err)
+		admin.Reply(w, v, err)
 	})
 	mux.HandleFunc("GET /policy", func(w http.ResponseWriter, _ *http.Request) {
 		v, err := d.admin.showPolicy()
-		reply(w, v, err)
+		admin.Reply(w, v, err)
 	})
 	mux.HandleFunc("GET /policy/check", func(w http.ResponseWriter, r *http.Request) {
 		v, err := d.admin.checkPolicy(r.FormValue("path"))
-		reply(w, v, err)
+		admin.Reply(w, v, err)
 	})
 	mux.HandleFunc("POST /policy", func(w http.ResponseWriter, r *http.Request) {
 		v, err := d.admin.setPolicy(r)
-		reply(w, v, err)
+		admin.Reply(w, v, err)
 	})
-	mux.HandleFunc("GET /upgrade", func(w http.ResponseWriter, _ *http.Request) { reply(w, d.upgrader.status(), nil) })
+	mux.HandleFunc("GET /upgrade", func(w http.ResponseWriter, _ *http.Request) { admin.Reply(w, d.upgrader.status(), nil) })
 	mux.HandleFunc("POST /upgrade", func(w http.ResponseWriter, r *http.Request) {
 		v, begin, err := d.upgrader.order(r)
-		reply(w, v, err)
+		admin.Reply(w, v, err)
 		_ = http.NewResponseController(w).Flush() // nobody will, once it has begun
 		begin()
 	})
 	mux.HandleFunc("POST /unmount", func(w http.ResponseWriter, r *http.Request) {
-		reply(w, struct{}{}, d.unmount(r.FormValue("lazy") != ""))
+		admin.Reply(w, struct{}{}, d.unmount(r.FormValue("lazy") != ""))
 	})
 	return mux
 }
 
 // status is how this node is doing.
-func (d *daemon) status() statusJSON {
+func (d *daemon) status() admin.Status {
 	s := d.node.Load().Status()
 	held, waiting := d.engine.Count()
-	j := statusJSON{
+	j := admin.Status{
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
 		VersionSince: d.upgrader.since,
 		State:        stateName(s), Held: held, Waiting: waiting, UptimeS: (boottime() - d.upgrader.mounted()) / 1000,
@@ -159,10 +160,10 @@ func stateName(s member.Status) string {
 }
 
 // peers lists the members of the view, and who else is known.
-func (d *daemon) peers(ctx context.Context) peersJSON {
+func (d *daemon) peers(ctx context.Context) admin.Peers {
 	s := d.node.Load().Status()
 	self := d.identity.ID().String()
-	j := peersJSON{Self: self, Members: []peerJSON{}, Joining: []joinerJSON{}, Gone: []departedJSON{}, Revoked: []string{}}
+	j := admin.Peers{Self: self, Members: []admin.Peer{}, Joining: []admin.Joiner{}, Gone: []admin.Gone{}, Revoked: []string{}}
 	if s.View == nil {
 		return j
 	}
@@ -174,7 +175,7 @@ func (d *daemon) peers(ctx context.Context) peersJSON {
 		if x.Refused != 0 {
 			state = "refused"
 		}
-		j.Joining = append(j.Joining, joinerJSON{x.Peer, x.Host, append([]string{}, x.Addrs...), state})
+		j.Joining = append(j.Joining, admin.Joiner{ID: x.Peer, Host: x.Host, Addrs: append([]string{}, x.Addrs...), State: state})
 	}
 	connected := map[string]bool{}
 	rtt := map[string]time.Duration{}
@@ -182,7 +183,7 @@ func (d *daemon) peers(ctx context.Context) peersJSON {
 		connected[p.ID.String()], rtt[p.ID.String()] = p.Connected, p.RTT
 	}
 	for _, m := range s.View.Members {
-		p := peerJSON{ID: m.Peer, Host: m.Host, Addrs: m.Addrs, Incarnation: m.Inc.String(), Version: m.Version, State: "unknown"}
+		p := admin.Peer{ID: m.Peer, Host: m.Host, Addrs: m.Addrs, Incarnation: m.Inc.String(), Version: m.Version, State: "unknown"}
 		if p.Addrs == nil {
 			p.Addrs = []string{}
 		}
@@ -213,7 +214,7 @@ func (d *daemon) peers(ctx context.Context) peersJSON {
 
 // askStates asks the members that can be reached in which state they are: only
 // a node itself knows whether it is suspended.
-func (d *daemon) askStates(ctx context.Context, members []peerJSON, self string) {
+func (d *daemon) askStates(ctx context.Context, members []admin.Peer, self string) {
 	var wg sync.WaitGroup
 	for i := range members {
 		p := &members[i]
@@ -259,7 +260,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")
 		}
-		allReceived(q.Break.Locks)
+		admin.AllReceived(q.Break.Locks)
 		return json.Marshal(d.breaker.breakFor(ctx, from, *q.Break))
 	}
 	return nil, fmt.Errorf("unknown question %q", q.What)

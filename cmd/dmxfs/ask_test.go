@@ -9,14 +9,16 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // ask is what the commands with --json print, asked for without the process: tests
 // look at it hundreds of times. Scripts in testdata and other tests run the commands.
 func (m *testMount) ask(path string, v any) error {
-	cl := newClient(m.state)
-	cl.messages = io.Discard
-	return cl.get(context.Background(), path, v)
+	cl := admin.NewClient(m.state)
+	cl.Messages = io.Discard
+	return cl.Get(context.Background(), path, v)
 }
 
 // getJSON runs a command with --json.
@@ -31,25 +33,25 @@ func (m *testMount) getJSON(v any, args ...string) error {
 	return json.Unmarshal([]byte(out), v)
 }
 
-func (m *testMount) status() (s statusJSON, err error) {
+func (m *testMount) status() (s admin.Status, err error) {
 	if err = m.ask("/status", &s); exitCode(err) == exitNoMount && askWatcher(m.state, &s) == nil {
 		err = nil // it waits for a daemon
 	}
 	return s, err
 }
 
-func (m *testMount) peers() peersJSON {
+func (m *testMount) peers() admin.Peers {
 	m.c.t.Helper()
-	var p peersJSON
+	var p admin.Peers
 	if err := m.ask("/peers", &p); err != nil {
 		m.c.t.Fatal(err)
 	}
 	return p
 }
 
-func (m *testMount) locks() []lockJSON {
+func (m *testMount) locks() []admin.Lock {
 	m.c.t.Helper()
-	var a locksAnswer
+	var a admin.Locks
 	if err := m.ask("/locks", &a); err != nil {
 		m.c.t.Fatal(err)
 	}
@@ -102,15 +104,15 @@ func TestCommandsPrintWhatTheDaemonTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var st statusJSON
+	var st admin.Status
 	if err := a.getJSON(&st, "status"); err != nil || st.PID != told.PID || st.Self != told.Self || st.Members != 1 || st.Held != 1 || !st.Healthy {
 		t.Errorf("status: %v %+v, want %+v", err, st, told)
 	}
-	var p peersJSON
+	var p admin.Peers
 	if err := a.getJSON(&p, "peers"); err != nil || len(p.Members) != 1 || p.Members[0].ID != st.Self || p.Epoch != a.peers().Epoch {
 		t.Errorf("peers: %v %+v", err, p)
 	}
-	var l []lockJSON
+	var l []admin.Lock
 	if err := a.getJSON(&l, "locks"); err != nil || len(l) != 1 || l[0].Path != "f" || l[0].PID != hold.cmd.Process.Pid || l[0].State != "held" {
 		t.Errorf("locks: %v %+v", err, l)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/p2p"
 )
 
@@ -16,8 +17,8 @@ const askTimeout = 3 * time.Second
 
 // question is what one daemon asks another on behalf of an admin.
 type question struct {
-	What  string        `json:"what"`
-	Break *breakRequest `json:"break,omitempty"`
+	What  string            `json:"what"`
+	Break *admin.BreakOrder `json:"break,omitempty"`
 
 	Secret *secretOrder `json:"secret,omitempty"`
 	// Query is that of a URL, of a journal.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/long"
 )
 
@@ -64,7 +65,7 @@ func TestNobodyStandsBehindAWait(t *testing.T) {
 				a.held("d/f", 1)
 				writer := b.start("exec 3>>d/f; while :; do echo x >&3; done")
 				await(t, "the other host has the file", func() bool {
-					return slices.ContainsFunc(b.locks(), func(l lockJSON) bool { return l.Path == "d/f" && l.State == "held" && l.Command == "sh" })
+					return slices.ContainsFunc(b.locks(), func(l admin.Lock) bool { return l.Path == "d/f" && l.State == "held" && l.Command == "sh" })
 				})
 				if err := os.WriteFile(begin, nil, 0o644); err != nil {
 					t.Fatal(err)

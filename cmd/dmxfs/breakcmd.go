@@ -1,17 +1,15 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 func newLocksBreakCommand(s streams) *cobra.Command {
@@ -32,7 +30,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 	c.Flags().StringVar(&w.class, "class", "", "only locks of this class: open, flock or posix")
 	c.Flags().StringVar(&w.host, "host", "", "only locks that programs on this host hold")
 	c.Flags().IntVar(&w.pid, "pid", 0, "only locks of this process")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := w.check(); err != nil {
 			return err
@@ -41,11 +39,11 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err != nil {
 			return err
 		}
-		var v locksAnswer
-		if err := cl.get(c.Context(), "/locks", &v); err != nil {
+		var v admin.Locks
+		if err := cl.Get(c.Context(), "/locks", &v); err != nil {
 			return noDaemon(err, r)
 		}
-		allReceived(v.Locks)
+		admin.AllReceived(v.Locks)
 		w.path = args[0]
 		if rel, err := filepath.Rel(r.Mountpoint, w.path); err == nil && filepath.IsAbs(w.path) && filepath.IsLocal(rel) {
 			w.path = rel
@@ -64,7 +62,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err := confirm(c.Context(), s, *yes, "Break them?"); err != nil {
 			return err
 		}
-		a, err := cl.breakLocks(c.Context(), breakRequest{held, w.reason})
+		a, err := cl.Break(c.Context(), admin.BreakOrder{Locks: held, Reason: w.reason})
 		if err != nil {
 			return err
 		}
@@ -103,8 +101,8 @@ func (w *breakWish) check() error {
 }
 
 // heldIn returns those of locks that are held and meant.
-func (w *breakWish) heldIn(locks []lockJSON) []lockJSON {
-	var held []lockJSON
+func (w *breakWish) heldIn(locks []admin.Lock) []admin.Lock {
+	var held []admin.Lock
 	for _, l := range locks {
 		if (l.Path == w.path || l.File == w.path) && l.State == "held" && (w.class == "" || l.Class == w.class) &&
 			(w.host == "" || l.Host == w.host) && (w.pid == 0 || l.PID == w.pid) {
@@ -112,23 +110,4 @@ func (w *breakWish) heldIn(locks []lockJSON) []lockJSON {
 		}
 	}
 	return held
-}
-
-// breakLocks has the daemon break locks, on whatever host they are held.
-func (cl *client) breakLocks(ctx context.Context, r breakRequest) (breakAnswer, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return breakAnswer{}, err
-	}
-	resp, err := cl.send(ctx, http.MethodPost, "/locks/break", bytes.NewReader(body))
-	if err != nil {
-		return breakAnswer{}, err
-	}
-	defer resp.Body.Close()
-	var a breakAnswer
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
-		return breakAnswer{}, fmt.Errorf("the daemon's answer cannot be read: %w", err)
-	}
-	allReceived(a.Broken)
-	return a, nil
 }

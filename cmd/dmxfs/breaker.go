@@ -11,6 +11,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -20,18 +21,6 @@ import (
 // breakTime is how long I/O that is under way under a lock has to end before the
 // lock is broken.
 const breakTime = 15 * time.Second
-
-// breakRequest is what locks to break, on which nodes, and why.
-type breakRequest struct {
-	Locks  []lockJSON `json:"locks"`
-	Reason string     `json:"reason"`
-}
-
-// breakAnswer says which locks were broken, and what went wrong.
-type breakAnswer struct {
-	Broken []lockJSON `json:"broken"`
-	Errors []string   `json:"errors"`
-}
 
 // breaker breaks locks: of programs of this host, and by way of other members.
 type breaker struct {
@@ -44,18 +33,18 @@ type breaker struct {
 }
 
 // breakLocks has each node break the locks that it holds.
-func (b *breaker) breakLocks(ctx context.Context, q breakRequest) breakAnswer {
+func (b *breaker) breakLocks(ctx context.Context, q admin.BreakOrder) admin.Broken {
 	self := b.self
 	host, _ := os.Hostname()
-	byNode := map[string][]lockJSON{}
+	byNode := map[string][]admin.Lock{}
 	for _, l := range q.Locks {
 		byNode[l.Node] = append(byNode[l.Node], l)
 	}
-	a := breakAnswer{Broken: []lockJSON{}, Errors: []string{}}
+	a := admin.Broken{Broken: []admin.Lock{}, Errors: []string{}}
 	for _, id := range sortedKeys(byNode) {
 		list := byNode[id]
-		part := breakRequest{list, fmt.Sprintf("broken by an admin on %s: %s", host, q.Reason)}
-		var done breakAnswer
+		part := admin.BreakOrder{Locks: list, Reason: fmt.Sprintf("broken by an admin on %s: %s", host, q.Reason)}
+		var done admin.Broken
 		var err error
 		if id == self {
 			done = b.breakHere(ctx, part)
@@ -65,7 +54,7 @@ func (b *breaker) breakLocks(ctx context.Context, q breakRequest) breakAnswer {
 		if err != nil {
 			done.Errors = append(done.Errors, fmt.Sprintf("%s (%s): %v", list[0].Host, id, err))
 		}
-		allReceived(done.Broken)
+		admin.AllReceived(done.Broken)
 		a.Broken = append(a.Broken, done.Broken...)
 		a.Errors = append(a.Errors, done.Errors...)
 		if id != self {
@@ -81,12 +70,12 @@ func (b *breaker) breakLocks(ctx context.Context, q breakRequest) breakAnswer {
 // breakFor breaks locks for another node, if that is a member: to know the
 // secret, or to have been one, is not enough. Who asked is in the journal, as
 // this node knows it, whatever the reason claims.
-func (b *breaker) breakFor(ctx context.Context, from peer.ID, q breakRequest) breakAnswer {
+func (b *breaker) breakFor(ctx context.Context, from peer.ID, q admin.BreakOrder) admin.Broken {
 	id := from.String()
 	name, ok := memberName(b.node.Load().Status().View, id)
 	if !ok {
 		b.note(journal.Note, id, "%s is no member, and may not break locks: %d were meant: %s", id, len(q.Locks), q.Reason)
-		return breakAnswer{Broken: []lockJSON{}, Errors: []string{"only members may break locks"}}
+		return admin.Broken{Broken: []admin.Lock{}, Errors: []string{"only members may break locks"}}
 	}
 	b.note(journal.Note, id, "%s has %d locks broken: %s", name, len(q.Locks), q.Reason)
 	q.Reason += fmt.Sprintf(" (%s asked for it)", name)
@@ -95,8 +84,8 @@ func (b *breaker) breakFor(ctx context.Context, from peer.ID, q breakRequest) br
 
 // breakHere breaks locks that programs of this node hold: first their I/O is
 // kept from going on, then the locks are freed.
-func (b *breaker) breakHere(ctx context.Context, q breakRequest) breakAnswer {
-	a := breakAnswer{Broken: []lockJSON{}, Errors: []string{}}
+func (b *breaker) breakHere(ctx context.Context, q admin.BreakOrder) admin.Broken {
+	a := admin.Broken{Broken: []admin.Lock{}, Errors: []string{}}
 	host, _ := os.Hostname()
 	keys := map[locks.Key][]locks.HandleID{}
 	// The numbers of requests begin anew with each daemon.
@@ -130,12 +119,12 @@ func (b *breaker) breakHere(ctx context.Context, q breakRequest) breakAnswer {
 		for _, l := range lost {
 			b.log.Error("a lock is lost", "path", l.Path, "class", k.Class.String(), "mode", l.Mode.String(),
 				"pid", l.Program.PID, "command", l.Program.Command, "why", q.Reason)
-			x := lockJSON{
+			x := admin.Lock{
 				Path: l.Path, Class: k.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
 				State: "lost", Node: b.self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID,
 				File: k.File,
 			}
-			a.Broken = append(a.Broken, x.toSend())
+			a.Broken = append(a.Broken, x.ToSend())
 		}
 	}
 	return a

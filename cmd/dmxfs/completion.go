@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -80,7 +81,7 @@ func offer(ctx context.Context, w words, begun string) []string {
 	defer cancel()
 	out := w(ctx)
 	// A shell takes a line each, with a description behind a tab. A name that is not
-	// UTF-8 is another one by now, see [asReceived].
+	// UTF-8 is another one by now, see [admin.AsReceived].
 	out = slices.DeleteFunc(out, func(s string) bool {
 		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, unprintable) || strings.ContainsRune(s, utf8.RuneError)
 	})
@@ -123,10 +124,10 @@ func askAll[T any](ctx context.Context, path string, then func(T)) {
 			continue
 		}
 		wg.Go(func() {
-			cl := newClient(r.State)
-			cl.messages = io.Discard
+			cl := admin.NewClient(r.State)
+			cl.Messages = io.Discard
 			var v T
-			if cl.get(ctx, path, &v) == nil {
+			if cl.Get(ctx, path, &v) == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				then(v)
@@ -137,7 +138,7 @@ func askAll[T any](ctx context.Context, path string, then func(T)) {
 }
 
 func peerIDs(ctx context.Context) (out []string) {
-	askAll(ctx, "/peers", func(p peersJSON) {
+	askAll(ctx, "/peers", func(p admin.Peers) {
 		for _, m := range p.Members {
 			out = append(out, m.ID)
 		}
@@ -147,7 +148,7 @@ func peerIDs(ctx context.Context) (out []string) {
 
 // peerNames are IDs and names of hosts.
 func peerNames(ctx context.Context) (out []string) {
-	askAll(ctx, "/peers", func(p peersJSON) {
+	askAll(ctx, "/peers", func(p admin.Peers) {
 		for _, m := range p.Members {
 			out = append(out, m.ID, m.Host)
 		}
@@ -157,7 +158,7 @@ func peerNames(ctx context.Context) (out []string) {
 
 // lockedPaths are the files of this host that locks are on.
 func lockedPaths(ctx context.Context) (out []string) {
-	askAll(ctx, "/locks?local=1", func(a locksAnswer) {
+	askAll(ctx, "/locks?local=1", func(a admin.Locks) {
 		for _, l := range a.Locks {
 			if l.State != "cached" {
 				out = append(out, l.Path)
@@ -169,7 +170,7 @@ func lockedPaths(ctx context.Context) (out []string) {
 
 // waitersAndPaths are these, and the processes of this host that wait.
 func waitersAndPaths(ctx context.Context) (out []string) {
-	askAll(ctx, "/locks?local=1", func(a locksAnswer) {
+	askAll(ctx, "/locks?local=1", func(a admin.Locks) {
 		for _, l := range a.Locks {
 			if l.State != "cached" {
 				out = append(out, l.Path)

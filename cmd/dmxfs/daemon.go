@@ -26,6 +26,8 @@ import (
 	"github.com/dmxfs/dmxfs/policy"
 
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // daemon is one mount and all that serves it. It is where the parts meet.
@@ -65,7 +67,7 @@ type daemon struct {
 	table     *lockTable
 	breaker   *breaker
 	rotator   *rotator
-	admin     *admin
+	admin     *adminOrders
 
 	upgrader *upgrader
 	left     *heir       // what this daemon goes on with; nil: it began anew
@@ -92,7 +94,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	l, err := listenControl(d.state.path)
+	l, err := admin.Listen(d.state.path)
 	if err != nil {
 		return errors.Join(err, d.leave(nodeDone))
 	}
@@ -112,7 +114,7 @@ func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener
 	serveCtx, serveStop := context.WithCancel(ctx)
 	defer serveStop()
 	d.upgrader.control, d.upgrader.ends = l, ctx.Done()
-	g.Go(func() error { return serveControl(serveCtx, l, d.handler(), d.log) })
+	g.Go(func() error { return admin.Serve(serveCtx, l, d.handler(), d.log) })
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
 	served := make(chan error, 1)

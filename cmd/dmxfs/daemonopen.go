@@ -232,7 +232,7 @@ func (d *daemon) assemble(book *addressBook) {
 	d.breaker = &breaker{chronicle: d.chronicle, asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
 	d.rotator = &rotator{chronicle: d.chronicle, asker: ask, node: &d.node, register: d.register, secret: d.secret, self: self}
 	d.upgrader = newUpgrader(d)
-	d.admin = &admin{chronicle: d.chronicle, node: &d.node, rules: &d.rules, self: self, fences: d.cfg.FenceCommand != ""}
+	d.admin = &adminOrders{chronicle: d.chronicle, node: &d.node, rules: &d.rules, self: self, fences: d.cfg.FenceCommand != ""}
 }
 
 // useSecrets has the network take secrets, which are valid.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -20,7 +21,7 @@ const shownTime = time.Second
 func (d onlooker) serveJournal(w http.ResponseWriter, r *http.Request) {
 	f, err := journalFilter(r.URL.Query())
 	if err != nil {
-		reply(w, nil, err)
+		admin.Reply(w, nil, err)
 		return
 	}
 	// What somebody was shown is there still when the daemon is killed next.

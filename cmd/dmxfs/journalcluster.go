@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p"
@@ -54,10 +55,10 @@ func (d onlooker) serveClusterJournal(w http.ResponseWriter, r *http.Request) {
 		_, err = journalFilter(r.Form)
 	}
 	if err != nil {
-		reply(w, nil, err)
+		admin.Reply(w, nil, err)
 		return
 	}
-	reply(w, d.clusterJournal(r.Context(), r.Form, limit), nil)
+	admin.Reply(w, d.clusterJournal(r.Context(), r.Form, limit), nil)
 }
 
 // clusterJournal asks all members. What one says, and whether, does not depend on the
@@ -178,7 +179,7 @@ func (d onlooker) serveRequests(w http.ResponseWriter, r *http.Request) {
 		q.Add(&x)
 		return nil
 	})
-	reply(w, q.Open(), err)
+	admin.Reply(w, q.Open(), err)
 }
 
 // answerJournal answers another member.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/story"
@@ -55,7 +56,7 @@ func (v *journalViews) check(f *journal.Filter) error {
 }
 
 // show does what is not the journal of this node record by record, if it is asked for.
-func (v *journalViews) show(ctx context.Context, s streams, cl *client, r registration, f journal.Filter, asJSON bool) (done bool, err error) {
+func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r registration, f journal.Filter, asJSON bool) (done bool, err error) {
 	switch {
 	case v.requests:
 		return true, showRequests(ctx, s, cl, r, asJSON)
@@ -68,15 +69,15 @@ func (v *journalViews) show(ctx context.Context, s streams, cl *client, r regist
 }
 
 // ask asks for the journals of all members.
-func (v *journalViews) ask(ctx context.Context, cl *client, r registration, q url.Values) (*clusterJournal, error) {
+func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r registration, q url.Values) (*clusterJournal, error) {
 	q.Set("timeout", membersTime(cl).String())
 	a := &clusterJournal{}
-	err := cl.get(ctx, "/journal/cluster?"+q.Encode(), a)
+	err := cl.Get(ctx, "/journal/cluster?"+q.Encode(), a)
 	return a, noDaemon(err, r)
 }
 
 // membersTime is how long members have, so that the answer comes in time.
-func membersTime(cl *client) time.Duration { return max(cl.timeout*2/3, 100*time.Millisecond) }
+func membersTime(cl *admin.Client) time.Duration { return max(cl.Timeout*2/3, 100*time.Millisecond) }
 
 // warn names on standard error whose records are not among those shown.
 func (a *clusterJournal) warn(s streams) {
@@ -92,7 +93,7 @@ func (a *clusterJournal) warn(s streams) {
 	}
 }
 
-func (v *journalViews) showCluster(ctx context.Context, s streams, cl *client, r registration, f journal.Filter, asJSON bool) error {
+func (v *journalViews) showCluster(ctx context.Context, s streams, cl *admin.Client, r registration, f journal.Filter, asJSON bool) error {
 	a, err := v.ask(ctx, cl, r, journalQuery(f))
 	if err != nil {
 		return err
@@ -166,7 +167,7 @@ type fileStory struct {
 }
 
 // tell tells the story of a file, up to who waits for it now.
-func (v *journalViews) tell(ctx context.Context, s streams, cl *client, r registration, f journal.Filter, asJSON bool) error {
+func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r registration, f journal.Filter, asJSON bool) error {
 	path := pathBelow(r.Mountpoint, v.explain)
 	f.Path = escapePattern(path)
 	q := journalQuery(f)
@@ -191,7 +192,7 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *client, r regist
 		}
 		return err
 	}
-	x := fileStory{path, story.Tell(a.Entries, a.Hosts), w.g.Why(waitgraph.Target{Path: asReceived(path)}), a.Silent, a.Cut}
+	x := fileStory{path, story.Tell(a.Entries, a.Hosts), w.g.Why(waitgraph.Target{Path: admin.AsReceived(path)}), a.Silent, a.Cut}
 	if asJSON {
 		return printJSON(s.out, x)
 	}
@@ -281,10 +282,10 @@ func csvSink(w io.Writer) (sink func([]byte) error, flush func() error, err erro
 }
 
 // showRequests lists the requests that are open, also where no daemon runs.
-func showRequests(ctx context.Context, s streams, cl *client, r registration, asJSON bool) error {
+func showRequests(ctx context.Context, s streams, cl *admin.Client, r registration, asJSON bool) error {
 	all := []story.Request{}
-	err := cl.get(ctx, "/journal/requests", &all)
-	if errors.Is(err, errNoDaemon) {
+	err := cl.Get(ctx, "/journal/requests", &all)
+	if errors.Is(err, admin.ErrNoDaemon) {
 		var q story.Requests
 		out := newJournalPrinter(s, true)
 		out.sink = func(b []byte) error {

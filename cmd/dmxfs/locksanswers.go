@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"iter"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
@@ -23,7 +22,7 @@ import (
 
 // row is a lock with what is needed to find out who waits for whom.
 type row struct {
-	lockJSON
+	admin.Lock
 	Owner  uint64   `json:"owner"`
 	Shared bool     `json:"shared"` // the algorithm lets readers and ranges be apart
 	Remote []string `json:"remote"` // members whose answer is missing
@@ -57,21 +56,21 @@ func (t *lockTable) rows() iter.Seq[row] {
 func (t *lockTable) row(l *engine.LockInfo, host string) row {
 	self := t.self
 	r := row{
-		lockJSON: lockJSON{
+		Lock: admin.Lock{
 			Path: l.Path, Class: l.Key.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),
 			State: lockStates[l.State],
 			Node:  self, Host: host, PID: l.Program.PID, Command: l.Program.Command, UID: l.Program.UID, Since: l.Since.UTC(),
-			Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []waitFor{},
+			Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []admin.Blocker{},
 			File: l.Key.File, Request: l.Request,
 		},
 		Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
 	}
-	r.lockJSON = r.toSend()
+	r.Lock = r.ToSend()
 	if l.Key.Class == locks.Open && l.State == engine.Held {
-		t.tellUse(&r.lockJSON, l.Handle)
+		t.tellUse(&r.Lock, l.Handle)
 	}
 	for _, p := range l.Local {
-		r.WaitsFor = append(r.WaitsFor, waitFor{self, host, p.PID, p.Command})
+		r.WaitsFor = append(r.WaitsFor, admin.Blocker{Node: self, Host: host, PID: p.PID, Command: p.Command})
 	}
 	for _, n := range l.Remote {
 		if node, err := member.ParseNode(n); err == nil {
@@ -82,7 +81,7 @@ func (t *lockTable) row(l *engine.LockInfo, host string) row {
 }
 
 // tellUse fills in how the open lock of a handle of this mount is used.
-func (t *lockTable) tellUse(l *lockJSON, h locks.HandleID) {
+func (t *lockTable) tellUse(l *admin.Lock, h locks.HandleID) {
 	s := t.server.Load()
 	if s == nil {
 		return
@@ -130,18 +129,18 @@ func (t *lockTable) lockedBelow(dir string) (bool, error) {
 }
 
 // all is the table of this node, or of the whole cluster.
-func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
-	var a locksAnswer
+func (t *lockTable) all(ctx context.Context, local bool) admin.Locks {
+	var a admin.Locks
 	held, waiting := t.engine.Count()
 	if held+waiting > 0 {
-		a.Locks = make([]lockJSON, 0, held+waiting+16) // some are only kept
+		a.Locks = make([]admin.Lock, 0, held+waiting+16) // some are only kept
 	}
 	waits := map[int]row{} // those of a.Locks that wait
 	add := func(r row) {
 		if r.State == "waiting" {
 			waits[len(a.Locks)] = r
 		}
-		a.Locks = append(a.Locks, r.lockJSON)
+		a.Locks = append(a.Locks, r.Lock)
 	}
 	for r := range t.rows() {
 		add(r)
@@ -179,7 +178,7 @@ func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
 	for i, r := range waits {
 		a.Locks[i].WaitsFor = append(a.Locks[i].WaitsFor, remoteBlockers(&r, a.Locks, hosts)...)
 	}
-	slices.SortStableFunc(a.Locks, func(x, y lockJSON) int {
+	slices.SortStableFunc(a.Locks, func(x, y admin.Lock) int {
 		if c := strings.Compare(x.Path, y.Path); c != 0 {
 			return c
 		}
@@ -193,30 +192,6 @@ func (t *lockTable) all(ctx context.Context, local bool) locksAnswer {
 	})
 	slices.Sort(a.Missing)
 	return a
-}
-
-// send answers with a, row after row. In one piece the text of very many would be
-// copied again and again while it grows, which nothing interrupts; and who asks
-// would hear nothing until all of it is there.
-func (a *locksAnswer) send(w http.ResponseWriter) {
-	if len(a.Locks) == 0 {
-		reply(w, a, nil)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	b := bufio.NewWriterSize(w, 1<<16)
-	defer b.Flush()
-	enc, between := json.NewEncoder(b), `{"locks":[`
-	for i := range a.Locks {
-		b.WriteString(between)
-		if enc.Encode(&a.Locks[i]) != nil {
-			return // a client that went away needs no answer
-		}
-		between = ","
-	}
-	b.WriteString(`],"missing":`)
-	_ = enc.Encode(a.Missing)
-	b.WriteString("}")
 }
 
 // marshalRows is rows as JSON of at most so many bytes. One program can have very many
@@ -252,7 +227,7 @@ func (t *lockTable) askRows(ctx context.Context, to string) (rows []row, err err
 		rows = nil
 		if err = t.ask(ctx, to, askTimeout, question{What: "locks"}, &rows); err == nil {
 			for i := range rows {
-				rows[i].received()
+				rows[i].Received()
 			}
 			return rows, nil
 		}
@@ -275,19 +250,19 @@ const askPause = 100 * time.Millisecond
 // there that conflict, and then the nodes that have not answered. A node that
 // waits for an exclusive lock does not know which of the others has it; when
 // the holder is found, those others are of no interest.
-func remoteBlockers(w *row, all []lockJSON, hosts map[string]string) []waitFor {
-	var holders, nodes []waitFor
+func remoteBlockers(w *row, all []admin.Lock, hosts map[string]string) []admin.Blocker {
+	var holders, nodes []admin.Blocker
 	for _, n := range w.Remote {
 		found := false
 		for i := range all {
 			h := &all[i]
-			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(h, &w.lockJSON)) {
-				holders = append(holders, waitFor{n, h.Host, h.PID, h.Command})
+			if h.Node == n && h.State == "held" && h.File == w.File && h.Class == w.Class && (!w.Shared || conflict(h, &w.Lock)) {
+				holders = append(holders, admin.Blocker{Node: n, Host: h.Host, PID: h.PID, Command: h.Command})
 				found = true
 			}
 		}
 		if !found {
-			nodes = append(nodes, waitFor{Node: n, Host: hosts[n]})
+			nodes = append(nodes, admin.Blocker{Node: n, Host: hosts[n]})
 		}
 	}
 	if !w.Shared && len(holders) > 0 {
@@ -296,8 +271,8 @@ func remoteBlockers(w *row, all []lockJSON, hosts map[string]string) []waitFor {
 	return append(holders, nodes...)
 }
 
-func conflict(a, b *lockJSON) bool {
-	end := func(l *lockJSON) uint64 {
+func conflict(a, b *admin.Lock) bool {
+	end := func(l *admin.Lock) uint64 {
 		if l.End < 0 {
 			return locks.MaxOffset
 		}

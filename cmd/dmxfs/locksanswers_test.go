@@ -1,49 +1,22 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-)
 
-// The answer that is sent row after row is the one that it would be in one piece.
-func TestLocksAreSentRowAfterRow(t *testing.T) {
-	t.Parallel()
-	for n := range 4 {
-		a := locksAnswer{}
-		for i := range n {
-			a.Locks = append(a.Locks, lockJSON{Path: "<a>\n", Start: uint64(i), WaitsFor: []waitFor{{PID: i}}})
-		}
-		if n > 2 {
-			a.Missing = []string{"b", "c"}
-		}
-		w := httptest.NewRecorder()
-		a.send(w)
-		want, err := json.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got bytes.Buffer
-		if err := json.Compact(&got, w.Body.Bytes()); err != nil || got.String() != string(want) {
-			t.Errorf("%d rows: %v, %s, want %s", n, err, &got, want)
-		}
-		if h := w.Header().Get("Content-Type"); h != "application/json" {
-			t.Errorf("%d rows: Content-Type %q", n, h)
-		}
-	}
-}
+	"github.com/dmxfs/dmxfs/internal/admin"
+)
 
 // What daemons tell each other of locks has all bytes of names, and a bound.
 func TestRowsOnTheWay(t *testing.T) {
 	t.Parallel()
 	rows := []row{}
 	for _, name := range []string{"a", "b\xff\xfe/<c>", "\ufffd", ""} {
-		l := lockJSON{Path: name, File: "p" + name, Request: 7}
-		rows = append(rows, row{lockJSON: l.toSend(), Owner: 1})
+		l := admin.Lock{Path: name, File: "p" + name, Request: 7}
+		rows = append(rows, row{Lock: l.ToSend(), Owner: 1})
 	}
 	b, err := marshalRows(slices.Values(rows), 1<<20)
 	if err != nil {
@@ -57,7 +30,7 @@ func TestRowsOnTheWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range got {
-		got[i].received()
+		got[i].Received()
 	}
 	if !reflect.DeepEqual(got, rows) {
 		t.Errorf("got %+v, want %+v", got, rows)

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // logLongWaits logs each request of a program of this host that waits for
@@ -66,7 +68,7 @@ func (t *lockTable) logWaits(ctx context.Context, due map[uint64]bool, log *slog
 }
 
 // holdersText says in words who is in the way.
-func holdersText(all []waitFor) string {
+func holdersText(all []admin.Blocker) string {
 	var out []string
 	for i, w := range all {
 		if i == 8 {

@@ -35,7 +35,7 @@ the most requests of this host wait, by name.`,
 		if err != nil {
 			return err
 		}
-		resp, err := cl.do(c.Context(), http.MethodGet, "/metrics?"+url.Values{"paths": {strconv.Itoa(*paths)}}.Encode())
+		resp, err := cl.Do(c.Context(), http.MethodGet, "/metrics?"+url.Values{"paths": {strconv.Itoa(*paths)}}.Encode())
 		if err != nil {
 			return noDaemon(err, r)
 		}

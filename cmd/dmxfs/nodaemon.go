@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // noDaemon says what mount a missing daemon belongs to, and what to do.
@@ -30,7 +32,7 @@ func startedAnew(r registration) error {
 	if isStopped(pid) {
 		return fmt.Errorf("the process that starts it anew is stopped: kill -CONT %d lets it go on", pid)
 	}
-	var s statusJSON
+	var s admin.Status
 	if askWatcher(r.State, &s) != nil {
 		return fmt.Errorf("the process that starts it anew, %d, does not answer: end it (kill -9 %d) and mount again with: dmxfs %s", pid, pid, mountArgs(r))
 	}
@@ -39,7 +41,7 @@ func startedAnew(r registration) error {
 
 // waitingStatus is the status of a mount that has no daemon, but a process that
 // starts one. That answers at once, or never.
-func waitingStatus(state string, v *statusJSON) error {
+func waitingStatus(state string, v *admin.Status) error {
 	if pid, err := watcherOf(state); err == nil && pid != 0 && isStopped(pid) {
 		return errors.New("it is stopped")
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // Tests of watchers that go on until trouble has passed.
@@ -15,7 +17,7 @@ import (
 // waiting waits until status tells that the mount has no daemon, and why.
 func (m *testMount) waiting(why string) {
 	m.c.t.Helper()
-	var s statusJSON
+	var s admin.Status
 	defer func() {
 		if m.c.t.Failed() {
 			m.c.t.Logf("status: %+v", s)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // A daemon that asks for other rules is told what is different. Then the rules
@@ -33,9 +35,9 @@ type policyTest struct {
 }
 
 // shown is the policy of the cluster, as a host knows it.
-func (p *policyTest) shown(m *testMount) policyJSON {
+func (p *policyTest) shown(m *testMount) admin.Policy {
 	p.t.Helper()
-	var shown policyJSON
+	var shown admin.Policy
 	if err := m.getJSON(&shown, "policy", "show"); err != nil {
 		p.t.Fatalf("%s: %v", m.dir, err)
 	}
@@ -46,8 +48,8 @@ func (p *policyTest) isShown() {
 	if s := p.shown(p.b); len(s.Rules) != len(exclusiveAlgorithms) || s.Rules[0].Path != exclusiveAlgorithms[0]+"/**" || !s.Rules[0].Exclusive || s.Default.Algorithm != "rw" {
 		p.t.Errorf("the policy: %+v", s)
 	}
-	var of checkJSON
-	if err := p.b.getJSON(&of, "policy", "check", p.b.path("rcv/x")); err != nil || of.Algorithm != "rcv" || of.File != "rcv/x" || of.Rule == 0 || of.Yield != "never" {
+	var of admin.PolicyCheck
+	if err := p.b.getJSON(&of, "policy", "check", p.b.path("rcv/x")); err != nil || of.Algorithm != "rcv" || of.File != "rcv/x" || of.Rule.Rule == 0 || of.Yield != "never" {
 		p.t.Errorf("%+v %v", of, err)
 	}
 }

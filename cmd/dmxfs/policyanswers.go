@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
 // describeRule says what a rule amounts to; nil is that there is none.
-func describeRule(r *policy.Rule, index int, mount fusefs.Rule) ruleJSON {
-	j := ruleJSON{Algorithm: policy.Default}
+func describeRule(r *policy.Rule, index int, mount fusefs.Rule) admin.Rule {
+	j := admin.Rule{Algorithm: policy.Default}
 	rule := mount
 	if r != nil {
-		j = ruleJSON{Rule: index + 1, Path: r.Path, Algorithm: r.Algorithm, Exclusive: policy.Exclusive(r.Algorithm)}
+		j = admin.Rule{Rule: index + 1, Path: r.Path, Algorithm: r.Algorithm, Exclusive: policy.Exclusive(r.Algorithm)}
 		rule = effective(r, mount)
 	}
 	limit := func(d time.Duration, none string) string {
@@ -38,23 +39,23 @@ func describeRule(r *policy.Rule, index int, mount fusefs.Rule) ruleJSON {
 	return j
 }
 
-func describePolicy(p *policy.Policy, mount fusefs.Rule) policyJSON {
-	j := policyJSON{Hash: p.Hash(), TOML: p.TOML(), Rules: []ruleJSON{}, Default: describeRule(nil, 0, mount)}
+func describePolicy(p *policy.Policy, mount fusefs.Rule) admin.Policy {
+	j := admin.Policy{Hash: p.Hash(), TOML: p.TOML(), Rules: []admin.Rule{}, Default: describeRule(nil, 0, mount)}
 	for i := range p.Rules {
 		j.Rules = append(j.Rules, describeRule(&p.Rules[i], i, mount))
 	}
 	return j
 }
 
-func checkPath(p *policy.Policy, path string, mount fusefs.Rule) checkJSON {
+func checkPath(p *policy.Policy, path string, mount fusefs.Rule) admin.PolicyCheck {
 	r, i := p.Match(path)
-	return checkJSON{path, describeRule(r, i, sharedMemory(path, mount))}
+	return admin.PolicyCheck{File: path, Rule: describeRule(r, i, sharedMemory(path, mount))}
 }
 
-func (a *admin) showPolicy() (policyJSON, error) {
+func (a *adminOrders) showPolicy() (admin.Policy, error) {
 	p, err := a.rules.inForce()
 	if err != nil {
-		return policyJSON{}, err
+		return admin.Policy{}, err
 	}
 	j := describePolicy(p, a.rules.defaults)
 	if v := a.node.Load().Status().View; v != nil {
@@ -63,24 +64,24 @@ func (a *admin) showPolicy() (policyJSON, error) {
 	return j, nil
 }
 
-func (a *admin) checkPolicy(path string) (checkJSON, error) {
+func (a *adminOrders) checkPolicy(path string) (admin.PolicyCheck, error) {
 	p, err := a.rules.inForce()
 	if err != nil {
-		return checkJSON{}, err
+		return admin.PolicyCheck{}, err
 	}
 	return checkPath(p, path, a.rules.defaults), nil
 }
 
 // setPolicy gives the cluster the rules in the body of r, and returns when
 // they are in force.
-func (a *admin) setPolicy(r *http.Request) (policyJSON, error) {
+func (a *adminOrders) setPolicy(r *http.Request) (admin.Policy, error) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, 16*policy.MaxTOML))
 	if err != nil {
-		return policyJSON{}, err
+		return admin.Policy{}, err
 	}
 	p, err := policy.Parse("the new rules", string(text))
 	if err != nil {
-		return policyJSON{}, withCode(exitUsage, err)
+		return admin.Policy{}, withCode(exitUsage, err)
 	}
 	// One that cannot be followed is replaced, too.
 	if now, err := a.rules.inForce(); err == nil {
@@ -92,7 +93,7 @@ func (a *admin) setPolicy(r *http.Request) (policyJSON, error) {
 		a.note(journal.Note, "", "an admin replaces the rules: %v", err)
 	}
 	if err := a.node.Load().SetPolicy(r.Context(), wishTime, member.Policy{Hash: p.Hash(), TOML: p.TOML()}); err != nil {
-		return policyJSON{}, err
+		return admin.Policy{}, err
 	}
 	// The view is there; its epoch begins when all have told what they hold.
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -102,9 +103,9 @@ func (a *admin) setPolicy(r *http.Request) (policyJSON, error) {
 		select {
 		case <-tick.C:
 		case <-end:
-			return policyJSON{}, errors.New("the rules are changed, but the cluster does not grant locks yet: see dmxfs status")
+			return admin.Policy{}, errors.New("the rules are changed, but the cluster does not grant locks yet: see dmxfs status")
 		case <-r.Context().Done():
-			return policyJSON{}, r.Context().Err()
+			return admin.Policy{}, r.Context().Err()
 		}
 	}
 	return a.showPolicy()

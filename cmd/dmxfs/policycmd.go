@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/policy"
 )
@@ -52,7 +53,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	asTOML := c.Flags().Bool("toml", false, "print a policy file, to edit it and give it to policy set")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *asJSON && *asTOML {
 			return withCode(exitUsage, errors.New("--json and --toml: give one of them"))
@@ -61,8 +62,8 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var v policyJSON
-		if err := cl.get(c.Context(), "/policy", &v); err != nil {
+		var v admin.Policy
+		if err := cl.Get(c.Context(), "/policy", &v); err != nil {
 			return noDaemon(err, r)
 		}
 		switch {
@@ -79,7 +80,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 
 var policyHeads = []string{"RULE", "PATH", "ALGORITHM", "OPEN", "YIELD", "SCOPE", "WAIT"}
 
-func policyRows(v policyJSON) [][]string {
+func policyRows(v admin.Policy) [][]string {
 	var rows [][]string
 	for _, r := range append(v.Rules, v.Default) {
 		rows = append(rows, ruleRow(r))
@@ -87,7 +88,7 @@ func policyRows(v policyJSON) [][]string {
 	return rows
 }
 
-func ruleRow(r ruleJSON) []string {
+func ruleRow(r admin.Rule) []string {
 	number, path := fmt.Sprint(r.Rule), r.Path
 	if r.Rule == 0 {
 		number, path = "-", "(all other files)"
@@ -105,9 +106,9 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	file := c.Flags().String("file", "", "policy `file` to ask instead of the cluster")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		var v checkJSON
+		var v admin.PolicyCheck
 		if *file != "" {
 			p, err := readPolicyFile(*file)
 			if err != nil {
@@ -123,14 +124,14 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 			if err != nil {
 				return err
 			}
-			if err := cl.get(c.Context(), "/policy/check?"+url.Values{"path": {path}}.Encode(), &v); err != nil {
+			if err := cl.Get(c.Context(), "/policy/check?"+url.Values{"path": {path}}.Encode(), &v); err != nil {
 				return noDaemon(err, r)
 			}
 		}
 		if *asJSON {
 			return printJSON(s.out, v)
 		}
-		return printTable(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.ruleJSON)...)})
+		return printTable(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.Rule)...)})
 	}
 	return c
 }
@@ -199,7 +200,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print the new rules as JSON for programs")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var p *policy.Policy
 		var err error
@@ -218,12 +219,12 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		if err != nil {
 			return err
 		}
-		resp, err := cl.send(c.Context(), http.MethodPost, "/policy", strings.NewReader(p.TOML()))
+		resp, err := cl.Send(c.Context(), http.MethodPost, "/policy", strings.NewReader(p.TOML()))
 		if err != nil {
 			return noDaemon(err, r)
 		}
 		defer resp.Body.Close()
-		var v policyJSON
+		var v admin.Policy
 		if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
 			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}

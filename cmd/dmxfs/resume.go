@@ -22,6 +22,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // heir is what the program before this one has left in this process.
@@ -78,7 +80,7 @@ func takeLeft() (*heir, error) {
 	}
 	closeOnExec()
 	h.mark("started")
-	h.sock = os.NewFile(uintptr(h.Control), socketName)
+	h.sock = os.NewFile(uintptr(h.Control), admin.SocketName)
 	h.state = &stateDir{h.Config.State, os.NewFile(uintptr(h.Lock), "lock")}
 	h.Config.Restored, h.Config.Replace = false, false // that was then
 	return h, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
@@ -174,22 +175,22 @@ func awaitGranting(ctx context.Context, limit time.Duration, status func() membe
 }
 
 // rotate gives the cluster a new secret, if it can be begun within limit.
-func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (rotatedJSON, error) {
+func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (admin.Rotated, error) {
 	if !t.rotating.TryLock() {
-		return rotatedJSON{}, withCode(exitBusy, errors.New("the secret is being changed already"))
+		return admin.Rotated{}, withCode(exitBusy, errors.New("the secret is being changed already"))
 	}
 	defer t.rotating.Unlock()
 	if err := awaitGranting(ctx, limit, t.node.Load().Status); err != nil {
-		return rotatedJSON{}, err
+		return admin.Rotated{}, err
 	}
 	if err := t.lookAtSecret(); err != nil {
-		return rotatedJSON{}, err
+		return admin.Rotated{}, err
 	}
 	b := make([]byte, 32)
 	rand.Read(b)
 	r := &rotation{rotator: t, fresh: hex.EncodeToString(b), has: map[string]string{}}
 	if err := r.void(ctx); err != nil {
-		return rotatedJSON{}, fmt.Errorf("nothing was changed: %w", err)
+		return admin.Rotated{}, fmt.Errorf("nothing was changed: %w", err)
 	}
 	number, _, _ := t.secret.state()
 	r.generation = number + 1
@@ -197,14 +198,14 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 	t.note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
 	if err := r.prepareAll(ctx); err != nil {
 		r.abort()
-		return rotatedJSON{}, fmt.Errorf("nothing was changed: %w", err)
+		return admin.Rotated{}, fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err := t.register.SetGeneration(register.Generation{Number: r.generation, Fingerprint: r.fingerprint}); err != nil {
 		if errors.Is(err, register.ErrNotNext) {
 			r.abort()
-			return rotatedJSON{}, fmt.Errorf("nothing was changed by this: %w", err)
+			return admin.Rotated{}, fmt.Errorf("nothing was changed by this: %w", err)
 		}
-		return rotatedJSON{}, fmt.Errorf("it is not known whether the secret was changed; all members have both, so all goes on; give the order again: %w", err)
+		return admin.Rotated{}, fmt.Errorf("it is not known whether the secret was changed; all members have both, so all goes on; give the order again: %w", err)
 	}
 	// It counts. What is left to do does not depend on who asked for it.
 	if err := t.register.RemoveSecret(); err != nil {
@@ -334,7 +335,7 @@ func (r *rotation) abort() {
 }
 
 // settle waits until all members use the new secret, and ends the old one.
-func (r *rotation) settle() rotatedJSON {
+func (r *rotation) settle() admin.Rotated {
 	if err := r.lookAtSecret(); err != nil {
 		r.log.Warn("which secret counts cannot be seen", "err", err)
 	}
@@ -348,15 +349,15 @@ func (r *rotation) settle() rotatedJSON {
 	defer stop()
 	r.each(end, now, secretOrder{Step: "finish", Generation: r.generation}, func(string, secretState, error) {})
 	r.secret.finish(r.generation)
-	v := rotatedJSON{Generation: r.generation, Fingerprint: r.fingerprint, Members: []rotatedMember{}}
+	v := admin.Rotated{Generation: r.generation, Fingerprint: r.fingerprint, Members: []admin.RotatedMember{}}
 	self, view := r.self, r.node.Load().Status().View
-	v.Members = append(v.Members, rotatedMember{self, hostName(view, self), "changed"})
+	v.Members = append(v.Members, admin.RotatedMember{ID: self, Host: hostName(view, self), State: "changed"})
 	for _, id := range sortedKeys(now) {
 		state := "changed"
 		if !use[id] {
 			state = "not yet" // it has it, and sees to it itself
 		}
-		v.Members = append(v.Members, rotatedMember{id, hostName(view, id), state})
+		v.Members = append(v.Members, admin.RotatedMember{ID: id, Host: hostName(view, id), State: state})
 	}
 	return v
 }

@@ -16,15 +16,16 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // rotate changes the secret, and checks that all n members have the new one.
-func (m *testMount) rotate(n int) rotatedJSON {
+func (m *testMount) rotate(n int) admin.Rotated {
 	m.c.t.Helper()
-	var v rotatedJSON
+	var v admin.Rotated
 	if err := json.Unmarshal([]byte(m.c.run("secret", "rotate", "--json", "--reason", "leaked", m.dir)), &v); err != nil {
 		m.c.t.Fatal(err)
 	}

@@ -7,29 +7,9 @@ import (
 	"net/url"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
-
-// rotatedJSON is the answer to `dmxfs secret rotate`.
-type rotatedJSON struct {
-	Generation  uint64          `json:"generation"`
-	Fingerprint string          `json:"fingerprint"`
-	Members     []rotatedMember `json:"members"`
-}
-
-// rotatedMember is what became of a member. State is changed, or "not yet": it
-// has the new secret, but did not say within ten seconds that it uses it.
-type rotatedMember struct {
-	ID    string `json:"id"`
-	Host  string `json:"host"`
-	State string `json:"state"`
-}
-
-// secretJSON is the answer to `dmxfs secret show`.
-type secretJSON struct {
-	Generation  uint64 `json:"generation"`
-	Fingerprint string `json:"fingerprint"`
-	Secret      string `json:"secret"`
-}
 
 func newSecretCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
@@ -60,20 +40,20 @@ whatever identity. A host that is not mounted now needs the new one by hand
 	}
 	reason := c.Flags().String("reason", "", "why, for the journal")
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
 			return err
 		}
 		fmt.Fprintln(s.err, "all members get a new secret")
-		q := url.Values{"reason": {*reason}, "timeout": {(cl.timeout * 3 / 4).String()}} // there is time left for what can be done then
-		resp, err := cl.do(c.Context(), http.MethodPost, "/secret/rotate?"+q.Encode())
+		q := url.Values{"reason": {*reason}, "timeout": {(cl.Timeout * 3 / 4).String()}} // there is time left for what can be done then
+		resp, err := cl.Do(c.Context(), http.MethodPost, "/secret/rotate?"+q.Encode())
 		if err != nil {
 			return noDaemon(err, r)
 		}
 		defer resp.Body.Close()
-		var v rotatedJSON
+		var v admin.Rotated
 		if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
 			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}
@@ -100,14 +80,14 @@ Who has it can join the cluster, unless it is changed.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
 			return err
 		}
-		var v secretJSON
-		if err := cl.get(c.Context(), "/secret", &v); err != nil {
+		var v admin.Secret
+		if err := cl.Get(c.Context(), "/secret", &v); err != nil {
 			return noDaemon(err, r)
 		}
 		if *asJSON {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // show makes a command that asks the daemon for path and prints the answer as
@@ -14,15 +16,15 @@ import (
 func show[T any](s streams, use, short, long, path string, table func(T) ([]string, [][]string)) *cobra.Command {
 	c := &cobra.Command{Use: use + " [MOUNTPOINT]", Short: short, Long: long, Args: usageArgs(cobra.MaximumNArgs(1))}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
 			return err
 		}
 		var v T
-		if err := cl.get(c.Context(), path, &v); err != nil {
-			x, ok := any(&v).(*statusJSON)
+		if err := cl.Get(c.Context(), path, &v); err != nil {
+			x, ok := any(&v).(*admin.Status)
 			if !ok || exitCode(err) != exitNoMount || waitingStatus(r.State, x) != nil {
 				return noDaemon(err, r)
 			}
@@ -33,8 +35,8 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 			heads, rows := table(v)
 			err = printTable(s.out, heads, rows)
 		}
-		if x, ok := any(v).(interface{ outcome() error }); ok && err == nil {
-			err = x.outcome()
+		if x, ok := any(v).(admin.Status); ok && !x.Healthy && err == nil {
+			err = withCode(exitSick, errSilent)
 		}
 		return err
 	}
@@ -52,7 +54,7 @@ func newStatusCommand(s streams) *cobra.Command {
 	const long = `Show how a mount is doing. The exit number is 0 if locks can be had and nothing
 is wrong, 6 if not, as the problems say, and 3 if no daemon serves the mount. In
 the state "waiting" it has none for now, but is to get one.`
-	return show(s, "status", "Show how a mount is doing", long, "/status", func(v statusJSON) ([]string, [][]string) {
+	return show(s, "status", "Show how a mount is doing", long, "/status", func(v admin.Status) ([]string, [][]string) {
 		rows := [][]string{
 			{"mount", v.Mount}, {"source", v.Source}, {"state", v.State}, {"epoch", fmt.Sprint(v.Epoch)},
 			{"members", fmt.Sprint(v.Members)}, {"locks held", fmt.Sprint(v.Held)}, {"requests waiting", fmt.Sprint(v.Waiting)},
@@ -75,14 +77,6 @@ the state "waiting" it has none for now, but is to get one.`
 	})
 }
 
-// outcome is the exit number of `dmxfs status`.
-func (v statusJSON) outcome() error {
-	if v.Healthy {
-		return nil
-	}
-	return withCode(exitSick, errSilent)
-}
-
 func newLocksCommand(s streams) *cobra.Command {
 	var local bool
 	c := &cobra.Command{
@@ -96,18 +90,18 @@ standard error.`,
 	c.Flags().BoolVar(&local, "local", false, "only this node, not the whole cluster")
 	c.AddCommand(newLocksBreakCommand(s))
 	all := c.Flags().Bool("all", false, "in the table, also what nodes keep without a program that holds it")
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
 			return err
 		}
-		var v locksAnswer
+		var v admin.Locks
 		path := "/locks?timeout=" + membersAnswerTime.String()
 		if local {
 			path = "/locks?local=1"
 		}
-		if err := cl.get(c.Context(), path, &v); err != nil {
+		if err := cl.Get(c.Context(), path, &v); err != nil {
 			return noDaemon(err, r)
 		}
 		for _, m := range v.Missing {
@@ -115,7 +109,7 @@ standard error.`,
 		}
 		if *asJSON {
 			if v.Locks == nil {
-				v.Locks = []lockJSON{}
+				v.Locks = []admin.Lock{}
 			}
 			return printJSON(s.out, v.Locks)
 		}
@@ -125,7 +119,7 @@ standard error.`,
 }
 
 // useOf says how an open lock is used.
-func useOf(l lockJSON, now time.Time) string {
+func useOf(l admin.Lock, now time.Time) string {
 	if l.IdleSince == nil {
 		return l.Use
 	}
@@ -134,7 +128,7 @@ func useOf(l lockJSON, now time.Time) string {
 
 var lockHeads = []string{"PATH", "CLASS", "ALGORITHM", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "USE", "WAITS FOR"}
 
-func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
+func lockRows(all []admin.Lock, cached bool, now time.Time) [][]string {
 	var rows [][]string
 	for _, l := range all {
 		if l.State == "cached" && !cached {
@@ -159,4 +153,30 @@ func lockRows(all []lockJSON, cached bool, now time.Time) [][]string {
 			ago(l.Since, now), useOf(l, now), strings.Join(why, ", ")})
 	}
 	return rows
+}
+
+// clientFor is the client for the daemon of a mount point.
+func clientFor(args []string) (*admin.Client, registration, error) {
+	point, err := whichMount(args)
+	if err != nil {
+		return nil, registration{}, err
+	}
+	r, err := registered(point)
+	if err != nil {
+		return nil, r, err
+	}
+	return admin.NewClient(r.State), r, nil
+}
+
+// askTimeoutFlag gives a command, a time after which each of
+// its questions and orders is given up.
+func askTimeoutFlag(c *cobra.Command, byDefault time.Duration) (clientWithin func(args []string) (*admin.Client, registration, error)) {
+	d := c.Flags().Duration("timeout", byDefault, "how long to wait for the daemon; what it has not begun with by then it does not do")
+	return func(args []string) (*admin.Client, registration, error) {
+		cl, r, err := clientFor(args)
+		if err == nil {
+			cl.Timeout = *d
+		}
+		return cl, r, err
+	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -47,7 +48,7 @@ as a duration that has passed since, like 2h30m.`,
 	follow := fl.BoolP("follow", "f", false, "go on with new records as they come")
 	asJSON := fl.Bool("json", false, "print JSON for programs, one object a line")
 	views := journalViewFlags(fl)
-	clientFor := askTimeoutFlag(c, orderTime)
+	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		f := journal.Filter{Path: strings.TrimPrefix(*path, "/"), PID: *pid, Node: locks.NodeID(*node), Last: *last, Follow: *follow}
 		var err error
@@ -73,7 +74,7 @@ as a duration that has passed since, like 2h30m.`,
 			return err
 		}
 		if views.ofCluster() && !fl.Changed("timeout") {
-			cl.timeout = answerTime
+			cl.Timeout = answerTime
 		}
 		if done, err := views.show(c.Context(), s, cl, r, f, *asJSON); done {
 			return err
@@ -89,9 +90,9 @@ as a duration that has passed since, like 2h30m.`,
 }
 
 // showOwn prints this node's journal, by its daemon if one runs.
-func showOwn(ctx context.Context, cl *client, r registration, f journal.Filter, out *journalPrinter) error {
-	resp, err := cl.do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
-	if errors.Is(err, errNoDaemon) {
+func showOwn(ctx context.Context, cl *admin.Client, r registration, f journal.Filter, out *journalPrinter) error {
+	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
+	if errors.Is(err, admin.ErrNoDaemon) {
 		if f.Follow {
 			return withCode(exitNoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
 		}

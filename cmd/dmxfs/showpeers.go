@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 func newPeersCommand(s streams) *cobra.Command {
@@ -24,7 +26,7 @@ to join, and who is revoked.
   synchronizing  a new epoch begins: the members tell each other what they hold
   suspended      not sure of the others or of the storage: grants nothing, I/O under locks waits
   silent         does not answer; it will be dropped when its locks must have ended`,
-		"/peers", func(v peersJSON) ([]string, [][]string) {
+		"/peers", func(v admin.Peers) ([]string, [][]string) {
 			return peerHeads, peerRows(v, time.Now())
 		})
 	c.AddCommand(newPeersRemoveCommand(s), newPeersRevokeCommand(s))
@@ -33,7 +35,7 @@ to join, and who is revoked.
 
 var peerHeads = []string{"ID", "HOST", "STATE", "RTT", "LAST HEARD", "VERSION", "ADDRESSES"}
 
-func peerRows(v peersJSON, now time.Time) [][]string {
+func peerRows(v admin.Peers, now time.Time) [][]string {
 	var rows [][]string
 	for _, m := range v.Members {
 		rtt, heard := "-", "-"
@@ -62,8 +64,8 @@ func peerRows(v peersJSON, now time.Time) [][]string {
 }
 
 // findPeer is the member with an ID or, if there is only one, a host name.
-func findPeer(v peersJSON, name string) (peerJSON, error) {
-	var found []peerJSON
+func findPeer(v admin.Peers, name string) (admin.Peer, error) {
+	var found []admin.Peer
 	for _, m := range v.Members {
 		if m.ID == name {
 			return m, nil
@@ -76,9 +78,9 @@ func findPeer(v peersJSON, name string) (peerJSON, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return peerJSON{}, fmt.Errorf("%s is not a member: see dmxfs peers", name)
+		return admin.Peer{}, fmt.Errorf("%s is not a member: see dmxfs peers", name)
 	}
-	return peerJSON{}, withCode(exitUsage, fmt.Errorf("%d members are on host %s: give the ID", len(found), name))
+	return admin.Peer{}, withCode(exitUsage, fmt.Errorf("%d members are on host %s: give the ID", len(found), name))
 }
 
 func newPeersRemoveCommand(s streams) *cobra.Command {
@@ -92,7 +94,7 @@ locks, and it joins again by itself: to keep it out, revoke it.`,
 	}
 	reason := c.Flags().String("reason", "", "why, for the journals of all members (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
-	clientFor := askTimeoutFlag(c, wishTime+fenceTime+orderTime) // the fence command takes its time
+	clientFor := askTimeoutFlag(c, wishTime+fenceTime+admin.OrderTime) // the fence command takes its time
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		if err != nil {
@@ -127,7 +129,7 @@ the secret is changed ("dmxfs secret rotate").`,
 	reason := c.Flags().String("reason", "", "why, for the journal (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	undo := c.Flags().Bool("undo", false, "let the peer in again")
-	clientFor := askTimeoutFlag(c, wishTime+fenceTime+orderTime)
+	clientFor := askTimeoutFlag(c, wishTime+fenceTime+admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		known := err == nil
@@ -160,17 +162,17 @@ the secret is changed ("dmxfs secret rotate").`,
 
 // chosenPeer finds the member that args name. The client is nil if there is no
 // daemon to ask.
-func chosenPeer(c *cobra.Command, clientFor func([]string) (*client, registration, error), args []string, reason string) (*client, peerJSON, error) {
+func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, registration, error), args []string, reason string) (*admin.Client, admin.Peer, error) {
 	if strings.TrimSpace(reason) == "" {
-		return nil, peerJSON{}, withCode(exitUsage, errors.New("give the --reason: it goes to the journal"))
+		return nil, admin.Peer{}, withCode(exitUsage, errors.New("give the --reason: it goes to the journal"))
 	}
 	cl, r, err := clientFor(args[1:])
 	if err != nil {
-		return nil, peerJSON{}, err
+		return nil, admin.Peer{}, err
 	}
-	var v peersJSON
-	if err := cl.get(c.Context(), "/peers", &v); err != nil {
-		return nil, peerJSON{}, noDaemon(err, r)
+	var v admin.Peers
+	if err := cl.Get(c.Context(), "/peers", &v); err != nil {
+		return nil, admin.Peer{}, noDaemon(err, r)
 	}
 	m, err := findPeer(v, args[0])
 	if err == nil && m.ID == v.Self {
@@ -180,12 +182,12 @@ func chosenPeer(c *cobra.Command, clientFor func([]string) (*client, registratio
 }
 
 // askRemoval says what becomes free when a member goes, and asks.
-func askRemoval(c *cobra.Command, s streams, cl *client, m peerJSON, yes bool, warn, question string) error {
-	var v locksAnswer
-	if err := cl.get(c.Context(), "/locks", &v); err != nil {
+func askRemoval(c *cobra.Command, s streams, cl *admin.Client, m admin.Peer, yes bool, warn, question string) error {
+	var v admin.Locks
+	if err := cl.Get(c.Context(), "/locks", &v); err != nil {
 		return err
 	}
-	var its []lockJSON
+	var its []admin.Lock
 	for _, l := range v.Locks {
 		if l.Node == m.ID && l.State != "cached" {
 			its = append(its, l)
@@ -212,8 +214,8 @@ func askRemoval(c *cobra.Command, s streams, cl *client, m peerJSON, yes bool, w
 }
 
 // post asks the daemon to do something.
-func post(c *cobra.Command, cl *client, path string, q url.Values) error {
-	resp, err := cl.do(c.Context(), http.MethodPost, path+"?"+q.Encode())
+func post(c *cobra.Command, cl *admin.Client, path string, q url.Values) error {
+	resp, err := cl.Do(c.Context(), http.MethodPost, path+"?"+q.Encode())
 	if err != nil {
 		return err
 	}

@@ -4,14 +4,16 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // Each row of `dmxfs peers` has a cell for each head, and a member its version.
 func TestPeerRows(t *testing.T) {
-	v := peersJSON{
+	v := admin.Peers{
 		Self:    "a",
-		Members: []peerJSON{{ID: "a", Host: "h", State: "live", Version: "0.1.0+feed"}, {ID: "b", Host: "i", State: "silent"}},
-		Joining: []joinerJSON{{ID: "c"}}, Gone: []departedJSON{{ID: "d"}}, Revoked: []string{"e"},
+		Members: []admin.Peer{{ID: "a", Host: "h", State: "live", Version: "0.1.0+feed"}, {ID: "b", Host: "i", State: "silent"}},
+		Joining: []admin.Joiner{{ID: "c"}}, Gone: []admin.Gone{{ID: "d"}}, Revoked: []string{"e"},
 	}
 	rows := peerRows(v, time.Now())
 	at := slices.Index(peerHeads, "VERSION")

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/support"
@@ -53,11 +54,11 @@ contain are left out. Names of files, hosts and programs are in it.`,
 		if err != nil {
 			return err
 		}
-		cl.messages = io.Discard
+		cl.Messages = io.Discard
 		now := time.Now()
 		host, _ := os.Hostname()
 		name := fmt.Sprintf("dmxfs-support-%s-%s", strings.ReplaceAll(host, "/", "_"), now.UTC().Format("20060102T150405Z"))
-		files := support.Collect(c.Context(), cl.timeout, supportItems(cl, r), supportSecrets(c.Context(), cl, r))
+		files := support.Collect(c.Context(), cl.Timeout, supportItems(cl, r), supportSecrets(c.Context(), cl, r))
 		out, told := s.out, s.err
 		var f *os.File
 		if *file != "-" {
@@ -112,31 +113,31 @@ func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) er
 
 // supportSecrets are what no archive may have: what the state directory keeps secret,
 // what the daemon has, and the fence command, in which passwords of power switches are.
-func supportSecrets(ctx context.Context, cl *client, r registration) (all [][]byte) {
+func supportSecrets(ctx context.Context, cl *admin.Client, r registration) (all [][]byte) {
 	if k, err := readKept(r.State); err == nil {
 		all = append(all, k.all()...)
 	}
 	if b, err := os.ReadFile(filepath.Join(r.State, "identity.key")); err == nil {
 		all = append(all, b)
 	}
-	ctx, cancel := context.WithTimeout(ctx, cl.timeout/4)
+	ctx, cancel := context.WithTimeout(ctx, cl.Timeout/4)
 	defer cancel()
-	var s secretJSON
-	if cl.get(ctx, "/secret", &s) == nil {
+	var s admin.Secret
+	if cl.Get(ctx, "/secret", &s) == nil {
 		all = append(all, []byte(s.Secret))
 	}
 	var cfg Config
-	if cl.get(ctx, "/options", &cfg) == nil {
+	if cl.Get(ctx, "/options", &cfg) == nil {
 		all = append(all, []byte(cfg.FenceCommand))
 	}
 	return all
 }
 
 // supportItems are the files of an archive.
-func supportItems(cl *client, r registration) []support.Item {
+func supportItems(cl *admin.Client, r registration) []support.Item {
 	asked := func(name, path, what string) support.Item {
 		return support.Item{Name: name, What: what, Get: func(ctx context.Context) ([]byte, error) {
-			resp, err := cl.do(ctx, http.MethodGet, path)
+			resp, err := cl.Do(ctx, http.MethodGet, path)
 			if err != nil {
 				return nil, err
 			}
@@ -174,9 +175,9 @@ func supportItems(cl *client, r registration) []support.Item {
 
 // supportOptions are the options of the mount. The value of the fence command is left
 // out by its key: a daemon that was busy may not have told it when secrets were asked for.
-func supportOptions(ctx context.Context, cl *client) ([]byte, error) {
+func supportOptions(ctx context.Context, cl *admin.Client) ([]byte, error) {
 	var all map[string]json.RawMessage
-	if err := cl.get(ctx, "/options", &all); err != nil {
+	if err := cl.Get(ctx, "/options", &all); err != nil {
 		return nil, err
 	}
 	return json.Marshal(withoutFence(all))
@@ -192,7 +193,7 @@ func withoutFence(all map[string]json.RawMessage) map[string]json.RawMessage {
 }
 
 // supportRecords is the journal's end, by the daemon or without one.
-func supportRecords(ctx context.Context, cl *client, r registration) ([]byte, error) {
+func supportRecords(ctx context.Context, cl *admin.Client, r registration) ([]byte, error) {
 	var b bytes.Buffer
 	out := newJournalPrinter(streams{out: &b, err: io.Discard}, true)
 	err := showOwn(ctx, cl, r, journal.Filter{Last: supportJournal}, out)

@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/top"
 )
 
 // Counters are what the daemon serves to Prometheus.
 func (w viewedMount) Counters(ctx context.Context) (top.Counters, error) {
-	resp, err := w.questions.do(ctx, http.MethodGet, "/metrics")
+	resp, err := w.questions.Do(ctx, http.MethodGet, "/metrics")
 	if err != nil {
 		return top.Counters{}, err
 	}
@@ -51,9 +52,9 @@ second.`,
 		if err != nil {
 			return err
 		}
-		cl.timeout = answerTime
-		var v statusJSON
-		if err := cl.get(c.Context(), "/status", &v); err != nil {
+		cl.Timeout = answerTime
+		var v admin.Status
+		if err := cl.Get(c.Context(), "/status", &v); err != nil {
 			return noDaemon(err, r)
 		}
 		from := newViewedMount(r.State)

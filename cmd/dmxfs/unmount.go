@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -28,7 +29,7 @@ copies, and with them the daemon.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
-	timeout := c.Flags().Duration("timeout", orderTime, "how long to wait for the daemon; what it has not begun with by then it does not do")
+	timeout := c.Flags().Duration("timeout", admin.OrderTime, "how long to wait for the daemon; what it has not begun with by then it does not do")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		point, err := whichMount(args)
 		if err != nil {
@@ -50,14 +51,14 @@ copies, and with them the daemon.`,
 		}
 		awaitWatcher, forget := watcherEnd(r.State)
 		defer forget()
-		cl := newClient(r.State)
+		cl := admin.NewClient(r.State)
 		path := "/unmount"
 		if *lazy {
 			path += "?lazy=1"
 		}
-		cl.timeout = *timeout
-		resp, err := cl.do(c.Context(), http.MethodPost, path)
-		if errors.Is(err, errNoDaemon) { // a dead mount: its daemon was killed
+		cl.Timeout = *timeout
+		resp, err := cl.Do(c.Context(), http.MethodPost, path)
+		if errors.Is(err, admin.ErrNoDaemon) { // a dead mount: its daemon was killed
 			if err := endWatcher(c.Context(), r.State); err != nil {
 				return err
 			}

@@ -17,42 +17,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
-
-// upgradeJSON tells of an upgrade of the daemon.
-type upgradeJSON struct {
-	Mount string `json:"mount"`
-	// Order tells upgrades apart.
-	Order string `json:"order"`
-	// State is checked (nothing was to be done), running, done or failed.
-	State   string `json:"state"`
-	From    string `json:"from"` // versions
-	To      string `json:"to"`
-	Program string `json:"program"`
-	// PauseMS is for how long no call of a program was answered, LocksMS for how long
-	// no lock was granted. They are 0 until that is over.
-	PauseMS int64  `json:"pause_ms"`
-	LocksMS int64  `json:"locks_ms"`
-	Error   string `json:"error"`
-}
-
-const (
-	upgradeChecked = "checked"
-	upgradeRunning = "running"
-	upgradeDone    = "done"
-	upgradeFailed  = "failed"
-)
-
-// upgradeOrder is what is asked for.
-type upgradeOrder struct {
-	Program string        `json:"program"` // empty: the file of this program, as it is now
-	Check   bool          `json:"check"`
-	Timeout time.Duration `json:"timeout"`
-}
 
 // upgrader replaces the program of the daemon.
 type upgrader struct {
@@ -62,13 +32,13 @@ type upgrader struct {
 	ends    <-chan struct{} // closed when the daemon is asked to end
 
 	mu   sync.Mutex
-	last upgradeJSON
+	last admin.Upgrade
 }
 
 func newUpgrader(d *daemon) *upgrader {
 	u := &upgrader{d: d, since: time.Now()}
 	if h := d.left; h != nil {
-		u.last = upgradeJSON{Mount: d.cfg.Mountpoint, Order: h.Order, State: upgradeRunning, From: h.Version, To: version(), Program: ownProgram()}
+		u.last = admin.Upgrade{Mount: d.cfg.Mountpoint, Order: h.Order, State: admin.UpgradeRunning, From: h.Version, To: version(), Program: ownProgram()}
 	}
 	return u
 }
@@ -82,13 +52,13 @@ func ownProgram() string {
 	return path
 }
 
-func (u *upgrader) status() upgradeJSON {
+func (u *upgrader) status() admin.Upgrade {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.last
 }
 
-func (u *upgrader) set(change func(*upgradeJSON)) {
+func (u *upgrader) set(change func(*admin.Upgrade)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	change(&u.last)
@@ -96,9 +66,9 @@ func (u *upgrader) set(change func(*upgradeJSON)) {
 
 // order takes an order from the control socket, and asks the new program. If it agrees,
 // and that is not all that was ordered, begin begins with the rest.
-func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err error) {
+func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err error) {
 	nothing := func() {}
-	var o upgradeOrder
+	var o admin.UpgradeOrder
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
 		return x, nothing, withCode(exitUsage, err)
 	}
@@ -106,7 +76,7 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 		o.Program = ownProgram()
 	}
 	if o.Timeout <= 0 {
-		o.Timeout = orderTime
+		o.Timeout = admin.OrderTime
 	}
 	if err := u.d.journal.onDisk(); err != nil {
 		return x, nothing, err
@@ -130,12 +100,12 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 	if err == nil && o.Check {
 		err = u.mayBegin()
 	}
-	x = upgradeJSON{Mount: u.d.cfg.Mountpoint, Order: newOrder(), State: upgradeChecked, From: version(), To: a.Version, Program: o.Program}
+	x = admin.Upgrade{Mount: u.d.cfg.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version(), To: a.Version, Program: o.Program}
 	if err != nil || o.Check {
 		over()
 		return x, nothing, err
 	}
-	x.State = upgradeRunning
+	x.State = admin.UpgradeRunning
 	if !u.take(x) {
 		over()
 		return x, nothing, withCode(exitBusy, errors.New("the daemon is being upgraded already"))
@@ -145,7 +115,7 @@ func (u *upgrader) order(r *http.Request) (x upgradeJSON, begin func(), err erro
 			defer over()
 			err := u.run(ctx, program)
 			u.d.log.Error("the daemon is not upgraded", "program", o.Program, "err", err)
-			u.set(func(x *upgradeJSON) { x.State, x.Error = upgradeFailed, err.Error() })
+			u.set(func(x *admin.Upgrade) { x.State, x.Error = admin.UpgradeFailed, err.Error() })
 		}()
 	}, nil
 }
@@ -168,10 +138,10 @@ func offMount(program *os.File, mountpoint string) error {
 }
 
 // take begins x, unless another one is under way.
-func (u *upgrader) take(x upgradeJSON) bool {
+func (u *upgrader) take(x admin.Upgrade) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.last.State == upgradeRunning {
+	if u.last.State == admin.UpgradeRunning {
 		return false
 	}
 	u.last = x
@@ -394,9 +364,9 @@ func (u *upgrader) await(ctx context.Context) {
 	locks := boottime() - h.Began
 	d.journal.settle()
 	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version(), pause, locks)
-	state, wrong := upgradeDone, ""
+	state, wrong := admin.UpgradeDone, ""
 	if h.why != "" {
-		state, wrong = upgradeFailed, "the new program could not go on, and the former one does: "+h.why
+		state, wrong = admin.UpgradeFailed, "the new program could not go on, and the former one does: "+h.why
 	}
 	if d.lostAll.Load() {
 		lost := "the others went on without this node before the program had taken its place: the locks of this host are lost"
@@ -410,10 +380,10 @@ func (u *upgrader) await(ctx context.Context) {
 	}
 	h.log(d.log)
 	d.journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
-	if state == upgradeDone {
+	if state == admin.UpgradeDone {
 		d.minder.upgraded()
 	}
-	u.set(func(x *upgradeJSON) {
+	u.set(func(x *admin.Upgrade) {
 		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, state, wrong
 	})
 	h.sock.Close()

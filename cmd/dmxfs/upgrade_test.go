@@ -9,20 +9,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/story"
 )
 
 // upgraded upgrades a mount and returns what that came to.
-func (m *testMount) upgraded(args ...string) upgradeJSON {
+func (m *testMount) upgraded(args ...string) admin.Upgrade {
 	m.c.t.Helper()
 	daemon := m.daemon()
-	var x []upgradeJSON
+	var x []admin.Upgrade
 	m.c.decode(&x, append([]string{"upgrade", "--json", m.dir}, args...)...)
 	if m.daemon() != daemon {
 		m.c.t.Errorf("the daemon is another process")
 	}
-	if len(x) != 1 || x[0].State != upgradeDone {
+	if len(x) != 1 || x[0].State != admin.UpgradeDone {
 		m.c.t.Fatalf("%+v", x)
 	}
 	m.c.t.Logf("no call was answered for %d ms, no lock granted for %d ms", x[0].PauseMS, x[0].LocksMS)

@@ -14,6 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -30,12 +31,12 @@ Without --program it is the file that the daemon was started from, as it is now:
 install the new version in its place, then call this.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
-	var o upgradeOrder
+	var o admin.UpgradeOrder
 	all := c.Flags().Bool("all", false, "all mounts of this user on this host, one after the other")
 	c.Flags().BoolVar(&o.Check, "check", false, "only ask whether it could be done")
 	c.Flags().StringVar(&o.Program, "program", "", "execute this `FILE`")
 	file := c.Flags().String("config", "", "the mount of this TOML `FILE`, as for dmxfs mount")
-	c.Flags().DurationVar(&o.Timeout, "timeout", orderTime, "how long to try; a daemon that could not begin with it by then goes on as it is")
+	c.Flags().DurationVar(&o.Timeout, "timeout", admin.OrderTime, "how long to try; a daemon that could not begin with it by then goes on as it is")
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *file != "" {
@@ -54,7 +55,7 @@ install the new version in its place, then call this.`,
 				return err
 			}
 		}
-		done := []upgradeJSON{}
+		done := []admin.Upgrade{}
 		var errs []error
 		for _, point := range points {
 			x, err := upgradeMount(c.Context(), point, o)
@@ -67,7 +68,7 @@ install the new version in its place, then call this.`,
 			}
 			done = append(done, x)
 			if !*asJSON {
-				fmt.Fprintln(s.out, x.text())
+				fmt.Fprintln(s.out, upgradeText(&x))
 			}
 		}
 		if *asJSON {
@@ -78,9 +79,9 @@ install the new version in its place, then call this.`,
 	return c
 }
 
-// text says it for people.
-func (x *upgradeJSON) text() string {
-	if x.State == upgradeChecked {
+// upgradeText says for people what came of an upgrade.
+func upgradeText(x *admin.Upgrade) string {
+	if x.State == admin.UpgradeChecked {
 		return fmt.Sprintf("%s: %s could go on with %s", x.Mount, x.Program, x.To)
 	}
 	return fmt.Sprintf("%s: upgraded from %s to %s; no call was answered for %d ms, and no lock granted for %d ms", x.Mount, x.From, x.To, x.PauseMS, x.LocksMS)
@@ -136,18 +137,18 @@ func upgradePoints(args []string, all bool) (points []string, err error) {
 const upgradePatience = 30 * time.Second
 
 // upgradeMount upgrades one mount, and waits for the end of that.
-func upgradeMount(ctx context.Context, point string, o upgradeOrder) (x upgradeJSON, err error) {
+func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x admin.Upgrade, err error) {
 	r, err := registered(point)
 	if err != nil {
 		return x, err
 	}
-	cl := newClient(r.State)
-	cl.timeout = max(o.Timeout, checkTime+time.Second)
+	cl := admin.NewClient(r.State)
+	cl.Timeout = max(o.Timeout, checkTime+time.Second)
 	b, err := json.Marshal(o)
 	if err != nil {
 		return x, err
 	}
-	resp, err := cl.send(ctx, http.MethodPost, "/upgrade", bytes.NewReader(b))
+	resp, err := cl.Send(ctx, http.MethodPost, "/upgrade", bytes.NewReader(b))
 	if err != nil {
 		return x, noDaemon(err, r)
 	}
@@ -155,32 +156,32 @@ func upgradeMount(ctx context.Context, point string, o upgradeOrder) (x upgradeJ
 	if err := json.NewDecoder(resp.Body).Decode(&x); err != nil {
 		return x, fmt.Errorf("the daemon's answer cannot be read: %w", err)
 	}
-	if x.State == upgradeChecked {
+	if x.State == admin.UpgradeChecked {
 		return x, nil
 	}
 	return awaitUpgrade(ctx, cl, r, x, o.Timeout+upgradePatience)
 }
 
 // awaitUpgrade waits until the order x is carried out.
-func awaitUpgrade(ctx context.Context, cl *client, r registration, x upgradeJSON, limit time.Duration) (upgradeJSON, error) {
+func awaitUpgrade(ctx context.Context, cl *admin.Client, r registration, x admin.Upgrade, limit time.Duration) (admin.Upgrade, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cl.timeout = limit
+	cl.Timeout = limit
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		now := x
-		switch err := cl.get(ctx, "/upgrade", &now); {
+		switch err := cl.Get(ctx, "/upgrade", &now); {
 		case err != nil && ctx.Err() != nil:
 			return x, fmt.Errorf("the upgrade has begun, and nothing was heard of its end for %v: %w (dmxfs status tells how the mount is)", limit, err)
 		case err != nil: // the daemon that was asked is just no more
 		case now.Order != x.Order:
 			return x, errors.New("the daemon has died of the upgrade, and was started anew: the locks of this host were lost, see its log and dmxfs journal")
-		case now.State == upgradeDone && now.Error != "":
+		case now.State == admin.UpgradeDone && now.Error != "":
 			return now, fmt.Errorf("%s is upgraded from %s to %s, but %s", r.Mountpoint, now.From, now.To, now.Error)
-		case now.State == upgradeDone:
+		case now.State == admin.UpgradeDone:
 			return now, nil
-		case now.State == upgradeFailed:
+		case now.State == admin.UpgradeFailed:
 			return now, fmt.Errorf("%s is not upgraded: %s", r.Mountpoint, now.Error)
 		}
 		select {

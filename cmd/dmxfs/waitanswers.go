@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -31,10 +32,10 @@ type onlooker struct{ *daemon }
 func (d onlooker) serveWaits(w http.ResponseWriter, r *http.Request) {
 	limit, err := answerLimit(r, graphTime)
 	if err != nil {
-		reply(w, nil, err)
+		admin.Reply(w, nil, err)
 		return
 	}
-	reply(w, d.waitGraph(r.Context(), limit), nil)
+	admin.Reply(w, d.waitGraph(r.Context(), limit), nil)
 }
 
 // serveLocks answers with the table of locks. The time that members have for it
@@ -42,13 +43,13 @@ func (d onlooker) serveWaits(w http.ResponseWriter, r *http.Request) {
 func (d onlooker) serveLocks(w http.ResponseWriter, r *http.Request) {
 	limit, err := answerLimit(r, askTimeout)
 	if err != nil {
-		reply(w, nil, err)
+		admin.Reply(w, nil, err)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), limit)
 	defer cancel()
 	a := d.table.all(ctx, r.FormValue("local") != "")
-	a.send(w)
+	a.Send(w)
 }
 
 // answerLimit is the time that a query gives members to answer.

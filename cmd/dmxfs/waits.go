@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // While a mount has no daemon, its watcher answers `dmxfs status`, on a socket
@@ -43,10 +45,10 @@ func (w *waits) end() {
 	w.why = nil
 }
 
-func (w *waits) status(cfg Config) statusJSON {
+func (w *waits) status(cfg Config) admin.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	j := statusJSON{
+	j := admin.Status{
 		Mount: cfg.Mountpoint, Source: cfg.Source, StateDir: cfg.State, FileID: cfg.FileID, Version: version(),
 		PID: os.Getpid(), State: "waiting", Problems: []string{"the daemon is being started"},
 	}
@@ -59,7 +61,7 @@ func (w *waits) status(cfg Config) statusJSON {
 
 // answer tells who asks what is waited for, until stop is called.
 func (w *waits) answer(cfg Config) (stop func(), err error) {
-	l, err := listenOn(cfg.State, watcherSocket)
+	l, err := admin.ListenOn(cfg.State, watcherSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -84,8 +86,8 @@ func (w *waits) answer(cfg Config) (stop func(), err error) {
 }
 
 // askWatcher is the status of a mount that has no daemon, but a watcher.
-func askWatcher(state string, v *statusJSON) error {
-	path, done, err := socketPath(state, watcherSocket)
+func askWatcher(state string, v *admin.Status) error {
+	path, done, err := admin.SocketPath(state, watcherSocket)
 	if err != nil {
 		return err
 	}

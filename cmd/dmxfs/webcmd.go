@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/web"
 )
 
@@ -34,7 +35,7 @@ reason, which goes to the journals with the name of that user.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	listen := c.Flags().String("listen", "127.0.0.1:0", "`address` to listen on; port 0: any that is free")
-	admin := c.Flags().Bool("admin", false, "allow orders: to break a lock, to remove a member")
+	orders := c.Flags().Bool("admin", false, "allow orders: to break a lock, to remove a member")
 	names := c.Flags().StringSlice("name", nil, "host names by which browsers reach it, besides localhost and addresses")
 	long := c.Flags().Duration("long", 10*time.Second, "how long a wait is that stands out")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -51,8 +52,8 @@ reason, which goes to the journals with the name of that user.`,
 		if err != nil {
 			return err
 		}
-		var v statusJSON
-		if err := cl.get(c.Context(), "/status", &v); err != nil {
+		var v admin.Status
+		if err := cl.Get(c.Context(), "/status", &v); err != nil {
 			return noDaemon(err, r)
 		}
 		l, err := net.Listen("tcp", *listen)
@@ -65,7 +66,7 @@ reason, which goes to the journals with the name of that user.`,
 			fmt.Fprintln(s.err, "dmxfs: others on the network can read what the browser is sent, since it is not encrypted: better listen on 127.0.0.1, and go by ssh -L")
 		}
 		srv, err := web.New(web.Options{
-			Source: newViewedMount(r.State), Addr: host, Names: *names, Admin: *admin, Who: whoAsks(), Long: *long,
+			Source: newViewedMount(r.State), Addr: host, Names: *names, Admin: *orders, Who: whoAsks(), Long: *long,
 			Entered: func(url string) { fmt.Fprintf(s.err, "dmxfs: a browser was let in; the next one by %s\n", url) },
 		})
 		if err != nil {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,51 +10,52 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/snapshot"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
 // viewedMount is the daemon of a mount as the page and the terminal view see it: they
 // ask what the commands ask, and give the orders that those give.
-type viewedMount struct{ questions, orders, removals *client }
+type viewedMount struct{ questions, orders, removals *admin.Client }
 
 // viewTime is how long a question may take whose answer is to be seen at once.
 const viewTime = 5 * time.Second
 
 func newViewedMount(state string) viewedMount {
-	with := func(timeout time.Duration) *client {
-		c := newClient(state)
-		c.timeout, c.messages = timeout, io.Discard
+	with := func(timeout time.Duration) *admin.Client {
+		c := admin.NewClient(state)
+		c.Timeout, c.Messages = timeout, io.Discard
 		return c
 	}
-	return viewedMount{with(viewTime), with(orderTime), with(wishTime + fenceTime + orderTime)}
+	return viewedMount{with(viewTime), with(admin.OrderTime), with(wishTime + fenceTime + admin.OrderTime)}
 }
 
 var _ snapshot.Source = viewedMount{}
 
 func (w viewedMount) Status(ctx context.Context) (v snapshot.Status, err error) {
-	return v, w.questions.get(ctx, "/status", &v)
+	return v, w.questions.Get(ctx, "/status", &v)
 }
 
 func (w viewedMount) Peers(ctx context.Context) (v snapshot.Peers, err error) {
-	return v, w.questions.get(ctx, "/peers", &v)
+	return v, w.questions.Get(ctx, "/peers", &v)
 }
 
 func (w viewedMount) Policy(ctx context.Context) (v snapshot.Policy, err error) {
-	return v, w.questions.get(ctx, "/policy", &v)
+	return v, w.questions.Get(ctx, "/policy", &v)
 }
 
 func (w viewedMount) Locks(ctx context.Context, within time.Duration) (v snapshot.Locks, err error) {
-	return v, w.questions.get(ctx, "/locks?timeout="+within.String(), &v)
+	return v, w.questions.Get(ctx, "/locks?timeout="+within.String(), &v)
 }
 
 func (w viewedMount) Waits(ctx context.Context, within time.Duration) (*waitgraph.Graph, error) {
 	g := &waitgraph.Graph{}
-	return g, w.questions.get(ctx, "/waits?timeout="+within.String(), g)
+	return g, w.questions.Get(ctx, "/waits?timeout="+within.String(), g)
 }
 
 func (w viewedMount) Journal(ctx context.Context, filter url.Values, each func(snapshot.Record) error) error {
-	resp, err := w.questions.do(ctx, http.MethodGet, "/journal?"+filter.Encode())
+	resp, err := w.questions.Do(ctx, http.MethodGet, "/journal?"+filter.Encode())
 	if err != nil {
 		return err
 	}
@@ -74,26 +74,11 @@ func (w viewedMount) Journal(ctx context.Context, filter url.Values, each func(s
 }
 
 func (w viewedMount) Break(ctx context.Context, locks []snapshot.Lock, reason string) (v snapshot.Broken, err error) {
-	body, err := json.Marshal(struct {
-		Locks  []snapshot.Lock `json:"locks"`
-		Reason string          `json:"reason"`
-	}{locks, reason})
-	if err != nil {
-		return v, err
-	}
-	resp, err := w.orders.send(ctx, http.MethodPost, "/locks/break", bytes.NewReader(body))
-	if err != nil {
-		return v, err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil {
-		return v, fmt.Errorf("the daemon's answer cannot be read: %w", err)
-	}
-	return v, nil
+	return w.orders.Break(ctx, admin.BreakOrder{Locks: locks, Reason: reason})
 }
 
 func (w viewedMount) Remove(ctx context.Context, id, reason string) error {
-	resp, err := w.removals.do(ctx, http.MethodPost, "/peers/remove?"+url.Values{"peer": {id}, "reason": {reason}}.Encode())
+	resp, err := w.removals.Do(ctx, http.MethodPost, "/peers/remove?"+url.Values{"peer": {id}, "reason": {reason}}.Encode())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
 )
 
 // An admin sees the other host's holder and this one's waiter while they hold
@@ -21,7 +23,7 @@ func TestAdminSeesWhoHoldsAndWhoWaits(t *testing.T) {
 	wait := a.helper("take", "fcntl", "dir.txt")
 	a.blocked("dir.txt", 1)
 	host, _ := os.Hostname()
-	var holder, waiter lockJSON
+	var holder, waiter admin.Lock
 	for _, l := range a.locks() {
 		switch l.State {
 		case "held":

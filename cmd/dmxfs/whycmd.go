@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
@@ -52,7 +53,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			return err
 		}
 		if t.PID == 0 {
-			t.Path = asReceived(pathBelow(r.Mountpoint, t.Path))
+			t.Path = admin.AsReceived(pathBelow(r.Mountpoint, t.Path))
 		}
 		g, err := askGraph(c.Context(), cl)
 		if err != nil {
@@ -90,10 +91,10 @@ func noWait(t waitgraph.Target, silent []waitgraph.Member, mount string) string 
 
 // askGraph asks who waits for whom. The members have what the time of the client
 // leaves, so that the answer comes in time whoever is silent.
-func askGraph(ctx context.Context, cl *client) (*waitgraph.Graph, error) {
+func askGraph(ctx context.Context, cl *admin.Client) (*waitgraph.Graph, error) {
 	limit := membersTime(cl)
 	g := &waitgraph.Graph{}
-	return g, cl.get(ctx, "/waits?"+url.Values{"timeout": {limit.String()}}.Encode(), g)
+	return g, cl.Get(ctx, "/waits?"+url.Values{"timeout": {limit.String()}}.Encode(), g)
 }
 
 // whyTarget is what a word of the command line stands for; a path as it was given.

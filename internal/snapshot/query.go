@@ -59,14 +59,6 @@ var orders = map[string]func(a, b *Lock) int{
 	"class":   func(a, b *Lock) int { return cmp.Compare(a.Class, b.Class) },
 }
 
-// Name is the file's path, or what it is known by when the path is not known.
-func (l *Lock) Name() string {
-	if l.Path == "" {
-		return l.File
-	}
-	return l.Path
-}
-
 // HostSum is what the programs of a host hold and wait for.
 type HostSum struct {
 	Node    string `json:"node"`

@@ -116,17 +116,6 @@ func Same(a, b *Snapshot, long time.Duration) bool {
 	})
 }
 
-// Same reports whether two rows are of one request, and of the same bytes of
-// it.
-func (l Lock) Same(m Lock) bool {
-	return l.Node == m.Node && l.Request == m.Request && l.File == m.File && l.Class == m.Class && l.PID == m.PID && l.Start == m.Start
-}
-
-// Long reports whether l waits for as long as that.
-func (l Lock) Long(now time.Time, that time.Duration) bool {
-	return l.State == Waiting && now.Sub(l.Since) >= that
-}
-
 // None is a snapshot of nothing, for the reason err.
 func None(at time.Time, err error) *Snapshot {
 	return &Snapshot{At: at, Graph: &waitgraph.Graph{}, Err: err}

@@ -1,4 +1,4 @@
-package main
+package admin
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,7 +27,7 @@ func ordersOfThePresent(h http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && askerGone(r.Context()) {
 			log.Warn("an order is not carried out: who gave it has gone", "order", r.URL.Path)
-			reply(w, nil, errors.New("who gave the order has gone"))
+			Reply(w, nil, errors.New("who gave the order has gone"))
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -53,6 +52,3 @@ func askerGone(ctx context.Context) (gone bool) {
 	})
 	return gone || err != nil
 }
-
-// orderTime is how long a command waits for a daemon to carry out an order.
-const orderTime = 30 * time.Second

@@ -1,69 +1,12 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// A daemon that does not answer is waited for, and whoever waits is told.
-func TestADaemonThatDoesNotAnswer(t *testing.T) {
-	dir := t.TempDir()
-	l, err := net.Listen("unix", filepath.Join(dir, socketName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := make(chan string, 1)
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		told <- <-told // until the message is there
-		_, _ = io.WriteString(w, "done")
-	})}
-	go func() { _ = srv.Serve(l) }()
-	defer srv.Close()
-	c := newClient(dir)
-	c.patience, c.messages = time.Millisecond, writerFunc(func(b []byte) { told <- string(b) })
-	resp, err := c.do(context.Background(), http.MethodPost, "/unmount")
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if m := <-told; !strings.Contains(m, "has not answered for 1ms") || !strings.Contains(m, "Ctrl-C") {
-		t.Errorf("%q", m)
-	}
-}
-
-type writerFunc func([]byte)
-
-func (f writerFunc) Write(b []byte) (int, error) {
-	f(b)
-	return len(b), nil
-}
-
-// Whatever the umask is, only its owner can use the socket.
-func TestTheSocketIsItsOwners(t *testing.T) {
-	old := unix.Umask(0)
-	defer unix.Umask(old)
-	dir := t.TempDir()
-	for range 2 { // also where there was one
-		l, err := listenControl(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		if st, err := os.Stat(filepath.Join(dir, socketName)); err != nil || st.Mode().Perm() != 0o600 {
-			t.Errorf("%v %v", st.Mode(), err)
-		}
-	}
-}
 
 // A state directory that others can write to, or that is another user's, is
 // not used; one that only the state is in is closed.

@@ -1,0 +1,97 @@
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
+)
+
+// A daemon that does not answer is waited for, and whoever waits is told.
+func TestADaemonThatDoesNotAnswer(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, admin.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan string, 1)
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		told <- <-told // until the message is there
+		_, _ = io.WriteString(w, "done")
+	})}
+	go func() { _ = srv.Serve(l) }()
+	defer srv.Close()
+	c := admin.NewClient(dir)
+	c.Patience, c.Messages = time.Millisecond, writerFunc(func(b []byte) { told <- string(b) })
+	resp, err := c.Do(context.Background(), http.MethodPost, "/unmount")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if m := <-told; !strings.Contains(m, "has not answered for 1ms") || !strings.Contains(m, "Ctrl-C") {
+		t.Errorf("%q", m)
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f(b)
+	return len(b), nil
+}
+
+// Whatever the umask is, only its owner can use the socket.
+func TestTheSocketIsItsOwners(t *testing.T) {
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	dir := t.TempDir()
+	for range 2 { // also where there was one
+		l, err := admin.Listen(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		if st, err := os.Stat(filepath.Join(dir, admin.SocketName)); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%v %v", st.Mode(), err)
+		}
+	}
+}
+
+// The answer that is sent row after row is the one that it would be in one piece.
+func TestLocksAreSentRowAfterRow(t *testing.T) {
+	t.Parallel()
+	for n := range 4 {
+		a := admin.Locks{}
+		for i := range n {
+			a.Locks = append(a.Locks, admin.Lock{Path: "<a>\n", Start: uint64(i), WaitsFor: []admin.Blocker{{PID: i}}})
+		}
+		if n > 2 {
+			a.Missing = []string{"b", "c"}
+		}
+		w := httptest.NewRecorder()
+		a.Send(w)
+		want, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got bytes.Buffer
+		if err := json.Compact(&got, w.Body.Bytes()); err != nil || got.String() != string(want) {
+			t.Errorf("%d rows: %v, %s, want %s", n, err, &got, want)
+		}
+		if h := w.Header().Get("Content-Type"); h != "application/json" {
+			t.Errorf("%d rows: Content-Type %q", n, h)
+		}
+	}
+}

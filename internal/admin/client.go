@@ -1,0 +1,128 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+)
+
+// Client speaks to the daemon of a state directory.
+type Client struct {
+	state string
+	http  http.Client
+	// Messages is told when there is no answer for as long as Patience.
+	Messages io.Writer
+	Patience time.Duration
+	// Timeout is how long an exchange may take until the answer begins.
+	Timeout time.Duration
+}
+
+// NewClient is a client of the daemon whose state directory state is.
+func NewClient(state string) *Client {
+	c := &Client{state: state, Messages: os.Stderr, Patience: 5 * time.Second, Timeout: OrderTime}
+	c.http.Transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			path, done, err := SocketPath(state, SocketName)
+			if err != nil {
+				return nil, err
+			}
+			defer done()
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+		DisableKeepAlives: true,
+	}
+	return c
+}
+
+// ErrNoDaemon says that nobody answers on the socket.
+var ErrNoDaemon = errors.New("no dmxfs daemon answers")
+
+// Do sends a request and returns the open answer.
+func (c *Client) Do(ctx context.Context, method, path string) (*http.Response, error) {
+	return c.Send(ctx, method, path, nil)
+}
+
+// Send is Do with a body.
+func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.Timeout, func() {
+		cancel(fmt.Errorf("no answer for %v (--timeout): is the daemon stopped, or does the storage hang?", c.Timeout))
+	})
+	defer late.Stop()
+	req, err := http.NewRequestWithContext(ctx, method, "http://dmxfs"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	impatient := time.AfterFunc(c.Patience, func() {
+		fmt.Fprintf(c.Messages, "dmxfs: the daemon has not answered for %v: it is busy, or stopped, or the storage hangs; still waiting (Ctrl-C ends that)\n",
+			c.Patience)
+	})
+	defer impatient.Stop()
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+			return nil, exitcode.With(exitcode.NoMount, ErrNoDaemon)
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("ask the daemon: %w", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	var p problem
+	if err := json.NewDecoder(resp.Body).Decode(&p); err != nil || p.Error == "" {
+		return nil, fmt.Errorf("the daemon answers: %s", resp.Status)
+	}
+	return nil, exitcode.With(p.Code, errors.New(p.Error))
+}
+
+// Get asks for path and decodes the answer.
+func (c *Client) Get(ctx context.Context, path string, v any) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*c.Timeout) // an answer that stops in its middle
+	defer cancel()
+	resp, err := c.Do(ctx, http.MethodGet, path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(v); err != nil {
+		return fmt.Errorf("the daemon's answer cannot be read: %w", err)
+	}
+	return nil
+}
+
+// OrderTime is how long a command waits for a daemon to carry out an order.
+const OrderTime = 30 * time.Second
+
+// Break has the daemon break locks, on whatever host they are held.
+func (c *Client) Break(ctx context.Context, r BreakOrder) (Broken, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return Broken{}, err
+	}
+	resp, err := c.Send(ctx, http.MethodPost, "/locks/break", bytes.NewReader(body))
+	if err != nil {
+		return Broken{}, err
+	}
+	defer resp.Body.Close()
+	var a Broken
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		return Broken{}, fmt.Errorf("the daemon's answer cannot be read: %w", err)
+	}
+	AllReceived(a.Broken)
+	return a, nil
+}
