@@ -202,9 +202,10 @@ func TestTwoOfThreeDie(t *testing.T) {
 // tell what was.
 func TestAllDie(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for _, wiped := range []bool{false, true} {
-		t.Run(fmt.Sprintf("wiped=%v", wiped), func(t *testing.T) {
-			t.Parallel()
+		side.run(t, fmt.Sprintf("wiped=%v", wiped), func(t *testing.T) {
 			c := newCluster(t, 3)
 			pids := map[*testMount]int{}
 			for i, m := range c.mounts {

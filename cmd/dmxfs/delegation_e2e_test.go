@@ -83,13 +83,13 @@ func (w *written) read(m *testMount) error {
 func TestManyFilesOfOneHost(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
-	t.Run("one client", func(t *testing.T) {
-		t.Parallel()
+	var side parts
+	defer side.Wait()
+	side.run(t, "one client", func(t *testing.T) {
 		manyFiles(t, newCluster(t, 3))
 	})
 	for _, kind := range clientKinds {
-		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, kind.name, func(t *testing.T) {
 			manyFiles(t, newClientCluster(t, kind, 2))
 		})
 	}

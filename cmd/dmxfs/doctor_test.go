@@ -171,14 +171,15 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 func TestDoctorOverSeparateClients(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
+	var side parts
+	defer side.Wait()
 	for _, kind := range []clientKind{
 		{name: "cachefs", start: startCache},
 		{name: "sshfs", start: func(t testing.TB, source, mountpoint string) {
 			startSSHFSWith(t, source, mountpoint, ",dcache_timeout=2") // 20 s make a long test
 		}},
 	} {
-		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, kind.name, func(t *testing.T) {
 			c := newCluster(t, 0)
 			var dirs []string
 			for _, name := range []string{"1", "2"} {

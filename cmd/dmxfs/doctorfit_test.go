@@ -9,12 +9,13 @@ import (
 // for: also with caches of names that outlast the patience.
 func TestDoctorOfStorageThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for cannot, want := range map[string]string{
 		"link":   "not fit for dmxfs: ",
 		"answer": "the storage does not answer",
 	} {
-		t.Run(cannot, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, cannot, func(t *testing.T) {
 			c := newCluster(t, 0)
 			out, err := c.try("doctor", "--listen", "127.0.0.1:0", c.lame(cannot))
 			if code(err) != exitFailure || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "waiting for the other host") {

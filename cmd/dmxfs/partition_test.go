@@ -129,13 +129,14 @@ func TestPartitionOneFromOne(t *testing.T) {
 // one new epoch, and comes back in another when the pair is healed.
 func TestPartitionOfAPair(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for _, both := range []bool{true, false} {
 		name := "both ways"
 		if !both {
 			name = "one way"
 		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, name, func(t *testing.T) {
 			c := newNetCluster(t, 3)
 			a, b, d := c.mounts[0], c.mounts[1], c.mounts[2]
 			epoch := a.peers().Epoch

@@ -55,28 +55,25 @@ func TestOverRealStorage(t *testing.T) {
 	if !long.Tests() && !*storageFull { // five kinds are enough for a machine
 		t.Parallel()
 	}
-	var all []func()
+	var side parts
+	defer side.Wait()
 	for _, kind := range realKinds {
-		all = append(all, func() {
-			part(t, kind.name, func(t *testing.T) {
-				if kind.variant && !long.Tests() && !*storageFull {
-					t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
-				}
-				runOverStorage(t, kind)
-			})
+		side.run(t, kind.name, func(t *testing.T) {
+			if kind.variant && !long.Tests() && !*storageFull {
+				t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
+			}
+			runOverStorage(t, kind)
 		})
 	}
-	together(all...)
 }
 
-// together runs parts of a test side by side. With t.Parallel they would begin
-// when all other tests have, and be what is waited for in the end.
-func together(parts ...func()) {
-	var all sync.WaitGroup
-	for _, f := range parts {
-		all.Go(f)
-	}
-	all.Wait()
+// parts of a test run side by side. With t.Parallel they would begin when all other
+// tests have, and be what is waited for in the end.
+type parts struct{ sync.WaitGroup }
+
+func (p *parts) run(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	p.Go(func() { part(t, name, f) })
 }
 
 func runOverStorage(t *testing.T, kind clientKind) {
@@ -409,10 +406,10 @@ const idleTime = "1050"
 // turn that comes then finds their caches full, and old.
 func runTurns(t *testing.T, c *testCluster, n int) {
 	a, b := c.mounts[0], c.mounts[1]
-	var all []func()
-	turns := func(name string, f func(t *testing.T)) { all = append(all, func() { part(t, name, f) }) }
+	var side parts
+	defer side.Wait()
 	for i, lock := range []string{"flock self kept", "flock self anew", "fcntl lockfile anew", "ofd self kept"} {
-		turns(lock, func(t *testing.T) {
+		side.run(t, lock, func(t *testing.T) {
 			dir := fmt.Sprintf("turns-%d", i)
 			if out, code := a.sh("mkdir " + dir); code != 0 {
 				t.Fatal(out)
@@ -424,12 +421,11 @@ func runTurns(t *testing.T, c *testCluster, n int) {
 			}
 		})
 	}
-	turns("rename", func(t *testing.T) {
+	side.run(t, "rename", func(t *testing.T) {
 		if out, code := a.helper("replace", "flock", fmt.Sprint(6*n), a.dir, b.dir, idleTime).wait(); code != 0 {
 			t.Errorf("exit code %d: %s", code, out)
 		}
 	})
-	together(all...)
 }
 
 // The doctor's verdict on real storage is what the tests above find.
@@ -437,9 +433,10 @@ func TestDoctorOverRealStorage(t *testing.T) {
 	if !*storageFull {
 		t.Skip("takes a minute: see make storage")
 	}
+	var side parts
+	defer side.Wait()
 	for _, kind := range realKinds {
-		part(t, kind.name, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, kind.name, func(t *testing.T) {
 			runDoctorOverStorage(t, kind)
 		})
 	}

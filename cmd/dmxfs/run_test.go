@@ -134,9 +134,10 @@ func TestRunTellsTheToken(t *testing.T) {
 // also what ignores SIGTERM or has left its parent.
 func TestRunEndsTheCommandWhenTheLockIsLost(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for _, how := range []string{"broken", "stopped", "killed"} {
-		t.Run(how, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, how, func(t *testing.T) {
 			c := newCluster(t, 2, "--no-restart")
 			a, b := c.mounts[0], c.mounts[1]
 			const command = `sh -c "trap '' TERM; echo \$\$ >>../src/pids; while :; do sleep 1; done" &

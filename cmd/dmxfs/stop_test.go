@@ -17,9 +17,10 @@ import (
 // reaches the file, and the mount goes back to work by itself.
 func TestStoppedDaemonIsFenced(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for _, kind := range []string{"flock", "fcntl", "ofd", "open"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, kind, func(t *testing.T) {
 			c := newCluster(t, 3)
 			a, b := c.mounts[0], c.mounts[1]
 			old := a.helper("append", kind, "f", "old", "0")

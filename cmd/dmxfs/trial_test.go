@@ -93,6 +93,8 @@ func (c *testCluster) lame(cannot string) string {
 // says, or if it does not answer at all. Nothing runs on or is left behind.
 func TestStorageThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for _, x := range []struct {
 		cannot string
 		code   int
@@ -102,8 +104,7 @@ func TestStorageThatCannotBeUsed(t *testing.T) {
 		{"mkdir", exitRefused, "this storage (fuse.lame) does not let dmxfs make a directory"},
 		{"answer", exitFailure, "the storage does not answer: making .dmxfs takes more than 10s"},
 	} {
-		t.Run(x.cannot, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, x.cannot, func(t *testing.T) {
 			c := newCluster(t, 0)
 			dir := c.lame(x.cannot)
 			m := c.add()

@@ -31,9 +31,10 @@ var twinWords = []string{"the identity of this node", "the state directory was c
 // its locks.
 func TestCopiedStateDirectory(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for name, n := range map[string]int{"alone": 1, "of two": 2} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, name, func(t *testing.T) {
 			c := newCluster(t, n)
 			a, other := c.mounts[0], c.mounts[n-1]
 			hold := a.helper("hold", "flock", "f")

@@ -36,9 +36,10 @@ func TestNothingIsLeftOfUML(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var side parts
+	defer side.Wait()
 	for _, sig := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGKILL} {
-		t.Run(unix.SignalName(sig), func(t *testing.T) {
-			t.Parallel()
+		side.run(t, unix.SignalName(sig), func(t *testing.T) {
 			cmd := exec.Command(self, "-test.run=^TestNFS$/^nfs4$", "-test.v", "-storage.nfs=TestUMLStays")
 			cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 			out, err := cmd.StdoutPipe()

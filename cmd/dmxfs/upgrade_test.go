@@ -185,12 +185,13 @@ func TestUpgradeKeepsPlacesAndFiles(t *testing.T) {
 // writes them out, also just when a host is upgraded.
 func TestUpgradeOverSeparateClients(t *testing.T) {
 	t.Parallel()
+	var side parts
+	defer side.Wait()
 	for _, kind := range clientKinds {
 		if kind.name == "cachefs by path" && !long.Tests() {
 			continue
 		}
-		t.Run(kind.name, func(t *testing.T) {
-			t.Parallel()
+		side.run(t, kind.name, func(t *testing.T) {
 			runUpgrades(t, newClientCluster(t, kind, 2), 30)
 		})
 	}
