@@ -41,6 +41,7 @@ func connectOnce(tb testing.TB, a, b *node) error {
 }
 
 func TestAllAddressesAreTried(t *testing.T) {
+	t.Parallel()
 	a, b := startNode(t), startNode(t)
 	var addrs []ma.Multiaddr
 	for range maxAddrs - 1 {
@@ -290,6 +291,7 @@ func TestSimultaneousDialsAreSettled(t *testing.T) {
 }
 
 func TestCopiedIdentityIsNoticed(t *testing.T) {
+	t.Parallel()
 	a := startNode(t)
 	id, err := NewIdentity()
 	if err != nil {

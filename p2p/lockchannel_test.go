@@ -70,6 +70,7 @@ func TestNothingIsLostWhenConnectionsBreak(t *testing.T) {
 }
 
 func TestReceiverThatStandsStillForLong(t *testing.T) {
+	t.Parallel()
 	short := func(o *Options) { o.stall = time.Second }
 	a, b := startNode(t, short), startNode(t, short)
 	p, info := through(t, b)
@@ -98,6 +99,7 @@ func TestReceiverThatStandsStillForLong(t *testing.T) {
 // A stall for less than a tenure ends no connection, whatever there is to say
 // meanwhile.
 func TestReceiverThatStandsStillForSeconds(t *testing.T) {
+	t.Parallel()
 	a, b := startNode(t), startNode(t)
 	p, info := through(t, b)
 	a.SetWanted([]peer.AddrInfo{info})

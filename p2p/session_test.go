@@ -9,9 +9,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
-var sessionSeeds = flag.Int("p2p.sessionseeds", 500, "number of seeds of the test of the two ends of a session")
+var sessionSeeds = flag.Int("p2p.sessionseeds", long.Or(200, 500), "number of seeds of the test of the two ends of a session")
 
 // TestTwoEndsOfASession lets a sendQueue and a recvCount talk over streams
 // that break at any byte, in any interleaving: guarantees 1 and 2 of the lock

@@ -16,13 +16,14 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/p2ptest"
 )
 
 var (
-	simSeeds = flag.Int("p2p.seeds", 40, "number of seeds of the simulation")
+	simSeeds = flag.Int("p2p.seeds", long.Or(20, 40), "number of seeds of the simulation")
 	simSeed  = flag.Uint64("p2p.seed", 0, "only this seed of the simulation, if not 0")
 )
 

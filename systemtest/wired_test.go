@@ -12,13 +12,14 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/p2ptest"
 )
 
-var flagWired = flag.Int("system.wired", 40, "how many random schedules to run over the real transport")
+var flagWired = flag.Int("system.wired", long.Or(15, 40), "how many random schedules to run over the real transport")
 
 // A world can have the transport of package p2p between its nodes, over a
 // network in memory, in the place of what it guarantees: with sessions that are

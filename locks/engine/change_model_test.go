@@ -9,10 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-var changeSeeds = flag.Int("engine.change", 100, "number of random runs of TestChangesLikeOneHost")
+var changeSeeds = flag.Int("engine.change", long.Or(40, 100), "number of random runs of TestChangesLikeOneHost")
 
 // TestChangesLikeOneHost makes random tries on three nodes, with changes of
 // the rules between them, and compares every answer with what one host would

@@ -11,11 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
 var (
-	graphs = flag.Int("engine.graphs", 200, "number of random lock graphs of TestDeadlocksAreFound")
+	graphs = flag.Int("engine.graphs", long.Or(80, 200), "number of random lock graphs of TestDeadlocksAreFound")
 	graph  = flag.Uint64("engine.graph", 0, "run TestDeadlocksAreFound with this seed only")
 )
 

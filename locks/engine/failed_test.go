@@ -10,11 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
 var (
-	failedSeeds = flag.Int("engine.failed.seeds", 100, "number of random runs of TestAFailedCallChangesNothing")
+	failedSeeds = flag.Int("engine.failed.seeds", long.Or(40, 100), "number of random runs of TestAFailedCallChangesNothing")
 	failedSeed  = flag.Uint64("engine.failed.seed", 0, "run TestAFailedCallChangesNothing with this seed only")
 )
 

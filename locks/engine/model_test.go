@@ -10,11 +10,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
 var (
-	seeds = flag.Int("engine.seeds", 150, "number of random runs of TestLikeOneLinuxHost")
+	seeds = flag.Int("engine.seeds", long.Or(60, 150), "number of random runs of TestLikeOneLinuxHost")
 	seed  = flag.Uint64("engine.seed", 0, "run TestLikeOneLinuxHost with this seed only")
 )
 

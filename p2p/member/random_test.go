@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	flagSeeds = flag.Int("member.seeds", long.Pure(40, 200), "how many random schedules to run")
+	flagSeeds = flag.Int("member.seeds", long.Pure(40, long.Or(80, 200)), "how many random schedules to run")
 	flagSeed  = flag.Int64("member.seed", -1, "run this schedule only, with its trace")
 	flagFirst = flag.Int64("member.first", 0, "the first of the random schedules")
 	flagCache = flag.Int64("member.cache", -1, "S in ms, and the age that listings really have, of all schedules")

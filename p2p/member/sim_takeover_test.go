@@ -11,7 +11,7 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-var flagTakeovers = flag.Int("member.takeovers", long.Pure(60, 300), "how many random schedules with takeovers to run")
+var flagTakeovers = flag.Int("member.takeovers", long.Pure(60, long.Or(100, 300)), "how many random schedules with takeovers to run")
 
 // takeover is a daemon that was replaced: what it held at that moment.
 type takeover struct {
