@@ -7,6 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -88,7 +89,7 @@ type recorder daemon
 // Healthy tells the engine not to grant new locks. A disk that is full is no
 // reason for that, unless somebody needs the journal as evidence.
 func (r *recorder) Healthy() error {
-	if r.cfg.Journal != journalRequired {
+	if r.cfg.Journal != config.JournalRequired {
 		return nil
 	}
 	return r.journal.Healthy()

@@ -18,6 +18,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // A watcher can be killed, too. The daemon notices, by a pipe that the watcher
@@ -40,7 +42,7 @@ const (
 
 // minder sees to it that a daemon has a watcher.
 type minder struct {
-	cfg         Config
+	cfg         config.Config
 	log         *slog.Logger
 	root, leash *os.File
 	logs        *os.File // see logFD; nil if there is none
@@ -60,7 +62,7 @@ type minder struct {
 }
 
 // newMinder takes what the watcher has handed down.
-func newMinder(cfg Config) (*minder, error) {
+func newMinder(cfg config.Config) (*minder, error) {
 	root, err := unix.FcntlInt(rootFD, unix.F_DUPFD_CLOEXEC, logFD+1)
 	if err != nil {
 		return nil, fmt.Errorf("keep the shared directory open: %w", err)

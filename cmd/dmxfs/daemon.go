@@ -28,11 +28,12 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // daemon is one mount and all that serves it. It is where the parts meet.
 type daemon struct {
-	cfg   Config
+	cfg   config.Config
 	log   *slog.Logger
 	began time.Time
 
@@ -332,7 +333,7 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 		LateWrite:    d.chronicle.lateWrite,
 		Observe:      d.metrics.Request,
 		LockedBelow:  d.table.lockedBelow,
-		Hold:         d.cfg.hold(),
+		Hold:         d.cfg.HoldOption(),
 		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
 		Log:          d.log,

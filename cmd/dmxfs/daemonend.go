@@ -8,6 +8,7 @@ import (
 	"runtime/pprof"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -92,7 +93,7 @@ func (d *daemon) saveStacks() {
 
 // keepLastWords has what the Go runtime says, should it end this process, in a
 // file, and tells of that which the one of its role before it has left.
-func keepLastWords(cfg Config, r crash.Role, log *slog.Logger) {
+func keepLastWords(cfg config.Config, r crash.Role, log *slog.Logger) {
 	v := thisVersion()
 	report, err := crash.Begin(cfg.State, r, "version: "+v.Version, "go: "+v.Go+" "+v.OS+"/"+v.Arch, "commit: "+v.Commit, "mount: "+cfg.Mountpoint, crash.Started())
 	if err != nil {

@@ -17,13 +17,15 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/register"
 
 	ma "github.com/multiformats/go-multiaddr"
+
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // open takes everything that can fail before other nodes hear of this one. On
 // error nothing is left behind.
 // It takes root, the shared directory, also on error; but with left, what the program
 // before this one has left in this process, all of that stays open on error.
-func open(cfg Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, err error) {
+func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, err error) {
 	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, left: left, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
 		if err != nil && left == nil {
@@ -38,7 +40,7 @@ func open(cfg Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, e
 	if err = d.rules.askFor(cfg.Rules); err != nil {
 		return d, err
 	}
-	d.rules.defaults = cfg.openRule()
+	d.rules.defaults = cfg.OpenRule()
 	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
 		return d, err
 	}
@@ -48,7 +50,7 @@ func open(cfg Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, e
 	for _, w := range storageWarnings(d.storage, cfg.ListingAge >= 0) {
 		log.Warn(w, "source", cfg.Source, "type", d.storage.Type)
 	}
-	if d.params, err = cfg.params(); err != nil {
+	if d.params, err = cfg.Params(); err != nil {
 		return d, withCode(exitUsage, err)
 	}
 	if left != nil {
@@ -174,7 +176,7 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	}
 	d.journal, err = openJournal(d.state.file("journal"), journal.Options{
 		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
-	}, d.cfg.Journal == journalRequired)
+	}, d.cfg.Journal == config.JournalRequired)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
@@ -37,7 +38,7 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 	join := c.Flags().String("join", "", "be the other side of a doctor that runs on another host: `ADDRESS/CODE`, as it prints them")
 	listen := c.Flags().String("listen", ":0", "wait for the other host at this `ADDRESS:PORT` (default a free port of all addresses)")
 	patience := 2 * time.Minute
-	c.Flags().Var(&limit{&patience, ""}, "patience", "how long to wait for the other host, and then how long the examination may take")
+	c.Flags().Var(config.Limit(&patience, ""), "patience", "how long to wait for the other host, and then how long the examination may take")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *join != "" {
 			if len(args) == 2 {
@@ -102,7 +103,7 @@ func tryFirst(ctx context.Context, source string) error {
 		return fmt.Errorf("make a directory for the examination: %w", err)
 	}
 	defer os.Remove(none)
-	return tryStorage(ctx, Config{Source: path, Mountpoint: path, State: none})
+	return tryStorage(ctx, config.Config{Source: path, Mountpoint: path, State: none})
 }
 
 func printDoctor(s streams, x doctor.Examination) error {

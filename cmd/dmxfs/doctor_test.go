@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
@@ -123,7 +124,7 @@ func TestDoctorOnALocalDirectory(t *testing.T) {
 	}
 	// For support, the last verdict.
 	var kept keptVerdict
-	if b, err := os.ReadFile(filepath.Join(c.dir, "dmxfs", "doctor", mountName(src)+".json")); err != nil || json.Unmarshal(b, &kept) != nil || kept.Partner != link || !kept.Fit {
+	if b, err := os.ReadFile(filepath.Join(c.dir, "dmxfs", "doctor", config.MountName(src)+".json")); err != nil || json.Unmarshal(b, &kept) != nil || kept.Partner != link || !kept.Fit {
 		t.Errorf("kept: %v %+v", err, kept)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
@@ -23,7 +24,7 @@ type keptVerdict struct {
 // verdictFile is where it is kept. A directory may be examined before there is a mount
 // of it, so that it is not in the state directory of one.
 func verdictFile(real string) string {
-	return filepath.Join(stateHome(), "doctor", mountName(real)+".json")
+	return filepath.Join(config.StateHome(), "doctor", config.MountName(real)+".json")
 }
 
 // keepVerdict keeps what was found of all the directories that are of this host.

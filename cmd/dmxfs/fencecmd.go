@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -24,7 +25,7 @@ const fenceTime = time.Minute
 
 // fencer keeps nodes that are dropped from writing.
 type fencer struct {
-	cfg  Config
+	cfg  config.Config
 	root *os.File
 	log  *slog.Logger
 }
@@ -50,7 +51,7 @@ func (x *fencer) fence(ctx context.Context, f member.Fence) error {
 
 // runFence runs the fence command for a member by the shell. The environment
 // says whom it is about; the names are documented at the flag.
-func runFence(ctx context.Context, cfg Config, m member.Member) error {
+func runFence(ctx context.Context, cfg config.Config, m member.Member) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, fenceTime, fmt.Errorf("it took longer than %v", fenceTime))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", cfg.FenceCommand)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -15,7 +16,7 @@ func TestWhatAFenceCommandSaysIsNotTold(t *testing.T) {
 	if _, err := exec.LookPath("/bin/sh"); err != nil {
 		t.Skip(err)
 	}
-	cfg := Config{State: t.TempDir(), FenceCommand: "echo password=x; exit 3"}
+	cfg := config.Config{State: t.TempDir(), FenceCommand: "echo password=x; exit 3"}
 	for range 2 { // the second one replaces what the first has said
 		err := runFence(t.Context(), cfg, member.Member{})
 		path := (&stateDir{path: cfg.State}).file(fenceFile)
@@ -43,7 +44,7 @@ func TestAFenceCommandMayLeaveAProcessBehind(t *testing.T) {
 	if _, err := exec.LookPath("/bin/sh"); err != nil {
 		t.Skip(err)
 	}
-	cfg := Config{State: t.TempDir(), FenceCommand: "sleep 3 & exit 0"}
+	cfg := config.Config{State: t.TempDir(), FenceCommand: "sleep 3 & exit 0"}
 	if err := runFence(t.Context(), cfg, member.Member{}); err != nil {
 		t.Error(err)
 	}

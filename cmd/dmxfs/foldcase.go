@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -39,7 +40,7 @@ func foldsCase(root *os.File) (bool, error) {
 
 // refuseFolded refuses storage that folds case where files are told apart by
 // path, before anything is founded there.
-func refuseFolded(cfg Config, root *os.File, storage fusefs.Storage, reg *register.Dir) error {
+func refuseFolded(cfg config.Config, root *os.File, storage fusefs.Storage, reg *register.Dir) error {
 	if cfg.Join && !reg.HasCluster() {
 		return nil // nothing is made there
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -85,7 +86,7 @@ func (x *setup) check() error {
 		*p = abs
 	}
 	if st, err := os.Stat(x.source); err != nil {
-		return directoryProblem(Config{Source: x.source}, x.source, err)
+		return directoryProblem(config.Config{Source: x.source}, x.source, err)
 	} else if !st.IsDir() {
 		return withCode(exitUsage, fmt.Errorf("%s is not a directory", x.source))
 	}
@@ -151,8 +152,8 @@ type newFile struct {
 func (x *setup) files() (all []newFile, next []string, err error) {
 	name := x.name()
 	state := filepath.Join(x.state, name)
-	if policy := (Config{Exclusive: x.exclusive}); len(x.exclusive) > 0 {
-		if err := policy.readPolicy(); err != nil {
+	if policy := (config.Config{Exclusive: x.exclusive}); len(x.exclusive) > 0 {
+		if err := policy.ReadPolicy(); err != nil {
 			return nil, nil, err
 		}
 		path := filepath.Join(x.etc, "dmxfs", name+".policy.toml")
@@ -189,7 +190,7 @@ func (x *setup) name() string {
 	if err == nil {
 		// A later version may have written keys that this one does not know.
 		var file map[string]any
-		if toml.Unmarshal(b, &file) == nil && file[keyMountpoint] == x.mountpoint {
+		if toml.Unmarshal(b, &file) == nil && file[config.KeyMountpoint] == x.mountpoint {
 			return former
 		}
 	}
@@ -250,10 +251,10 @@ func formerName(mountpoint string) string {
 
 // config is the file for dmxfs@NAME.service.
 func (x *setup) config(state string) (string, error) {
-	keys := fileKeys(new(Config).flags())
-	file := map[string]any{keyMountpoint: x.mountpoint, "state": state}
+	keys := config.FileKeys(new(config.Config).Flags())
+	file := map[string]any{config.KeyMountpoint: x.mountpoint, "state": state}
 	if x.source != x.mountpoint {
-		file[keySource] = x.source
+		file[config.KeySource] = x.source
 	}
 	if !x.first {
 		file["join"] = true

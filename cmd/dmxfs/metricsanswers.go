@@ -194,21 +194,3 @@ func (d onlooker) listenMetrics(ctx context.Context, addr string) error {
 	}
 	return nil
 }
-
-// metricsAddress says what is wrong with the address of --metrics.
-func metricsAddress(addr string) error {
-	if addr == "" {
-		return nil
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err == nil && port == "" {
-		err = errors.New("no port")
-	}
-	if err == nil && host == "" {
-		err = errors.New("no host: to listen on all addresses write 0.0.0.0 or [::]")
-	}
-	if err != nil {
-		return fmt.Errorf("--metrics %q: must be HOST:PORT, such as 127.0.0.1:9799: %w", addr, err)
-	}
-	return nil
-}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // minderLeft is what the minder of the next program of this process needs.
@@ -49,7 +51,7 @@ func (m *minder) leave() (l minderLeft, files []int, err error) {
 
 // minder is the one that goes on with what l says. It has copies: should this program
 // not come to go on, another one takes l.
-func (l *minderLeft) minder(cfg Config) (*minder, error) {
+func (l *minderLeft) minder(cfg config.Config) (*minder, error) {
 	var err error
 	file := func(fd int, name string) *os.File {
 		if fd == 0 || err != nil {

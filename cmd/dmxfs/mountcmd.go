@@ -15,14 +15,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // newMountCommand makes the command that mounts.
 func newMountCommand(s streams) *cobra.Command {
-	var cfg Config
-	own := cfg.flags()
+	var cfg config.Config
+	own := cfg.Flags()
 	c := &cobra.Command{
 		Args: usageArgs(cobra.MaximumNArgs(2)),
 	}
@@ -49,7 +50,7 @@ func newMountCommand(s streams) *cobra.Command {
 		case 2:
 			cfg.Source, cfg.Mountpoint = args[0], args[1]
 		}
-		if err := cfg.complete(own, options, *file); err != nil {
+		if err := cfg.Complete(own, options, *file); err != nil {
 			return err
 		}
 		if *foreground {
@@ -75,37 +76,15 @@ func newMountCommand(s streams) *cobra.Command {
 type optionList []string
 
 func (o *optionList) Set(v string) error {
-	*o = append(*o, splitOptions(v)...)
+	*o = append(*o, config.SplitOptions(v)...)
 	return nil
 }
 func (o *optionList) Type() string   { return "options" }
 func (o *optionList) String() string { return "" }
 
-// complete makes c whole: options, file, defaults, absolute paths.
-func (c *Config) complete(flags *pflag.FlagSet, options []string, file string) error {
-	if err := c.setOptions(options, flags); err != nil {
-		return err
-	}
-	if file != "" {
-		if err := c.readFile(file, flags); err != nil {
-			return err
-		}
-	}
-	if err := c.Validate(); err != nil {
-		return err
-	}
-	if err := c.absolute(); err != nil {
-		return err
-	}
-	if c.State == "" {
-		c.State = defaultState(c.Mountpoint)
-	}
-	return c.readPolicy()
-}
-
 // background starts the daemon in a session of its own and returns when the
 // mount is usable, or with the reason why it is not.
-func background(ctx context.Context, cfg Config, out io.Writer) error {
+func background(ctx context.Context, cfg config.Config, out io.Writer) error {
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return err
@@ -156,7 +135,7 @@ const (
 
 // awaitReady returns when told has something, or when ctx has ended, and with
 // it the daemon. What it takes out of told it puts back.
-func awaitReady(ctx context.Context, cfg Config, told chan error, daemon *os.Process, out io.Writer) error {
+func awaitReady(ctx context.Context, cfg config.Config, told chan error, daemon *os.Process, out io.Writer) error {
 	silent := time.After(silentFor)
 	for {
 		select {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/policy"
 )
@@ -110,7 +111,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var v admin.PolicyCheck
 		if *file != "" {
-			p, err := readPolicyFile(*file)
+			p, err := config.ReadPolicyFile(*file)
 			if err != nil {
 				return err
 			}
@@ -138,9 +139,9 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 
 // standard is what holds where no option of a mount says otherwise.
 func standard() fusefs.Rule {
-	var c Config
-	c.flags()
-	return c.openRule()
+	var c config.Config
+	c.Flags()
+	return c.OpenRule()
 }
 
 // mountOf is the mount point that the arguments PATH [MOUNTPOINT] name; none
@@ -212,7 +213,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 			if p, err = policy.Parse("standard input", string(b)); err != nil {
 				return withCode(exitUsage, err)
 			}
-		} else if p, err = readPolicyFile(args[0]); err != nil {
+		} else if p, err = config.ReadPolicyFile(args[0]); err != nil {
 			return err
 		}
 		cl, r, err := clientFor(args[1:])

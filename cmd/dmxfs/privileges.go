@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // unneeded are the capabilities that a daemon never needs. With
@@ -27,7 +28,7 @@ var alsoUnneeded = []uintptr{
 // need, for good, but with the limits that it could not raise then. Linux keeps
 // capabilities for each thread, so the daemon could not give them up for all of
 // its own; but what a thread has given up, its children never have.
-func startReduced(cmd *exec.Cmd, cfg Config) error {
+func startReduced(cmd *exec.Cmd, cfg config.Config) error {
 	fusefs.RaiseFileLimit()
 	drop := unneeded
 	if cfg.FenceCommand == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -155,7 +156,7 @@ func (x *restoration) lost() (register.Lost, keptView, error) {
 // open opens the shared directory, which is not the bare one on which the storage
 // is not mounted.
 func (x *restoration) open(k keptView) (*os.File, error) {
-	root, err := (&watcher{cfg: Config{Source: x.r.Source, Mountpoint: x.r.Mountpoint}}).openAgain()
+	root, err := (&watcher{cfg: config.Config{Source: x.r.Source, Mountpoint: x.r.Mountpoint}}).openAgain()
 	if err != nil {
 		return nil, fmt.Errorf("the shared directory %s: %w", x.r.Source, err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -49,40 +48,6 @@ type ruling struct {
 	// err is why the policy of the view cannot be followed (a newer version
 	// may have made it): then nothing can be locked.
 	err error
-}
-
-// readPolicy makes the policy that the options ask for.
-func (c *Config) readPolicy() error {
-	asked, err := policy.ParseFlags("--exclusive", c.Exclusive)
-	if err != nil {
-		return withCode(exitUsage, err)
-	}
-	if c.PolicyFile != "" {
-		file, err := readPolicyFile(c.PolicyFile)
-		if err != nil {
-			return err
-		}
-		if len(file.Rules) == 0 {
-			return withCode(exitUsage, fmt.Errorf("--policy: %s has no rules: to take the policy that the cluster has, leave the option out", c.PolicyFile))
-		}
-		if asked, err = asked.Join(file); err != nil {
-			return withCode(exitUsage, fmt.Errorf("--exclusive and --policy %s: %w", c.PolicyFile, err))
-		}
-	}
-	c.Rules = asked.TOML()
-	return nil
-}
-
-func readPolicyFile(path string) (*policy.Policy, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, withCode(exitUsage, fmt.Errorf("read the policy: %w", err))
-	}
-	p, err := policy.Parse(path, string(b))
-	if err != nil {
-		return nil, withCode(exitUsage, err)
-	}
-	return p, nil
 }
 
 // askFor takes the policy of the options.
@@ -176,11 +141,6 @@ func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
 		out.Wait = r.Wait.For
 	}
 	return out
-}
-
-// openRule is what the options say of open(2).
-func (t *Times) openRule() fusefs.Rule {
-	return fusefs.Rule{Open: true, Yield: t.Yield, YieldShared: t.YieldShared, YieldStream: t.YieldStream, Wait: t.Wait}
 }
 
 // ruleFor is fusefs.Options.Rule.

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -61,9 +62,9 @@ DMXFS_TOKEN is the fencing token of the lock in the command's environment.`,
 	shared := c.Flags().Bool("shared", false, "a lock for reading, beside others of the kind")
 	exclusive := c.Flags().Bool("exclusive", false, "a lock for writing, alone (the default)")
 	wait := time.Duration(-1)
-	c.Flags().Var(&limit{&wait, ""}, "wait", "how long to wait for the lock, 0s for not at all (default without end)")
+	c.Flags().Var(config.Limit(&wait, ""), "wait", "how long to wait for the lock, 0s for not at all (default without end)")
 	grace := 5 * time.Second
-	c.Flags().Var(&limit{&grace, ""}, "kill-after", "when the lock is lost, how long after SIGTERM to send SIGKILL")
+	c.Flags().Var(config.Limit(&grace, ""), "kill-after", "when the lock is lost, how long after SIGTERM to send SIGKILL")
 	c.Flags().SetInterspersed(false)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *shared && *exclusive {

@@ -11,10 +11,12 @@ import (
 
 	"golang.org/x/sys/unix"
 	lumberjack "gopkg.in/natefinch/lumberjack.v2"
+
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // logFile is where a mount in the background logs.
-func logFile(cfg Config) io.WriteCloser {
+func logFile(cfg config.Config) io.WriteCloser {
 	return &lumberjack.Logger{Filename: logPath(cfg.State), MaxSize: 10, MaxBackups: 3}
 }
 
@@ -22,7 +24,7 @@ func logPath(state string) string { return filepath.Join(state, "dmxfs.log") }
 
 // serve runs a daemon until its mount is gone; with left it goes on with that of the
 // program before this one.
-func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
+func serve(ctx context.Context, cfg config.Config, m *minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
 	d, err := open(cfg, root, log, left)
 	if err != nil {
 		return left.back(ctx, err)
@@ -47,8 +49,8 @@ func serve(ctx context.Context, cfg Config, m *minder, root *os.File, log *slog.
 	return err
 }
 
-func newLogger(cfg Config, w io.Writer) (*slog.Logger, error) {
-	level, err := logLevel(cfg.LogLevel)
+func newLogger(cfg config.Config, w io.Writer) (*slog.Logger, error) {
+	level, err := config.LogLevel(cfg.LogLevel)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}

@@ -7,12 +7,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
 // openSource opens the shared directory, and says what is wrong with the
 // mount point before anything else happens.
-func openSource(cfg Config) (*os.File, error) {
+func openSource(cfg config.Config) (*os.File, error) {
 	all, err := mountinfo.Read()
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func insideDmxfs(all []mountinfo.Mount, path string) bool {
 
 // openDead opens the shared directory when the mount point still has the mount
 // of a daemon that has ended.
-func openDead(all []mountinfo.Mount, cfg Config) (*os.File, error) {
+func openDead(all []mountinfo.Mount, cfg config.Config) (*os.File, error) {
 	m, ok := mountinfo.At(all, cfg.Mountpoint)
 	if !ok || m.Type != fsType {
 		return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
@@ -89,7 +90,7 @@ func openDead(all []mountinfo.Mount, cfg Config) (*os.File, error) {
 // that the shared directory is never seen without locks. Users who mount by
 // fusermount3 must take the dead one away first; with a mount in place that
 // uncovers the shared directory.
-func replaceable(cfg Config) error {
+func replaceable(cfg config.Config) error {
 	if os.Geteuid() == 0 || cfg.Source != cfg.Mountpoint {
 		return nil
 	}

@@ -8,41 +8,15 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/unit"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
-
-// stateHome is the folder below which state directories are made when
-// --state is not given.
-func stateHome() string {
-	if d := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(d) {
-		return filepath.Join(d, "dmxfs")
-	}
-	if h, err := os.UserHomeDir(); err == nil && filepath.IsAbs(h) {
-		return filepath.Join(h, ".local", "state", "dmxfs")
-	}
-	// mount(8) and systemd start programs without HOME: the same place as in
-	// the user's shell all the same.
-	if u, err := user.Current(); err == nil && filepath.IsAbs(u.HomeDir) {
-		return filepath.Join(u.HomeDir, ".local", "state", "dmxfs")
-	}
-	return "/var/lib/dmxfs"
-}
-
-// mountName is the mount point as a file name, as systemd writes it.
-func mountName(mountpoint string) string { return unit.UnitNamePathEscape(mountpoint) }
-
-// defaultState is the state directory of a mount point.
-func defaultState(mountpoint string) string {
-	return filepath.Join(stateHome(), mountName(mountpoint))
-}
 
 // stateDir is the state directory of a mount, held against other daemons.
 type stateDir struct {
@@ -158,7 +132,7 @@ func (s *stateDir) file(name string) string { return filepath.Join(s.path, name)
 
 // stateOffMounts checks that the state directory is not reached through the
 // mount, nor through another one of dmxfs: neither could be unmounted.
-func stateOffMounts(cfg Config) error {
+func stateOffMounts(cfg config.Config) error {
 	state, err := existing(cfg.State)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("state directory: %w", err))
@@ -226,7 +200,7 @@ func existing(path string) (string, error) {
 }
 
 // registration lets the other commands find what belongs to a mount point,
-// also when no daemon runs. It is kept below stateHome.
+// also when no daemon runs. It is kept below config.StateHome.
 type registration struct {
 	Mountpoint string `json:"mountpoint"`
 	Source     string `json:"source"`
@@ -234,7 +208,7 @@ type registration struct {
 }
 
 func registrationFile(mountpoint string) string {
-	return filepath.Join(stateHome(), "mounts", mountName(mountpoint)+".json")
+	return filepath.Join(config.StateHome(), "mounts", config.MountName(mountpoint)+".json")
 }
 
 // remember writes down where the state of a mount is.
@@ -278,7 +252,7 @@ func registered(mountpoint string) (registration, error) {
 func unknownMount(mountpoint string) error {
 	all, err := mountinfo.Read()
 	if m, ok := mountinfo.At(all, mountpoint); err == nil && ok && m.Type == fsType {
-		return fmt.Errorf("%s is mounted, but not by this user, or with another HOME or XDG_STATE_HOME: what is known of mounts is below %s", mountpoint, stateHome())
+		return fmt.Errorf("%s is mounted, but not by this user, or with another HOME or XDG_STATE_HOME: what is known of mounts is below %s", mountpoint, config.StateHome())
 	}
 	return fmt.Errorf("nothing is known of a dmxfs mount at %s on this host for this user", mountpoint)
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -39,7 +40,7 @@ import (
 type heirloom struct {
 	Order   string         `json:"order"` // who has ordered it knows it by that
 	Version string         `json:"version"`
-	Config  Config         `json:"config"`
+	Config  config.Config  `json:"config"`
 	Self    member.Node    `json:"self"`
 	View    []byte         `json:"view"`   // see member.EncodeView
 	Listen  []string       `json:"listen"` // where others have reached this node
@@ -76,11 +77,11 @@ type terms struct {
 	Locks    int             `json:"locks"`
 	Protocol int             `json:"protocol"`
 	Greeting fusefs.Greeting `json:"greeting"`
-	Config   Config          `json:"config"`
+	Config   config.Config   `json:"config"`
 }
 
 // termsOf are those of a mount.
-func termsOf(cfg Config, g fusefs.Greeting) terms {
+func termsOf(cfg config.Config, g fusefs.Greeting) terms {
 	return terms{relay.Version, fusefs.StateVersion, engine.LegacyVersion, member.Protocol, g, cfg}
 }
 

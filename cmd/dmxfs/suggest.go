@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -24,61 +25,11 @@ func flagProblem(c *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if n := nearest(x.GetSpecifiedName(), names); n != "" {
+		if n := config.Nearest(x.GetSpecifiedName(), names); n != "" {
 			hint = "; is --" + n + " meant?"
 		}
 	}
 	return withCode(exitUsage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
-}
-
-// optionProblem is err, of the mount options, with what may have been meant by
-// those that are unknown.
-func optionProblem(err error, options []string, flags *pflag.FlagSet) error {
-	var names []string
-	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	for _, o := range options {
-		name, _, _ := strings.Cut(o, "=")
-		if n := nearest(name, append(names, "allow_other", "noatime", "nosuid", "nodev", "noexec")); n != "" && n != name && strings.Contains(err.Error(), o) {
-			return fmt.Errorf("%w; is %s meant? (see dmxfs mount --help)", err, n)
-		}
-	}
-	return fmt.Errorf("%w (those that are known are in dmxfs mount --help)", err)
-}
-
-// nearest is the name that is most like s, or empty if none is much like it.
-func nearest(s string, names []string) string {
-	best, least := "", 1+len(s)/3
-	for _, n := range names {
-		if d := distance(s, n); d <= least {
-			best, least = n, d-1
-		}
-	}
-	return best
-}
-
-// distance is how many letters must be put in, taken away, replaced, or swapped
-// with the next one, to make b of a.
-func distance(a, b string) int {
-	var before []int
-	last, row := make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row[0] = i + 1
-		for j := range len(b) {
-			change := last[j]
-			if a[i] != b[j] {
-				change++
-			}
-			row[j+1] = min(last[j+1]+1, row[j]+1, change)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last, row = last, row, make([]int, len(b)+1)
-	}
-	return last[len(b)]
 }
 
 // listenProblem says what to do when an address cannot be had.
@@ -98,7 +49,7 @@ func listenProblem(err error) error {
 // notHanging refuses a mount point of a daemon that does not answer within limit, since
 // whoever looks at it waits as long. It is asked before a user's mount only: one that
 // is made anew may find what passes.
-func notHanging(cfg Config, limit time.Duration) error {
+func notHanging(cfg config.Config, limit time.Duration) error {
 	all, err := mountinfo.Read()
 	if err != nil {
 		return err
@@ -138,11 +89,11 @@ func commandMeant(name string, root *cobra.Command) string {
 			names = append(names, c.Name())
 		}
 	}
-	return nearest(name, names)
+	return config.Nearest(name, names)
 }
 
 // directoryProblem says what to do when one of the two directories cannot be used.
-func directoryProblem(cfg Config, path string, err error) error {
+func directoryProblem(cfg config.Config, path string, err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT) && path == cfg.Source:
 		return fmt.Errorf("cannot use the shared directory: %w: is its storage mounted on this host?", err)

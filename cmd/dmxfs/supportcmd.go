@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/support"
@@ -126,7 +127,7 @@ func supportSecrets(ctx context.Context, cl *admin.Client, r registration) (all 
 	if cl.Get(ctx, "/secret", &s) == nil {
 		all = append(all, []byte(s.Secret))
 	}
-	var cfg Config
+	var cfg config.Config
 	if cl.Get(ctx, "/options", &cfg) == nil {
 		all = append(all, []byte(cfg.FenceCommand))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 )
 
@@ -16,7 +17,7 @@ import (
 // daemon did not tell it as a secret.
 func TestOptionsOfAnArchiveHaveNoFenceCommand(t *testing.T) {
 	t.Parallel()
-	b, err := json.Marshal(Config{Source: "/mnt/raw", FenceCommand: "off -p hunter22 && echo >/dev/null"})
+	b, err := json.Marshal(config.Config{Source: "/mnt/raw", FenceCommand: "off -p hunter22 && echo >/dev/null"})
 	if err != nil {
 		t.Fatal(err)
 	}

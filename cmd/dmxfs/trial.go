@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -41,7 +42,7 @@ type trialMessage struct {
 // tryStorage is the reason why the storage of a first mount cannot be used, or
 // nil. Who was a member of its cluster knows that it can, and waits for storage
 // that does not answer.
-func tryStorage(ctx context.Context, cfg Config) error {
+func tryStorage(ctx context.Context, cfg config.Config) error {
 	if known, err := journal.ClusterOf(filepath.Join(cfg.State, "journal")); err != nil || known != "" {
 		return nil // what is wrong with the state directory is told by who opens it
 	}
@@ -88,7 +89,7 @@ func messages(r *os.File) <-chan trialMessage {
 
 // awaitTrial returns with what came out, or when it takes too long. The time
 // counts from the first message: until then it is this host that is slow.
-func awaitTrial(ctx context.Context, cfg Config, said <-chan trialMessage) error {
+func awaitTrial(ctx context.Context, cfg config.Config, said <-chan trialMessage) error {
 	var late <-chan time.Time
 	doing := ""
 	for {
@@ -119,7 +120,7 @@ func newTrialCommand(s streams) *cobra.Command {
 		Use: trialCommand + " SOURCE", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(*cobra.Command, []string) error {
 			nameProcess()
-			var cfg Config
+			var cfg config.Config
 			if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
 				return withCode(exitUsage, fmt.Errorf("configuration on standard input: %w", err))
 			}
@@ -135,7 +136,7 @@ func newTrialCommand(s streams) *cobra.Command {
 
 // trial opens the shared directory as the daemon will, and tries what it needs
 // there.
-func trial(cfg Config, doing func(step string)) error {
+func trial(cfg config.Config, doing func(step string)) error {
 	doing("opening it")
 	dead := isDead(cfg.Mountpoint)
 	root, err := openSource(cfg)

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -242,7 +243,7 @@ func TestAskedBeforeItIsAMember(t *testing.T) {
 // A program does not go on with options that it does not know, if they say anything.
 func TestUnknownOptionsAreRefused(t *testing.T) {
 	t.Parallel()
-	x := termsOf(Config{Mountpoint: "/mnt"}, fusefs.Greeting{})
+	x := termsOf(config.Config{Mountpoint: "/mnt"}, fusefs.Greeting{})
 	text, err := x.text()
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +325,7 @@ func TestWhatAMinderLeaves(t *testing.T) {
 	}
 	defer closeFDs(files)
 	say.Close()
-	next, err := l.minder(Config{})
+	next, err := l.minder(config.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

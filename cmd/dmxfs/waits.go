@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // While a mount has no daemon, its watcher answers `dmxfs status`, on a socket
@@ -45,7 +46,7 @@ func (w *waits) end() {
 	w.why = nil
 }
 
-func (w *waits) status(cfg Config) admin.Status {
+func (w *waits) status(cfg config.Config) admin.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j := admin.Status{
@@ -60,7 +61,7 @@ func (w *waits) status(cfg Config) admin.Status {
 }
 
 // answer tells who asks what is waited for, until stop is called.
-func (w *waits) answer(cfg Config) (stop func(), err error) {
+func (w *waits) answer(cfg config.Config) (stop func(), err error) {
 	l, err := admin.ListenOn(cfg.State, watcherSocket)
 	if err != nil {
 		return nil, err

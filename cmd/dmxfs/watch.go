@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 )
 
@@ -55,7 +56,7 @@ type readyMessage struct {
 
 // watcher keeps the process that serves a mount alive.
 type watcher struct {
-	cfg  Config
+	cfg  config.Config
 	log  *slog.Logger
 	out  io.Writer // standard error of the process
 	root *os.File
@@ -225,7 +226,7 @@ func askToEnd(ctx context.Context, ended <-chan struct{}, p *os.Process) {
 
 // startDaemon starts the process that serves the mount. From its last word it can be
 // read how that goes; done is to be called when it has ended.
-func (w *watcher) startDaemon(cfg Config) (cmd *exec.Cmd, c *charge, done func(), err error) {
+func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done func(), err error) {
 	in, err := json.Marshal(cfg)
 	if err != nil {
 		return nil, nil, nil, err
@@ -288,7 +289,7 @@ func (w *watcher) tellSystemd(state string) {
 }
 
 // watch serves a mount by a process that is started anew when it dies.
-func watch(ctx context.Context, cfg Config, log *slog.Logger, out io.Writer, ready func(warnings []string)) error {
+func watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writer, ready func(warnings []string)) error {
 	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
 		return err
 	}
@@ -418,7 +419,7 @@ func newServeCommand(s streams) *cobra.Command {
 }
 
 // serveWatched is serve by a process that is watched, always.
-func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out io.Writer, left *heir, report func(error, ...string)) error {
+func serveWatched(ctx context.Context, cfg config.Config, m *minder, root *os.File, out io.Writer, left *heir, report func(error, ...string)) error {
 	lines := newLogQueue(out)
 	log, err := newLogger(cfg, lines)
 	if err != nil {
@@ -456,7 +457,7 @@ func serveWatched(ctx context.Context, cfg Config, m *minder, root *os.File, out
 
 // startedBy reads what the process that started this one has for it; report
 // tells it, once, that all is well or what is wrong.
-func startedBy(s streams) (cfg Config, report func(error, ...string), err error) {
+func startedBy(s streams) (cfg config.Config, report func(error, ...string), err error) {
 	if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
 		return cfg, nil, withCode(exitUsage, fmt.Errorf("configuration on standard input: %w", err))
 	}

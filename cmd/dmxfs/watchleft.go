@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/relay"
 )
 
@@ -22,14 +23,14 @@ import (
 
 // watchLeft is what a watcher leaves to the next program of its process.
 type watchLeft struct {
-	Config   Config `json:"config"`
-	Daemon   int    `json:"daemon"`
-	LastWord int    `json:"last_word"`
-	Root     int    `json:"root"`
-	Logs     int    `json:"logs"` // 0: none, and so on
-	Hold     int    `json:"hold"`
-	Lock     int    `json:"lock"`
-	Front    bool   `json:"front"` // it logs to standard error
+	Config   config.Config `json:"config"`
+	Daemon   int           `json:"daemon"`
+	LastWord int           `json:"last_word"`
+	Root     int           `json:"root"`
+	Logs     int           `json:"logs"` // 0: none, and so on
+	Hold     int           `json:"hold"`
+	Lock     int           `json:"lock"`
+	Front    bool          `json:"front"` // it logs to standard error
 }
 
 const watchLeftEnv = "DMXFS_WATCH_LEFT"

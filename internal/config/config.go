@@ -1,16 +1,20 @@
-package main
+package config
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/policy"
 )
 
 // Config is what a mount is made of, from flags, -o options and a file.
@@ -71,12 +75,13 @@ type Config struct {
 	Replace bool
 }
 
-// journalRequired: no lock without its record.
-const journalRequired = "required"
+// JournalRequired is the value of --journal with which there is no lock without its
+// record.
+const JournalRequired = "required"
 
-// flags are the settings that can be given as a flag, as an option behind -o
+// Flags are the settings that can be given as a flag, as an option behind -o
 // and as a key of a TOML file, by the same name.
-func (c *Config) flags() *pflag.FlagSet {
+func (c *Config) Flags() *pflag.FlagSet {
 	f := pflag.NewFlagSet("settings", pflag.ContinueOnError)
 	f.StringVar(&c.State, "state", "", "directory of this mount's journal and key (default below the user's state directory, named for the mount point)")
 	f.StringSliceVar(&c.Listen, "listen", nil, "multiaddr to listen on for other daemons, may be repeated (default /ip4/0.0.0.0/tcp/0 and /ip6/::/tcp/0)")
@@ -112,20 +117,20 @@ func (c *Config) setOptions(options []string, flags *pflag.FlagSet) error {
 		}
 		if !has {
 			if f.NoOptDefVal == "" {
-				return withCode(exitUsage, fmt.Errorf("mount option %q needs a value: %s=…", name, name))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("mount option %q needs a value: %s=…", name, name))
 			}
 			value = f.NoOptDefVal
 		}
 		if err := flags.Set(name, value); err != nil {
-			return withCode(exitUsage, fmt.Errorf("mount option %q: %w", o, err))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("mount option %q: %w", o, err))
 		}
 	}
 	return nil
 }
 
-// splitOptions splits what stands behind one -o at its commas; a backslash
+// SplitOptions splits what stands behind one -o at its commas; a backslash
 // keeps the next character as it is.
-func splitOptions(s string) []string {
+func SplitOptions(s string) []string {
 	var out []string
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -156,7 +161,7 @@ func (c *Config) Validate() error {
 	if c.Mountpoint == "" {
 		errs = append(errs, errors.New("no mount point given: dmxfs [SOURCE] MOUNTPOINT"))
 	}
-	if _, err := logLevel(c.LogLevel); err != nil {
+	if _, err := LogLevel(c.LogLevel); err != nil {
 		errs = append(errs, err)
 	}
 	switch c.LogFormat {
@@ -165,9 +170,9 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("--log-format %q: must be text or json", c.LogFormat))
 	}
 	if _, err := fusefs.ParseMountOptions(c.MountOptions); err != nil {
-		errs = append(errs, optionProblem(err, c.MountOptions, new(Config).flags()))
+		errs = append(errs, optionProblem(err, c.MountOptions, new(Config).Flags()))
 	}
-	if _, err := c.params(); err != nil {
+	if _, err := c.Params(); err != nil {
 		errs = append(errs, err)
 	}
 	if d := c.CacheTime; d != 0 && (d <= fusefs.DefaultTTL || d > fusefs.MaxCacheTime) {
@@ -179,7 +184,7 @@ func (c *Config) Validate() error {
 	if c.MaxLocks < 1 {
 		errs = append(errs, fmt.Errorf("--max-locks %d: must be at least 1", c.MaxLocks))
 	}
-	if c.Journal != "best-effort" && c.Journal != journalRequired {
+	if c.Journal != "best-effort" && c.Journal != JournalRequired {
 		errs = append(errs, fmt.Errorf("--journal %q: must be best-effort or required", c.Journal))
 	}
 	switch c.FileID {
@@ -187,10 +192,11 @@ func (c *Config) Validate() error {
 	default:
 		errs = append(errs, fmt.Errorf("--file-id %q: must be auto, inode or path", c.FileID))
 	}
-	return withCode(exitUsage, errors.Join(errs...))
+	return exitcode.With(exitcode.Usage, errors.Join(errs...))
 }
 
-func logLevel(s string) (slog.Level, error) {
+// LogLevel is the level that --log-level names.
+func LogLevel(s string) (slog.Level, error) {
 	var l slog.Level
 	switch s {
 	case "debug", "info", "warn", "error":
@@ -216,4 +222,79 @@ func (c *Config) absolute() error {
 		c.Source = c.Mountpoint
 	}
 	return nil
+}
+
+// metricsAddress says what is wrong with the address of --metrics.
+func metricsAddress(addr string) error {
+	if addr == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil && port == "" {
+		err = errors.New("no port")
+	}
+	if err == nil && host == "" {
+		err = errors.New("no host: to listen on all addresses write 0.0.0.0 or [::]")
+	}
+	if err != nil {
+		return fmt.Errorf("--metrics %q: must be HOST:PORT, such as 127.0.0.1:9799: %w", addr, err)
+	}
+	return nil
+}
+
+// Complete makes c whole: options, file, defaults, absolute paths.
+func (c *Config) Complete(flags *pflag.FlagSet, options []string, file string) error {
+	if err := c.setOptions(options, flags); err != nil {
+		return err
+	}
+	if file != "" {
+		if err := c.readFile(file, flags); err != nil {
+			return err
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if err := c.absolute(); err != nil {
+		return err
+	}
+	if c.State == "" {
+		c.State = defaultState(c.Mountpoint)
+	}
+	return c.ReadPolicy()
+}
+
+// ReadPolicy sets Rules to what the options ask for.
+func (c *Config) ReadPolicy() error {
+	asked, err := policy.ParseFlags("--exclusive", c.Exclusive)
+	if err != nil {
+		return exitcode.With(exitcode.Usage, err)
+	}
+	if c.PolicyFile != "" {
+		file, err := ReadPolicyFile(c.PolicyFile)
+		if err != nil {
+			return err
+		}
+		if len(file.Rules) == 0 {
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--policy: %s has no rules: to take the policy that the cluster has, leave the option out", c.PolicyFile))
+		}
+		if asked, err = asked.Join(file); err != nil {
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--exclusive and --policy %s: %w", c.PolicyFile, err))
+		}
+	}
+	c.Rules = asked.TOML()
+	return nil
+}
+
+// ReadPolicyFile is the policy in a TOML file.
+func ReadPolicyFile(path string) (*policy.Policy, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("read the policy: %w", err))
+	}
+	p, err := policy.Parse(path, string(b))
+	if err != nil {
+		return nil, exitcode.With(exitcode.Usage, err)
+	}
+	return p, nil
 }

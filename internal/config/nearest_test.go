@@ -1,11 +1,11 @@
-package main
+package config
 
 import "testing"
 
 func TestNearest(t *testing.T) {
 	names := []string{"join", "listen", "log-level", "max-locks", "mdns"}
 	for in, want := range map[string]string{"jion": "join", "lisen": "listen", "listne": "listen", "loglevel": "log-level", "max_locks": "max-locks", "bogus": "", "": "", "x": "", "join": "join"} {
-		if got := nearest(in, names); got != want {
+		if got := Nearest(in, names); got != want {
 			t.Errorf("nearest to %q: %q, want %q", in, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -10,21 +10,22 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/spf13/pflag"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
 // The keys of a TOML file beside the names of the flags: what to mount where, and
 // what stands behind -o.
 const (
-	keySource     = "source"
-	keyMountpoint = "mountpoint"
+	KeySource     = "source"
+	KeyMountpoint = "mountpoint"
 	keyOptions    = "options"
 )
 
-// fileKeys returns the type of the values of all keys of a TOML file.
-func fileKeys(flags *pflag.FlagSet) map[string]reflect.Type {
+// FileKeys returns the type of the values of all keys of a TOML file.
+func FileKeys(flags *pflag.FlagSet) map[string]reflect.Type {
 	text, list := reflect.TypeFor[string](), reflect.TypeFor[[]string]()
-	keys := map[string]reflect.Type{keySource: text, keyMountpoint: text, keyOptions: list}
+	keys := map[string]reflect.Type{KeySource: text, KeyMountpoint: text, keyOptions: list}
 	flags.VisitAll(func(f *pflag.Flag) {
 		switch f.Value.Type() {
 		case "bool":
@@ -45,7 +46,7 @@ func fileKeys(flags *pflag.FlagSet) map[string]reflect.Type {
 // slices of strings. Of what is wrong the error tells the line.
 func decodeFile(b []byte, flags *pflag.FlagSet) (map[string]any, error) {
 	var fields []reflect.StructField
-	for key, typ := range fileKeys(flags) {
+	for key, typ := range FileKeys(flags) {
 		tag := reflect.StructTag(fmt.Sprintf("toml:%q", key))
 		fields = append(fields, reflect.StructField{Name: fmt.Sprint("Key", len(fields)), Type: reflect.PointerTo(typ), Tag: tag})
 	}
@@ -66,16 +67,16 @@ func decodeFile(b []byte, flags *pflag.FlagSet) (map[string]any, error) {
 func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("read the configuration: %w", err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("read the configuration: %w", err))
 	}
 	values, err := decodeFile(b, flags)
 	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("%s: %w", path, err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%s: %w", path, err))
 	}
-	if s, ok := values[keySource].(string); ok && c.Source == "" {
+	if s, ok := values[KeySource].(string); ok && c.Source == "" {
 		c.Source = s
 	}
-	if s, ok := values[keyMountpoint].(string); ok && c.Mountpoint == "" {
+	if s, ok := values[KeyMountpoint].(string); ok && c.Mountpoint == "" {
 		c.Mountpoint = s
 	}
 	if o, ok := values[keyOptions].([]string); ok {
@@ -93,7 +94,7 @@ func (c *Config) readFile(path string, flags *pflag.FlagSet) error {
 		}
 		for _, v := range all {
 			if err := flags.Set(f.Name, v); err != nil {
-				errs = append(errs, withCode(exitUsage, fmt.Errorf("%s: %s: %w", path, f.Name, err)))
+				errs = append(errs, exitcode.With(exitcode.Usage, fmt.Errorf("%s: %s: %w", path, f.Name, err)))
 				return
 			}
 		}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -33,8 +33,8 @@ func sample(t *testing.T, f *pflag.Flag) any {
 // Each flag of a mount is a key of the configuration, with the same effect.
 func TestAllFlagsAreKeysOfTheConfiguration(t *testing.T) {
 	var byFlags Config
-	flags := byFlags.flags()
-	file := map[string]any{keySource: "/a", keyMountpoint: "/b", keyOptions: []string{"ro"}}
+	flags := byFlags.Flags()
+	file := map[string]any{KeySource: "/a", KeyMountpoint: "/b", keyOptions: []string{"ro"}}
 	byFlags.Source, byFlags.Mountpoint, byFlags.MountOptions = "/a", "/b", []string{"ro"}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Value.Type() == "boolfunc" {
@@ -61,7 +61,7 @@ func TestAllFlagsAreKeysOfTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	var byFile Config
-	if err := byFile.readFile(path, byFile.flags()); err != nil {
+	if err := byFile.readFile(path, byFile.Flags()); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(byFile, byFlags) {
@@ -75,7 +75,7 @@ func TestFlagsGoBeforeTheConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := Config{Mountpoint: "/here", MountOptions: []string{"noexec"}}
-	flags := c.flags()
+	flags := c.Flags()
 	if err := flags.Parse([]string{"--wait=7s"}); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestWrongConfigurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		var cfg Config
-		err := cfg.readFile(path, cfg.flags())
+		err := cfg.readFile(path, cfg.Flags())
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), path+": ") {
 			t.Errorf("%q: %v, want %s", c.text, err, c.want)
 		}
