@@ -29,6 +29,7 @@
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.
 //   - internal/config: the settings of a mount.
+//   - internal/statedir: the state directory of a mount.
 //   - internal/metrics: what a daemon counts, for Prometheus.
 //   - internal/snapshot: what a daemon tells of its cluster at one moment, searched
 //     and summed up.

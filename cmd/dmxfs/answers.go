@@ -87,7 +87,7 @@ func (d *daemon) status() admin.Status {
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
 		VersionSince: d.upgrader.since,
 		State:        stateName(s), Held: held, Waiting: waiting, UptimeS: (boottime() - d.upgrader.mounted()) / 1000,
-		Self: d.identity.ID().String(), StateDir: d.state.path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
+		Self: d.identity.ID().String(), StateDir: d.state.Path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()
 	j.Delegate = delegate

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -25,7 +26,7 @@ const clonedText = "another process is this member, too, or was it since: the ma
 type cloneWatch struct {
 	register *register.Dir
 	node     *atomic.Pointer[cluster.Node]
-	state    *stateDir
+	state    *statedir.Dir
 	log      *slog.Logger
 }
 
@@ -52,9 +53,9 @@ func (w *cloneWatch) follow(ctx context.Context) {
 		case errors.Is(err, register.ErrCloned):
 			// The lock of this state directory says nothing about the other
 			// process: nobody here may prove by it that this member is dead.
-			if err := w.state.dropLife(s.Self.Inc); err != nil {
+			if err := w.state.DropLife(s.Self.Inc); err != nil {
 				w.log.Error("the state directory still takes this process for the only one of its identity: "+
-					"before anything is mounted with it again, remove the file", "file", w.state.file(livesFile), "err", err)
+					"before anything is mounted with it again, remove the file", "file", w.state.File(statedir.LivesFile), "err", err)
 			}
 			w.log.Error(clonedText)
 			node.Fail(&cluster.Ended{End: member.End{Code: member.EndTwin, Text: clonedText}})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // A machine is cloned while its daemon runs, and both copies go on. The other one
@@ -23,9 +25,9 @@ func TestACloneOfARunningDaemon(t *testing.T) {
 		inc, mark, _ = strings.Cut(string(text), " ")
 		return err == nil && len(mark) == 33
 	})
-	state := &stateDir{path: a.state}
+	state := &statedir.Dir{Path: a.state}
 	isLife := func() bool {
-		for _, x := range state.lives() {
+		for _, x := range state.Lives() {
 			if x.String() == inc {
 				return true
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -119,7 +120,7 @@ func askAll[T any](ctx context.Context, path string, then func(T)) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, point := range mountPoints() {
-		r, err := registered(point)
+		r, err := statedir.Registered(point)
 		if err != nil {
 			continue
 		}

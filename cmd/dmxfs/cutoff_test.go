@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -130,7 +131,7 @@ func TestWhatMayPassIsNotFinal(t *testing.T) {
 // A shared directory that fails says nothing of the options.
 func TestStorageThatFailsIsNoWrongOption(t *testing.T) {
 	t.Parallel()
-	if err := makeState(t.TempDir(), -1); err == nil || exitCode(err) != exitFailure {
+	if err := statedir.Make(t.TempDir(), -1); err == nil || exitCode(err) != exitFailure {
 		t.Errorf("%v: %d", err, exitCode(err))
 	}
 }

@@ -29,6 +29,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // daemon is one mount and all that serves it. It is where the parts meet.
@@ -38,7 +39,7 @@ type daemon struct {
 	began time.Time
 
 	root      *os.File // the shared directory, from before the mount
-	state     *stateDir
+	state     *statedir.Dir
 	journal   *history
 	identity  p2p.Identity
 	register  *register.Dir
@@ -95,7 +96,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	l, err := admin.Listen(d.state.path)
+	l, err := admin.Listen(d.state.Path)
 	if err != nil {
 		return errors.Join(err, d.leave(nodeDone))
 	}
@@ -208,7 +209,7 @@ func (d *daemon) join() error {
 		Policy: d.rules.wanted(),
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
-		Former:   d.state.lives(),
+		Former:   d.state.Lives(),
 		Succeeds: d.left.self(), SucceedsIn: d.left.lastView(),
 		Restored: d.cfg.Restored,
 		Random:   rand.Uint64,
@@ -224,7 +225,7 @@ func (d *daemon) join() error {
 		Now:       boottime,
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
 		Save:      d.memory.save,
-		Named:     d.state.addLife,
+		Named:     d.state.AddLife,
 		Notice:    d.chronicle.notice,
 		Begin: func(v *member.View) {
 			d.memory.keepView(v)
@@ -250,7 +251,7 @@ func (d *daemon) self(addrs []ma.Multiaddr) (member.Member, error) {
 		return member.Member{}, fmt.Errorf("boot ID: %w", err)
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(int(d.state.lock.Fd()), &st); err != nil {
+	if err := unix.Fstat(int(d.state.Lock.Fd()), &st); err != nil {
 		return member.Member{}, fmt.Errorf("lock file: %w", err)
 	}
 	m := member.Member{
@@ -361,7 +362,7 @@ func (d *daemon) refused(err error) error {
 	e, ok := errors.AsType[*cluster.Ended](err)
 	if ok && e.Code == member.EndTwin {
 		return fmt.Errorf("%w; mount with a state directory of its own (--state), or, if this host is to keep %s, remove %s first, and it becomes another node",
-			err, d.state.path, d.state.file("identity.key"))
+			err, d.state.Path, d.state.File("identity.key"))
 	}
 	if ok && e.Code == member.EndFileID && d.folded {
 		return fmt.Errorf("%w%s", err, foldedText)

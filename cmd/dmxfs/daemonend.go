@@ -79,7 +79,7 @@ const cutPatience = time.Second
 // saveStacks writes down what all goroutines hang in, for who has to find out
 // why the engine did not turn.
 func (d *daemon) saveStacks() {
-	path := d.state.file("stuck.txt")
+	path := d.state.File("stuck.txt")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err == nil {
 		err = errors.Join(pprof.Lookup("goroutine").WriteTo(f, 2), f.Close())

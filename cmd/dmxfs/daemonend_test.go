@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // What hangs in the storage when a daemon ends goes on with the shared directory,
@@ -18,7 +20,7 @@ func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 	}
 	defer root.Close()
 	path := filepath.Join(t.TempDir(), "state")
-	state, err := openState(path, int(root.Fd()))
+	state, err := statedir.Open(path, int(root.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +32,7 @@ func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 	if err := syncfs(root); err != nil {
 		t.Errorf("after the daemon's end: %v", err)
 	}
-	if next, err := openState(path, int(root.Fd())); exitCode(err) != exitBusy {
+	if next, err := statedir.Open(path, int(root.Fd())); exitCode(err) != exitBusy {
 		t.Errorf("the state directory is free before the process ends: %v, %v", next, err)
 	}
 }
@@ -44,13 +46,13 @@ func TestMountAgainAtOnce(t *testing.T) {
 	}
 	defer root.Close()
 	path := filepath.Join(t.TempDir(), "state")
-	former, err := openState(path, int(root.Fd()))
+	former, err := statedir.Open(path, int(root.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	opened := make(chan error, 1)
 	go func() {
-		next, err := openState(path, int(root.Fd()))
+		next, err := statedir.Open(path, int(root.Fd()))
 		if err == nil {
 			err = next.Close()
 		}

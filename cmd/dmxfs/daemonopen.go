@@ -19,6 +19,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // open takes everything that can fail before other nodes hear of this one. On
@@ -55,11 +56,11 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 	}
 	if left != nil {
 		d.state = left.state
-	} else if d.state, err = openState(cfg.State, int(d.root.Fd())); err != nil {
+	} else if d.state, err = statedir.Open(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}
 	keepLastWords(cfg, crash.Daemon, log)
-	if d.identity, err = p2p.LoadIdentity(d.state.path); err != nil {
+	if d.identity, err = p2p.LoadIdentity(d.state.Path); err != nil {
 		return d, err
 	}
 	c, kept, err := d.openCluster()
@@ -84,16 +85,16 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 	if d.left != nil && d.left.Cluster != nil {
 		c = d.left.Cluster
 		d.register.Known(c.ID)
-		kept, err = readKept(d.state.path)
+		kept, err = readKept(d.state.Path)
 		return c, kept, err
 	}
 	// Before anything is made there: a directory on which the storage is not
 	// mounted looks like one that nobody shares yet.
-	known, err := journal.ClusterOf(d.state.file("journal"))
+	known, err := journal.ClusterOf(d.state.File("journal"))
 	if err != nil {
 		return nil, kept, fmt.Errorf("the state directory: %w", err)
 	}
-	if kept, err = readKept(d.state.path); err != nil {
+	if kept, err = readKept(d.state.Path); err != nil {
 		return nil, kept, err
 	}
 	given, err := d.givenSecret(len(kept.all()) > 0)
@@ -162,7 +163,7 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 		d.folded = fusefs.FoldsCase(int(d.root.Fd()))
 	}
 	d.fileID = fileIDOf(d.cfg.FileID, d.storage, c.Inode, d.folded)
-	d.secret = newClusterSecret(d.state.path, c, kept)
+	d.secret = newClusterSecret(d.state.Path, c, kept)
 	if err := d.secret.keep(kept); err != nil {
 		d.log.Warn("the secret is not kept: if .dmxfs is removed, this host cannot make it anew", "err", err)
 	}
@@ -174,7 +175,7 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	if d.left != nil {
 		openJournal = resumeHistory
 	}
-	d.journal, err = openJournal(d.state.file("journal"), journal.Options{
+	d.journal, err = openJournal(d.state.File("journal"), journal.Options{
 		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
 	}, d.cfg.Journal == config.JournalRequired)
 	if err != nil {

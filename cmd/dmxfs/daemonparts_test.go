@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -21,7 +22,7 @@ import (
 func TestMemoryIsOfOneCluster(t *testing.T) {
 	t.Parallel()
 	log := new(strings.Builder)
-	dir := &stateDir{path: t.TempDir()}
+	dir := &statedir.Dir{Path: t.TempDir()}
 	of := func(cluster string) *memory {
 		return &memory{state: dir, cluster: cluster, log: slog.New(slog.NewTextHandler(log, nil))}
 	}
@@ -37,7 +38,7 @@ func TestMemoryIsOfOneCluster(t *testing.T) {
 	if s := of("b").loadSaved(); s.Epoch != 0 {
 		t.Errorf("of another cluster: %+v", s)
 	}
-	if err := os.WriteFile(dir.file("member.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(dir.File("member.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s := of("a").loadSaved(); s.Epoch != 0 || !strings.Contains(log.String(), "cannot be read") {

@@ -108,7 +108,7 @@ func endDying(state, point string) error { return endDyingBy(state, point, abort
 func endDyingBy(state, point string, abort func(point string) error) error {
 	b, err := os.ReadFile(filepath.Join(state, "lock"))
 	if err != nil {
-		return nil // there never was one, or openState says what is wrong
+		return nil // there never was one, or statedir.Open says what is wrong
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {

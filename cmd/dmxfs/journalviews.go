@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/story"
@@ -56,7 +57,7 @@ func (v *journalViews) check(f *journal.Filter) error {
 }
 
 // show does what is not the journal of this node record by record, if it is asked for.
-func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r registration, f journal.Filter, asJSON bool) (done bool, err error) {
+func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) (done bool, err error) {
 	switch {
 	case v.requests:
 		return true, showRequests(ctx, s, cl, r, asJSON)
@@ -69,7 +70,7 @@ func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r 
 }
 
 // ask asks for the journals of all members.
-func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r registration, q url.Values) (*clusterJournal, error) {
+func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Registration, q url.Values) (*clusterJournal, error) {
 	q.Set("timeout", membersTime(cl).String())
 	a := &clusterJournal{}
 	err := cl.Get(ctx, "/journal/cluster?"+q.Encode(), a)
@@ -93,7 +94,7 @@ func (a *clusterJournal) warn(s streams) {
 	}
 }
 
-func (v *journalViews) showCluster(ctx context.Context, s streams, cl *admin.Client, r registration, f journal.Filter, asJSON bool) error {
+func (v *journalViews) showCluster(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
 	a, err := v.ask(ctx, cl, r, journalQuery(f))
 	if err != nil {
 		return err
@@ -167,7 +168,7 @@ type fileStory struct {
 }
 
 // tell tells the story of a file, up to who waits for it now.
-func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r registration, f journal.Filter, asJSON bool) error {
+func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
 	path := pathBelow(r.Mountpoint, v.explain)
 	f.Path = escapePattern(path)
 	q := journalQuery(f)
@@ -282,7 +283,7 @@ func csvSink(w io.Writer) (sink func([]byte) error, flush func() error, err erro
 }
 
 // showRequests lists the requests that are open, also where no daemon runs.
-func showRequests(ctx context.Context, s streams, cl *admin.Client, r registration, asJSON bool) error {
+func showRequests(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, asJSON bool) error {
 	all := []story.Request{}
 	err := cl.Get(ctx, "/journal/requests", &all)
 	if errors.Is(err, admin.ErrNoDaemon) {

@@ -7,12 +7,13 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // memory is what a node keeps of its membership in the state directory.
 type memory struct {
-	state   *stateDir
+	state   *statedir.Dir
 	cluster string    // its ID
 	stored  bool      // the secret is on the storage
 	marks   rootMarks // of the shared directory
@@ -28,7 +29,7 @@ type saved struct {
 // loadSaved reads what the membership wants to survive the process.
 func (k *memory) loadSaved() member.Saved {
 	var s saved
-	b, err := os.ReadFile(k.state.file("member.json"))
+	b, err := os.ReadFile(k.state.File("member.json"))
 	if err == nil {
 		err = json.Unmarshal(b, &s)
 	}
@@ -46,11 +47,11 @@ func (k *memory) save(s member.Saved) error {
 	if err != nil {
 		return err
 	}
-	tmp := k.state.file("member.json.new")
+	tmp := k.state.File("member.json.new")
 	if err := os.WriteFile(tmp, b, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, k.state.file("member.json"))
+	return os.Rename(tmp, k.state.File("member.json"))
 }
 
 // keepView keeps a view that this node is in.
@@ -59,12 +60,12 @@ func (k *memory) keepView(v *member.View) {
 	if err == nil {
 		b, err = json.Marshal(keptView{k.cluster, k.stored, k.marks, string(b)})
 	}
-	tmp := k.state.file(keptViewFile + ".new")
+	tmp := k.state.File(keptViewFile + ".new")
 	if err == nil {
 		err = os.WriteFile(tmp, b, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(tmp, k.state.file(keptViewFile))
+		err = os.Rename(tmp, k.state.File(keptViewFile))
 	}
 	if err != nil {
 		k.log.Debug("the view cannot be kept in the state directory", "err", err) // one that is older will do

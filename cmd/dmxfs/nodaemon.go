@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // noDaemon says what mount a missing daemon belongs to, and what to do.
-func noDaemon(err error, r registration) error {
+func noDaemon(err error, r statedir.Registration) error {
 	if exitCode(err) != exitNoMount {
 		return err
 	}
@@ -24,7 +25,7 @@ func noDaemon(err error, r registration) error {
 
 // startedAnew says what has become of the process that starts the daemon of a mount
 // anew; nil: there is none.
-func startedAnew(r registration) error {
+func startedAnew(r statedir.Registration) error {
 	pid, err := watcherOf(r.State)
 	if err != nil || pid == 0 {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -57,7 +58,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 		if err != nil {
 			return err
 		}
-		r, err := registered(point)
+		r, err := statedir.Registered(point)
 		if err != nil {
 			return err
 		}
@@ -81,7 +82,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 
 // restoration makes the directory of a cluster anew.
 type restoration struct {
-	r        registration
+	r        statedir.Registration
 	moved    bool
 	messages io.Writer
 }

@@ -24,6 +24,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // heir is what the program before this one has left in this process.
@@ -33,7 +34,7 @@ type heir struct {
 	fd    int // of the memory that it came in
 	sock  *os.File
 	why   string // this is the former program again: why the next one could not go on
-	state *stateDir
+	state *statedir.Dir
 	view  *member.View // that heirloom.View is
 	gc    int          // see debug.SetGCPercent
 	says  *slog.Logger
@@ -81,7 +82,7 @@ func takeLeft() (*heir, error) {
 	closeOnExec()
 	h.mark("started")
 	h.sock = os.NewFile(uintptr(h.Control), admin.SocketName)
-	h.state = &stateDir{h.Config.State, os.NewFile(uintptr(h.Lock), "lock")}
+	h.state = &statedir.Dir{Path: h.Config.State, Lock: os.NewFile(uintptr(h.Lock), "lock")}
 	h.Config.Restored, h.Config.Replace = false, false // that was then
 	return h, nil
 }

@@ -13,6 +13,7 @@ import (
 	lumberjack "gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // logFile is where a mount in the background logs.
@@ -30,8 +31,8 @@ func serve(ctx context.Context, cfg config.Config, m *minder, root *os.File, log
 		return left.back(ctx, err)
 	}
 	d.minder = m
-	reg := registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
-	if err := remember(reg); err != nil {
+	reg := statedir.Registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
+	if err := statedir.Remember(reg); err != nil {
 		if left != nil {
 			return left.back(ctx, err)
 		}

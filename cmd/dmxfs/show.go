@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // show makes a command that asks the daemon for path and prints the answer as
@@ -43,7 +44,7 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 	return c
 }
 
-func mountArgs(r registration) string {
+func mountArgs(r statedir.Registration) string {
 	if r.Source == r.Mountpoint {
 		return r.Mountpoint
 	}
@@ -156,12 +157,12 @@ func lockRows(all []admin.Lock, cached bool, now time.Time) [][]string {
 }
 
 // clientFor is the client for the daemon of a mount point.
-func clientFor(args []string) (*admin.Client, registration, error) {
+func clientFor(args []string) (*admin.Client, statedir.Registration, error) {
 	point, err := whichMount(args)
 	if err != nil {
-		return nil, registration{}, err
+		return nil, statedir.Registration{}, err
 	}
-	r, err := registered(point)
+	r, err := statedir.Registered(point)
 	if err != nil {
 		return nil, r, err
 	}
@@ -170,9 +171,9 @@ func clientFor(args []string) (*admin.Client, registration, error) {
 
 // askTimeoutFlag gives a command, a time after which each of
 // its questions and orders is given up.
-func askTimeoutFlag(c *cobra.Command, byDefault time.Duration) (clientWithin func(args []string) (*admin.Client, registration, error)) {
+func askTimeoutFlag(c *cobra.Command, byDefault time.Duration) (clientWithin func(args []string) (*admin.Client, statedir.Registration, error)) {
 	d := c.Flags().Duration("timeout", byDefault, "how long to wait for the daemon; what it has not begun with by then it does not do")
-	return func(args []string) (*admin.Client, registration, error) {
+	return func(args []string) (*admin.Client, statedir.Registration, error) {
 		cl, r, err := clientFor(args)
 		if err == nil {
 			cl.Timeout = *d

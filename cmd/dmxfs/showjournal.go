@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -90,7 +91,7 @@ as a duration that has passed since, like 2h30m.`,
 }
 
 // showOwn prints this node's journal, by its daemon if one runs.
-func showOwn(ctx context.Context, cl *admin.Client, r registration, f journal.Filter, out *journalPrinter) error {
+func showOwn(ctx context.Context, cl *admin.Client, r statedir.Registration, f journal.Filter, out *journalPrinter) error {
 	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
 	if errors.Is(err, admin.ErrNoDaemon) {
 		if f.Follow {
@@ -106,7 +107,7 @@ func showOwn(ctx context.Context, cl *admin.Client, r registration, f journal.Fi
 }
 
 // readJournal reads the journal of a mount that no daemon serves.
-func readJournal(ctx context.Context, r registration, f journal.Filter, out *journalPrinter) error {
+func readJournal(ctx context.Context, r statedir.Registration, f journal.Filter, out *journalPrinter) error {
 	j, err := journal.OpenReadOnly(r.State+"/journal", journal.Options{})
 	if err != nil {
 		return err

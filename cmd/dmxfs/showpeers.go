@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 func newPeersCommand(s streams) *cobra.Command {
@@ -162,7 +163,7 @@ the secret is changed ("dmxfs secret rotate").`,
 
 // chosenPeer finds the member that args name. The client is nil if there is no
 // daemon to ask.
-func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, registration, error), args []string, reason string) (*admin.Client, admin.Peer, error) {
+func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, statedir.Registration, error), args []string, reason string) (*admin.Client, admin.Peer, error) {
 	if strings.TrimSpace(reason) == "" {
 		return nil, admin.Peer{}, withCode(exitUsage, errors.New("give the --reason: it goes to the journal"))
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // openSource opens the shared directory, and says what is wrong with the
@@ -38,7 +39,7 @@ func openSource(cfg config.Config) (*os.File, error) {
 		return nil, fmt.Errorf("open the shared directory: %w", err)
 	}
 	if cfg.Mountpoint != cfg.Source {
-		in, err := inside(filepath.Dir(cfg.Mountpoint), int(root.Fd()))
+		in, err := statedir.Inside(filepath.Dir(cfg.Mountpoint), int(root.Fd()))
 		if err == nil && in {
 			err = withCode(exitUsage, fmt.Errorf("the mount point %s is inside the shared directory %s: who walks that would come to the mount itself; choose one outside, or mount over the shared directory itself",
 				cfg.Mountpoint, cfg.Source))

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestAStuckEngineEndsTheDaemon(t *testing.T) {
 	t.Parallel()
 	log := new(strings.Builder)
-	d := &daemon{log: slog.New(slog.NewTextHandler(log, nil)), state: &stateDir{path: t.TempDir()}}
+	d := &daemon{log: slog.New(slog.NewTextHandler(log, nil)), state: &statedir.Dir{Path: t.TempDir()}}
 	nodeDone := make(chan error, 1)
 	nodeDone <- cluster.ErrStuck
 	// There is no engine: whatever asked it would be a panic.
@@ -23,11 +24,11 @@ func TestAStuckEngineEndsTheDaemon(t *testing.T) {
 	if _, ok := errors.AsType[*dead](err); !ok || !errors.Is(err, cluster.ErrStuck) {
 		t.Errorf("ended with %v", err)
 	}
-	b, err := os.ReadFile(d.state.file("stuck.txt"))
+	b, err := os.ReadFile(d.state.File("stuck.txt"))
 	if err != nil || !strings.Contains(string(b), "TestAStuckEngineEndsTheDaemon") {
 		t.Errorf("the stacks: %v, %d bytes", err, len(b))
 	}
-	if !strings.Contains(log.String(), d.state.file("stuck.txt")) {
+	if !strings.Contains(log.String(), d.state.File("stuck.txt")) {
 		t.Errorf("the log: %s", log)
 	}
 	if code := endCode(cluster.ErrStuck); code != exitFailure {

@@ -21,6 +21,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/support"
 	"github.com/dmxfs/dmxfs/journal"
 )
@@ -114,7 +115,7 @@ func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) er
 
 // supportSecrets are what no archive may have: what the state directory keeps secret,
 // what the daemon has, and the fence command, in which passwords of power switches are.
-func supportSecrets(ctx context.Context, cl *admin.Client, r registration) (all [][]byte) {
+func supportSecrets(ctx context.Context, cl *admin.Client, r statedir.Registration) (all [][]byte) {
 	if k, err := readKept(r.State); err == nil {
 		all = append(all, k.all()...)
 	}
@@ -135,7 +136,7 @@ func supportSecrets(ctx context.Context, cl *admin.Client, r registration) (all 
 }
 
 // supportItems are the files of an archive.
-func supportItems(cl *admin.Client, r registration) []support.Item {
+func supportItems(cl *admin.Client, r statedir.Registration) []support.Item {
 	asked := func(name, path, what string) support.Item {
 		return support.Item{Name: name, What: what, Get: func(ctx context.Context) ([]byte, error) {
 			resp, err := cl.Do(ctx, http.MethodGet, path)
@@ -194,7 +195,7 @@ func withoutFence(all map[string]json.RawMessage) map[string]json.RawMessage {
 }
 
 // supportRecords is the journal's end, by the daemon or without one.
-func supportRecords(ctx context.Context, cl *admin.Client, r registration) ([]byte, error) {
+func supportRecords(ctx context.Context, cl *admin.Client, r statedir.Registration) ([]byte, error) {
 	var b bytes.Buffer
 	out := newJournalPrinter(streams{out: &b, err: io.Discard}, true)
 	err := showOwn(ctx, cl, r, journal.Filter{Last: supportJournal}, out)
@@ -257,7 +258,7 @@ func supportVersions() ([]byte, error) {
 
 // supportMounts are the lines of mountinfo for the mount and what is above it, and
 // for the storage.
-func supportMounts(r registration) ([]byte, error) {
+func supportMounts(r statedir.Registration) ([]byte, error) {
 	b, err := os.ReadFile(mountinfo.Path)
 	if err != nil {
 		return nil, err
@@ -300,7 +301,7 @@ func listing(dir string) ([]byte, error) {
 
 // supportStorage tells of the storage below the mount. Of a mount in place it can see
 // only the room: the mount hides the rest.
-func supportStorage(r registration) ([]byte, error) {
+func supportStorage(r statedir.Registration) ([]byte, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(r.Source, &st); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Source, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -148,7 +149,7 @@ func trial(cfg config.Config, doing func(step string)) error {
 		return nil // there was a mount already
 	}
 	doing("finding out what it is")
-	if err := outsideOf(cfg.State, int(root.Fd())); err != nil {
+	if err := statedir.Outside(cfg.State, int(root.Fd())); err != nil {
 		return err
 	}
 	storage, err := fusefs.StorageOf(int(root.Fd()))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 func newUnmountCommand(s streams) *cobra.Command {
@@ -39,7 +40,7 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return err
 		}
-		r, err := registered(point)
+		r, err := statedir.Registered(point)
 		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
 			return endLeft(c.Context(), point, r)
 		}
@@ -82,7 +83,7 @@ copies, and with them the daemon.`,
 
 // endLeft ends what is left of a mount that is not in its place any more: a watcher
 // that waits for its storage, and would mount again. A daemon that is left has users.
-func endLeft(ctx context.Context, point string, r registration) error {
+func endLeft(ctx context.Context, point string, r statedir.Registration) error {
 	none := withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
 	lock, err := os.Open(filepath.Join(r.State, "lock"))
 	if r.State == "" || err != nil {
@@ -91,7 +92,7 @@ func endLeft(ctx context.Context, point string, r registration) error {
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		return withCode(exitBusy, fmt.Errorf("%s is not mounted here any more, but programs, or other mount namespaces, have it still: its daemon%s ends with them, or by SIGTERM",
-			point, readOwner(lock)))
+			point, statedir.Owner(lock)))
 	}
 	lock.Close() // it may be on its way
 	if pid, err := watcherOf(r.State); err != nil || pid == 0 {

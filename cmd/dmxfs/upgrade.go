@@ -215,13 +215,13 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 		return fmt.Errorf("%w: %w", errNotNow, err)
 	}
 	// By that the successor proves that it is in the place of this one.
-	if self := d.node.Load().Status().Self; !slices.Contains(d.state.lives(), self.Inc) {
+	if self := d.node.Load().Status().Self; !slices.Contains(d.state.Lives(), self.Inc) {
 		return fmt.Errorf("the state directory does not know this daemon (it could not be written when it began?): only a restart helps")
 	}
 	// What can fail is done before the locks are frozen, since there is no way back then.
 	h := &heirloom{
 		Order: u.status().Order, Version: version(), Config: d.cfg, Began: boottime(), Mounted: u.mounted(),
-		Root: int(d.root.Fd()), Lock: int(d.state.lock.Fd()), Program: int(former.Fd()), Control: control,
+		Root: int(d.root.Fd()), Lock: int(d.state.Lock.Fd()), Program: int(former.Fd()), Control: control,
 	}
 	h.Cluster, h.Folded = d.knownCluster()
 	left, err := relay.New()
@@ -254,7 +254,7 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 	if err := awaitThreads(ctx); err != nil {
 		return nil, err
 	}
-	d.state.noteUpgrading(d.log)
+	noteUpgrading(d.state, d.log)
 	// Not later: a node that was expelled since, and is another one by now, is not
 	// the one that has held what the successor claims.
 	s := d.node.Load().Status()

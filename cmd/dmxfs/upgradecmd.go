@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 func newUpgradeCommand(s streams) *cobra.Command {
@@ -122,7 +123,7 @@ func upgradePoints(args []string, all bool) (points []string, err error) {
 		return nil, err
 	}
 	for _, m := range list {
-		if _, err := registered(m.Point); m.Type == fsType && err == nil {
+		if _, err := statedir.Registered(m.Point); m.Type == fsType && err == nil {
 			points = append(points, m.Point)
 		}
 	}
@@ -138,7 +139,7 @@ const upgradePatience = 30 * time.Second
 
 // upgradeMount upgrades one mount, and waits for the end of that.
 func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x admin.Upgrade, err error) {
-	r, err := registered(point)
+	r, err := statedir.Registered(point)
 	if err != nil {
 		return x, err
 	}
@@ -163,7 +164,7 @@ func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x ad
 }
 
 // awaitUpgrade waits until the order x is carried out.
-func awaitUpgrade(ctx context.Context, cl *admin.Client, r registration, x admin.Upgrade, limit time.Duration) (admin.Upgrade, error) {
+func awaitUpgrade(ctx context.Context, cl *admin.Client, r statedir.Registration, x admin.Upgrade, limit time.Duration) (admin.Upgrade, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	cl.Timeout = limit

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // restTime is how long a thread of this process may be in the kernel such that nothing
@@ -72,9 +74,9 @@ func asksItself(thread string) bool {
 // cannot end, in ms of CLOCK_BOOTTIME: see mayLookDead.
 const upgradingFile = "upgrading"
 
-func (s *stateDir) noteUpgrading(log *slog.Logger) {
+func noteUpgrading(s *statedir.Dir, log *slog.Logger) {
 	until := strconv.FormatInt(boottime()+upgradingTime.Milliseconds(), 10)
-	if err := os.WriteFile(s.file(upgradingFile), []byte(until+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(s.File(upgradingFile), []byte(until+"\n"), 0o600); err != nil {
 		log.Warn("dmxfs unmount may take this daemon for one that cannot end", "err", err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // A mount is two processes. One serves it. The other, which does next to
@@ -302,11 +303,11 @@ func watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 	}
 	w := &watcher{cfg: cfg, log: log, out: out, root: root}
 	// The log is there, too: nothing is logged before.
-	if err := stateOffMounts(cfg); err != nil {
+	if err := statedir.OffMounts(cfg); err != nil {
 		root.Close()
 		return err
 	}
-	if err := makeState(cfg.State, int(root.Fd())); err != nil {
+	if err := statedir.Make(cfg.State, int(root.Fd())); err != nil {
 		root.Close()
 		return err
 	}

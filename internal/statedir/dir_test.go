@@ -1,4 +1,4 @@
-package main
+package statedir
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // A state directory that others can write to, or that is another user's, is
@@ -36,7 +38,9 @@ func TestTheStateDirectoryIsItsOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		if x.file != "" {
-			write(t, filepath.Join(dir, x.file), "")
+			if err := os.WriteFile(filepath.Join(dir, x.file), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if x.owner >= 0 {
 			if os.Geteuid() != 0 {
@@ -46,9 +50,9 @@ func TestTheStateDirectoryIsItsOwners(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s, err := openState(dir, int(root.Fd()))
+		s, err := Open(dir, int(root.Fd()))
 		if x.want != "" {
-			if exitCode(err) != exitUsage || !strings.Contains(err.Error(), x.want) {
+			if exitcode.Of(err) != exitcode.Usage || !strings.Contains(err.Error(), x.want) {
 				t.Errorf("%+v: %v", x, err)
 			}
 			continue

@@ -1,4 +1,4 @@
-package main
+package statedir
 
 import (
 	"errors"
@@ -16,14 +16,14 @@ import (
 // directory, whatever else it has in common with one: it may be a clone.
 
 const (
-	livesFile = "lives"
+	LivesFile = "lives"
 	maxLives  = 64
 )
 
-// lives are those that can be read; without them there is no proof of death,
+// Lives are the incarnations that can be read; without them there is no proof of death,
 // and the others wait longer.
-func (s *stateDir) lives() []member.Inc {
-	b, err := os.ReadFile(s.file(livesFile))
+func (s *Dir) Lives() []member.Inc {
+	b, err := os.ReadFile(s.File(LivesFile))
 	if err != nil {
 		return nil
 	}
@@ -37,48 +37,49 @@ func (s *stateDir) lives() []member.Inc {
 	return list
 }
 
-func (s *stateDir) addLife(inc member.Inc) error {
-	list := append(s.lives(), inc)
+// AddLife adds an incarnation, the newest.
+func (s *Dir) AddLife(inc member.Inc) error {
+	list := append(s.Lives(), inc)
 	return s.setLives(list[max(len(list)-maxLives, 0):])
 }
 
-// dropLife forgets an incarnation, which is no proof of a death from then on. Where
+// DropLife forgets an incarnation, which is no proof of a death from then on. Where
 // there is no room for that, as on a full disk, all of them are forgotten: without
 // proof the others only wait longer.
-func (s *stateDir) dropLife(inc member.Inc) error {
-	err := s.setLives(slices.DeleteFunc(s.lives(), func(x member.Inc) bool { return x == inc }))
+func (s *Dir) DropLife(inc member.Inc) error {
+	err := s.setLives(slices.DeleteFunc(s.Lives(), func(x member.Inc) bool { return x == inc }))
 	if err == nil {
 		return nil
 	}
-	if gone := os.Remove(s.file(livesFile)); gone == nil || errors.Is(gone, fs.ErrNotExist) {
+	if gone := os.Remove(s.File(LivesFile)); gone == nil || errors.Is(gone, fs.ErrNotExist) {
 		return nil
 	}
-	if os.Truncate(s.file(livesFile), 0) == nil {
+	if os.Truncate(s.File(LivesFile), 0) == nil {
 		return nil
 	}
 	return err
 }
 
-func (s *stateDir) setLives(list []member.Inc) error {
+func (s *Dir) setLives(list []member.Inc) error {
 	var b strings.Builder
 	for _, x := range list {
 		b.WriteString(x.String() + "\n")
 	}
-	tmp := s.file(livesFile + ".new")
+	tmp := s.File(LivesFile + ".new")
 	if err := os.WriteFile(tmp, []byte(b.String()), 0o600); err != nil {
 		if s.overwriteLives(b.String()) == nil {
 			return nil
 		}
 		return err
 	}
-	return os.Rename(tmp, s.file(livesFile))
+	return os.Rename(tmp, s.File(LivesFile))
 }
 
 // overwriteLives writes the file in its place: what fits into the block that it has
 // is written on a full disk, too. Lines that are empty, or of which a part is missing
 // because the machine died, name nobody.
-func (s *stateDir) overwriteLives(text string) error {
-	f, err := os.OpenFile(s.file(livesFile), os.O_WRONLY, 0)
+func (s *Dir) overwriteLives(text string) error {
+	f, err := os.OpenFile(s.File(LivesFile), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

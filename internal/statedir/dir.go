@@ -1,4 +1,4 @@
-package main
+package statedir
 
 import (
 	"bytes"
@@ -14,20 +14,22 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
-// stateDir is the state directory of a mount, held against other daemons.
-type stateDir struct {
-	path string
-	lock *os.File
+// Dir is the state directory of a mount, held against other daemons.
+type Dir struct {
+	Path string
+	Lock *os.File // whoever has it locked has the directory
 }
 
-// makeState makes path if need be. The shared directory, which is open as
-// root, must not contain it.
-func makeState(path string, root int) error {
-	if err := outsideOf(path, root); err != nil {
+// Make makes path if need be. The shared directory, which is open as root, must
+// not contain it.
+func Make(path string, root int) error {
+	if err := Outside(path, root); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -52,11 +54,11 @@ func ownState(path string) error {
 	}
 	switch mode := st.Mode & 0o777; {
 	case int(st.Uid) != os.Geteuid():
-		return withCode(exitUsage, fmt.Errorf("state directory %s belongs to user %d: it must belong to the user that dmxfs runs as (%d); choose another one with --state", path, st.Uid, os.Geteuid()))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("state directory %s belongs to user %d: it must belong to the user that dmxfs runs as (%d); choose another one with --state", path, st.Uid, os.Geteuid()))
 	case mode == 0o700:
 		return nil
 	case mode&0o022 != 0:
-		return withCode(exitUsage, fmt.Errorf("state directory %s can be changed by other users (mode %04o): make sure that all in it is yours, and chmod 700 it, or choose another one with --state", path, st.Mode&0o7777))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("state directory %s can be changed by other users (mode %04o): make sure that all in it is yours, and chmod 700 it, or choose another one with --state", path, st.Mode&0o7777))
 	}
 	// It is read by others. If it is for this alone, that ends.
 	names, err := dir.Readdirnames(2)
@@ -66,12 +68,12 @@ func ownState(path string) error {
 	if _, err := os.Lstat(filepath.Join(path, "lock")); len(names) == 0 || err == nil {
 		return dir.Chmod(0o700)
 	}
-	return withCode(exitUsage, fmt.Errorf("state directory %s has other things in it, and can be read by other users (mode %04o): give the mount one of its own with --state", path, st.Mode&0o7777))
+	return exitcode.With(exitcode.Usage, fmt.Errorf("state directory %s has other things in it, and can be read by other users (mode %04o): give the mount one of its own with --state", path, st.Mode&0o7777))
 }
 
-// openState makes path if need be, see makeState, and locks it.
-func openState(path string, root int) (*stateDir, error) {
-	if err := makeState(path, root); err != nil {
+// Open makes path if need be, as [Make] does, and locks it.
+func Open(path string, root int) (*Dir, error) {
+	if err := Make(path, root); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
@@ -81,7 +83,7 @@ func openState(path string, root int) (*stateDir, error) {
 	if err := lockWithin(lock, endingTime); err != nil {
 		defer lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, withCode(exitBusy, fmt.Errorf("state directory %s is in use by another dmxfs%s: give each mount its own with --state", path, readOwner(lock)))
+			return nil, exitcode.With(exitcode.Busy, fmt.Errorf("state directory %s is in use by another dmxfs%s: give each mount its own with --state", path, Owner(lock)))
 		}
 		return nil, fmt.Errorf("lock the state directory %s: %w (it must be on a local file system)", path, err)
 	}
@@ -91,7 +93,7 @@ func openState(path string, root int) (*stateDir, error) {
 		lock.Close()
 		return nil, fmt.Errorf("the state directory cannot be written: %w", err)
 	}
-	return &stateDir{path, lock}, nil
+	return &Dir{path, lock}, nil
 }
 
 // endingTime is for how long a new daemon waits for one before it that has been
@@ -116,7 +118,9 @@ func lockWithin(f *os.File, limit time.Duration) error {
 	}
 }
 
-func readOwner(lock *os.File) string {
+// Owner tells the process that has written itself into the file of the lock, for a
+// message; empty if none has.
+func Owner(lock *os.File) string {
 	b := make([]byte, 32)
 	n, _ := lock.ReadAt(b, 0)
 	if pid := strings.TrimSpace(string(b[:n])); pid != "" {
@@ -126,16 +130,17 @@ func readOwner(lock *os.File) string {
 }
 
 // Close lets another daemon have the directory.
-func (s *stateDir) Close() error { return s.lock.Close() }
+func (s *Dir) Close() error { return s.Lock.Close() }
 
-func (s *stateDir) file(name string) string { return filepath.Join(s.path, name) }
+// File is the path of what is called name in the directory.
+func (s *Dir) File(name string) string { return filepath.Join(s.Path, name) }
 
-// stateOffMounts checks that the state directory is not reached through the
+// OffMounts checks that the state directory is not reached through the
 // mount, nor through another one of dmxfs: neither could be unmounted.
-func stateOffMounts(cfg config.Config) error {
+func OffMounts(cfg config.Config) error {
 	state, err := existing(cfg.State)
 	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("state directory: %w", err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("state directory: %w", err))
 	}
 	point, err := existing(cfg.Mountpoint)
 	if err != nil { // a dead mount
@@ -145,28 +150,29 @@ func stateOffMounts(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	if state == point || strings.HasPrefix(state, point+"/") || insideDmxfs(all, state) {
-		return withCode(exitUsage, fmt.Errorf("state directory %s is below a mount of dmxfs: it must be local to this host, choose another one with --state", cfg.State))
+	m, ok := mountinfo.Holding(all, state)
+	if state == point || strings.HasPrefix(state, point+"/") || ok && m.Type == fusefs.MountType {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("state directory %s is below a mount of dmxfs: it must be local to this host, choose another one with --state", cfg.State))
 	}
 	return nil
 }
 
-// outsideOf checks that path, which need not exist, is not below the directory
+// Outside checks that path, which need not exist, is not below the directory
 // that is open as root.
-func outsideOf(path string, root int) error {
-	in, err := inside(path, root)
+func Outside(path string, root int) error {
+	in, err := Inside(path, root)
 	switch {
 	case err != nil:
 		return fmt.Errorf("state directory: %w", err)
 	case in:
-		return withCode(exitUsage, fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("state directory %s is on the shared directory: it must be local to this host, choose another one with --state", path))
 	}
 	return nil
 }
 
-// inside reports whether path, which need not exist, is the directory that is
+// Inside reports whether path, which need not exist, is the directory that is
 // open as root, or below it.
-func inside(path string, root int) (bool, error) {
+func Inside(path string, root int) (bool, error) {
 	var want, got unix.Stat_t
 	if err := unix.Fstat(root, &want); err != nil {
 		return false, fmt.Errorf("stat the shared directory: %w", err)
@@ -199,9 +205,9 @@ func existing(path string) (string, error) {
 	}
 }
 
-// registration lets the other commands find what belongs to a mount point,
-// also when no daemon runs. It is kept below config.StateHome.
-type registration struct {
+// Registration lets the other commands find what belongs to a mount point,
+// also when no daemon runs. It is kept below [config.StateHome].
+type Registration struct {
 	Mountpoint string `json:"mountpoint"`
 	Source     string `json:"source"`
 	State      string `json:"state"`
@@ -211,8 +217,8 @@ func registrationFile(mountpoint string) string {
 	return filepath.Join(config.StateHome(), "mounts", config.MountName(mountpoint)+".json")
 }
 
-// remember writes down where the state of a mount is.
-func remember(r registration) error {
+// Remember writes down where the state of a mount is.
+func Remember(r Registration) error {
 	file := registrationFile(r.Mountpoint)
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
@@ -231,13 +237,13 @@ func remember(r registration) error {
 	return os.Rename(tmp, file)
 }
 
-// registered finds the state of a mount point.
-func registered(mountpoint string) (registration, error) {
+// Registered finds the state of a mount point.
+func Registered(mountpoint string) (Registration, error) {
 	b, err := os.ReadFile(registrationFile(mountpoint))
 	if errors.Is(err, fs.ErrNotExist) {
-		return registration{}, withCode(exitNoMount, unknownMount(mountpoint))
+		return Registration{}, exitcode.With(exitcode.NoMount, unknownMount(mountpoint))
 	}
-	var r registration
+	var r Registration
 	if err == nil {
 		err = json.Unmarshal(b, &r)
 	}
@@ -251,7 +257,7 @@ func registered(mountpoint string) (registration, error) {
 // remembered of.
 func unknownMount(mountpoint string) error {
 	all, err := mountinfo.Read()
-	if m, ok := mountinfo.At(all, mountpoint); err == nil && ok && m.Type == fsType {
+	if m, ok := mountinfo.At(all, mountpoint); err == nil && ok && m.Type == fusefs.MountType {
 		return fmt.Errorf("%s is mounted, but not by this user, or with another HOME or XDG_STATE_HOME: what is known of mounts is below %s", mountpoint, config.StateHome())
 	}
 	return fmt.Errorf("nothing is known of a dmxfs mount at %s on this host for this user", mountpoint)
