@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	chaosTime = flag.Duration("chaos.time", 0, "how long TestChaos breaks things; 0: a minute in full, 15 s otherwise")
+	chaosTime = flag.Duration("chaos.time", 0, "how long TestChaos breaks things; 0: a minute in full, 10 s otherwise")
 	chaosKeep = flag.String("chaos.keep", "", "directory to which TestChaos copies logs and journals when it has failed")
 	chaosOnly = flag.String("chaos.only", "", "the one kind of program that TestChaos runs; empty: all")
 	chaosOf   = flag.String("chaos.faults", "", "the faults that TestChaos makes, with commas between them, ten times as often; empty: all")

@@ -5,12 +5,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -37,8 +39,13 @@ type clientKind struct {
 
 var clientKinds = []clientKind{
 	{name: "cachefs", start: startCache, args: []string{"--file-id=inode", "--listing-age=0s"}},
-	{name: "cachefs by path", start: startCache, args: []string{"--file-id=path", "--listing-age=0s"}},
+	{name: "cachefs by path", variant: true, start: startCache, args: []string{"--file-id=path", "--listing-age=0s"}},
 	{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}},
+}
+
+// kindsOfClients are the clientKinds, but for the variants if tests do not run in full.
+func kindsOfClients() []clientKind {
+	return slices.DeleteFunc(slices.Clone(clientKinds), func(k clientKind) bool { return k.variant && !long.Tests() })
 }
 
 // startCache makes mountpoint a client of source that caches, see cacheFS.

@@ -13,7 +13,7 @@ import (
 
 func TestCountersOverSeparateClients(t *testing.T) {
 	t.Parallel()
-	for _, kind := range clientKinds {
+	for _, kind := range kindsOfClients() {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2)
 			runCounters(t, c, 2, times(100))
@@ -56,7 +56,7 @@ func runCounters(t *testing.T, c *testCluster, procs, n int) {
 // the data, in the size and the other attributes, and in what is mapped.
 func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 	t.Parallel()
-	for _, kind := range clientKinds {
+	for _, kind := range kindsOfClients() {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2)
 			a, b := c.mounts[0], c.mounts[1]
@@ -82,7 +82,7 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 func TestSQLiteOverSeparateClients(t *testing.T) {
 	t.Parallel()
 	needTool(t, "sqlite3")
-	for _, kind := range clientKinds {
+	for _, kind := range kindsOfClients() {
 		t.Run(kind.name, func(t *testing.T) {
 			runSQLite(t, newClientCluster(t, kind, 2), times(100))
 		})

@@ -88,7 +88,7 @@ func TestManyFilesOfOneHost(t *testing.T) {
 	side.run(t, "one client", func(t *testing.T) {
 		manyFiles(t, newCluster(t, 3))
 	})
-	for _, kind := range clientKinds {
+	for _, kind := range kindsOfClients() {
 		side.run(t, kind.name, func(t *testing.T) {
 			manyFiles(t, newClientCluster(t, kind, 2))
 		})

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/story"
 )
 
@@ -187,10 +186,7 @@ func TestUpgradeOverSeparateClients(t *testing.T) {
 	t.Parallel()
 	var side parts
 	defer side.Wait()
-	for _, kind := range clientKinds {
-		if kind.name == "cachefs by path" && !long.Tests() {
-			continue
-		}
+	for _, kind := range kindsOfClients() {
 		side.run(t, kind.name, func(t *testing.T) {
 			runUpgrades(t, newClientCluster(t, kind, 2), 30)
 		})

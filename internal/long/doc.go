@@ -3,8 +3,8 @@
 // has all the repetitions.
 //
 // No test runs only when it is long: the shorter variant is the same test with
-// fewer repetitions, rounds or seeds. (But for two in internal/firsthour, which
-// build other versions of the program.)
+// fewer repetitions, rounds, seeds or kinds of storage. (But for two in
+// internal/firsthour, which build other versions of the program.)
 //
 // A test that has processes or mounts of its own calls Limit first.
 package long
