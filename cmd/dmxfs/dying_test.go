@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // A process whose first thread has ended, and no other one, is told from those
@@ -134,6 +136,39 @@ func TestAbortMount(t *testing.T) {
 	if out, code := m.sh("flock -n f true"); code != 0 {
 		t.Errorf("%d %s", code, out)
 	}
+}
+
+// Of a daemon that was killed together with its watcher a thread may be left that
+// waits for its own mount. Who mounts there again ends it.
+func TestMountWhereADaemonCannotEnd(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	m := c.mounts[0]
+	daemon := m.daemon()
+	m.signal(unix.SIGSTOP)
+	await(t, "the daemon stands still", func() bool { return procState(daemon) == "T" })
+	cmd := exec.Command("/proc/self/exe", m.path("no-such-name"))
+	cmd.Env = append(os.Environ(), helperEnv+"=headless")
+	cmd.Dir = "/"
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed, or has ended
+	})
+	await(t, "its first thread has ended", func() bool { return dying(cmd.Process.Pid) })
+	write(t, filepath.Join(m.state, "lock"), fmt.Sprintln(cmd.Process.Pid))
+	if err := notHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, answerTime); err != nil {
+		t.Error(err)
+	}
+	if dying(cmd.Process.Pid) || !isDead(m.dir) {
+		t.Errorf("still dying %v, the mount is dead %v", dying(cmd.Process.Pid), isDead(m.dir))
+	}
+	if err := unix.Kill(daemon, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	await(t, "it is served again", func() bool { s, err := m.status(); return err == nil && s.State == "live" })
 }
 
 // connection is the number of a FUSE mount.

@@ -48,8 +48,12 @@ func listenProblem(err error) error {
 
 // notHanging refuses a mount point of a daemon that does not answer within limit, since
 // whoever looks at it waits as long. It is asked before a user's mount only: one that
-// is made anew may find what passes.
+// is made anew may find what passes. A daemon that was killed together with its
+// watcher, and cannot end for its mount, is helped to.
 func notHanging(cfg config.Config, limit time.Duration) error {
+	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
+		return err
+	}
 	all, err := mountinfo.Read()
 	if err != nil {
 		return err
