@@ -147,7 +147,7 @@ func (e *Engine) Break(k locks.Key, handles []locks.HandleID) { e.breaker.breakL
 
 // Locks lists what this node holds, waits for and keeps. Of many it is not all of
 // one moment.
-func (e *Engine) Locks() []LockInfo { return slices.Collect(e.List()) }
+func (e *Engine) Locks() []LockInfo { return e.reports.locks() }
 
 // List is Locks as an iterator, for which very many take a third of the memory.
 // What they are is found out by the call; they can be gone through more than once.

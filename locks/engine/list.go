@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
@@ -68,6 +69,9 @@ type blockedBy struct {
 }
 
 func (a *listed) compare(b *listed) int {
+	if a.listedKey == b.listedKey { // of very many, mostly
+		return cmp.Or(cmp.Compare(a.id-1, b.id-1), cmp.Compare(a.rng.Start, b.rng.Start))
+	}
 	return cmp.Or(a.key.Compare(b.key), cmp.Compare(a.id-1, b.id-1), cmp.Compare(a.rng.Start, b.rng.Start))
 }
 
@@ -83,8 +87,30 @@ func (l *listed) info() LockInfo {
 	return i
 }
 
+// locks is [Engine.Locks].
+func (rp *reports) locks() []LockInfo {
+	sorted := rp.listed()
+	all := slices.Grow([]LockInfo(nil), len(sorted)) // they are large
+	for _, l := range sorted {
+		all = append(all, l.info())
+	}
+	return all
+}
+
 // list is [Engine.List].
 func (rp *reports) list() iter.Seq[LockInfo] {
+	sorted := rp.listed()
+	return func(yield func(LockInfo) bool) {
+		for _, l := range sorted {
+			if !yield(l.info()) {
+				return
+			}
+		}
+	}
+}
+
+// listed are the rows of the table, sorted.
+func (rp *reports) listed() []*listed {
 	found := newRows((*listed).compare)
 	rp.mu.Lock()
 	for _, en := range rp.entries.all {
@@ -95,14 +121,7 @@ func (rp *reports) list() iter.Seq[LockInfo] {
 		rp.mu.breathe()
 	}
 	rp.mu.Unlock()
-	sorted := found.pointers()
-	return func(yield func(LockInfo) bool) {
-		for _, l := range sorted {
-			if !yield(l.info()) {
-				return
-			}
-		}
-	}
+	return found.pointers()
 }
 
 // listKey adds the rows of en to found, as long as en is there.
