@@ -176,7 +176,7 @@ func TestCostOfManyInTheTables(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			few := locktest.Few()
 			if c.files {
-				few = min(few, 150) // each takes a descriptor, in each of some tries
+				few = min(few, 100) // each takes a descriptor, in each of some tries
 			}
 			locktest.Growth(t, few, func(n int) func() { return c.make(t, n) })
 		})

@@ -241,13 +241,13 @@ func Costs(t *testing.T, alg *locks.Algorithm) {
 			if race || testing.Short() {
 				n /= 8 // it is slow
 			}
-			most := 3
+			limit := growth
 			if c.waits {
 				// Each ticket that enters has those behind it look again, which
 				// takes some nanoseconds for each of them: 2 ms for 1000.
-				n, most = min(n, 125), 6
+				n, limit = min(n, 125), 6.0
 			}
-			growthWithin(t, most, n, func(n int) func() {
+			growthWithin(t, limit, n, func(n int) func() {
 				w := newCrowd(t, alg)
 				if c.prepare != nil {
 					c.prepare(w, n)
