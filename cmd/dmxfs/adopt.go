@@ -53,10 +53,11 @@ type minder struct {
 	starting sync.Mutex
 
 	mu       sync.Mutex
-	missing  error    // why there is no watcher; nil if there is one
-	lastWord *os.File // to the watcher, if that is not the one that started the daemon
-	watcher  int      // that one; 0: the one that started it, which is another program by now
-	tell     *os.File // to the one that started it
+	missing  error         // why there is no watcher; nil if there is one
+	lastWord *os.File      // to the watcher, if that is not the one that started the daemon
+	watcher  int           // that one; 0: the one that started it, which is another program by now
+	tell     *os.File      // to the one that started it
+	untold   *readyMessage // how the daemon ends, while there is no watcher to be told
 
 	followed chan struct{} // of 1: the one that started it is another program
 }
@@ -158,10 +159,14 @@ func (m *minder) watched() error {
 	cmd.ExtraFiles = []*os.File{tell, m.root, hear, m.logs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	m.starting.Lock()
+	// From now on: the daemon may end while its watcher begins, which would start
+	// another one if it was not told that this is in order.
+	m.setLastWord(say, 0)
 	err = cmd.Start()
 	tell.Close()
 	hear.Close()
 	if err != nil {
+		m.setLastWord(nil, 0)
 		m.starting.Unlock()
 		say.Close()
 		return fmt.Errorf("start a watcher: %w", err)
@@ -188,6 +193,7 @@ func (m *minder) setLastWord(to *os.File, watcher int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lastWord, m.watcher = to, watcher
+	m.tellEnd()
 }
 
 // ends tells the watcher how the daemon ends, if it is not the one that started
@@ -195,14 +201,20 @@ func (m *minder) setLastWord(to *os.File, watcher int) {
 func (m *minder) ends(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.lastWord == nil {
+	m.untold = &readyMessage{}
+	if err != nil {
+		m.untold = &readyMessage{Error: err.Error(), Code: exitCode(err), Passing: passing(err)}
+	}
+	m.tellEnd()
+}
+
+// tellEnd tells the watcher what it was not told yet. REQUIRES: mu held.
+func (m *minder) tellEnd() {
+	if m.lastWord == nil || m.untold == nil {
 		return
 	}
-	word := readyMessage{}
-	if err != nil {
-		word = readyMessage{Error: err.Error(), Code: exitCode(err), Passing: passing(err)}
-	}
-	_ = json.NewEncoder(m.lastWord).Encode(word) // it may have ended
+	_ = json.NewEncoder(m.lastWord).Encode(m.untold) // it may have ended
+	m.untold = nil
 }
 
 // logMeanwhile waits, and writes what is logged to its file itself: nobody else

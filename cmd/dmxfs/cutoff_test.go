@@ -128,6 +128,27 @@ func TestWhatMayPassIsNotFinal(t *testing.T) {
 	}
 }
 
+// A daemon that ends while a watcher is being started for it tells that one, too.
+func TestTheEndIsToldToAWatcherThatBegins(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &minder{}
+	m.ends(nil)
+	m.setLastWord(w, 0)
+	m.setLastWord(w, 1) // once
+	w.Close()
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (&watcher{charge: &charge{process: self, lastWord: r}}).adopt(t.Context()); err != nil {
+		t.Errorf("a daemon that has ended in order: %v", err)
+	}
+}
+
 // A shared directory that fails says nothing of the options.
 func TestStorageThatFailsIsNoWrongOption(t *testing.T) {
 	t.Parallel()
