@@ -162,7 +162,11 @@ func (d *doctor) tidy() error {
 	if !d.made {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), 5*time.Second)
+	limit := 5 * time.Second
+	if d.ctx.Err() == nil && !d.here.pending && !d.there.pending { // slow storage, as on a busy machine, may take longer
+		limit = max(limit, min(30*time.Second, d.patience-time.Since(d.began)))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), limit)
 	defer cancel()
 	if d.here.pending {
 		if _, err := d.here.report(ctx); err != nil {
