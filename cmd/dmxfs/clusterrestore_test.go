@@ -80,9 +80,8 @@ func TestRemovedClusterIsRestored(t *testing.T) {
 	a.held("f", 1)
 	cluster, epoch := a.cluster(), a.peers().Epoch
 	pids := []int{a.daemon(), b.daemon()}
-	if err := os.RemoveAll(c.src + "/.dmxfs"); err != nil {
-		t.Fatal(err)
-	}
+	// The daemons write to it meanwhile.
+	await(t, ".dmxfs is removed", func() bool { return os.RemoveAll(c.src+"/.dmxfs") == nil })
 	a.signal(unix.SIGKILL)
 	a.waiting("no cluster is here")
 	hold.signal(unix.SIGKILL)
