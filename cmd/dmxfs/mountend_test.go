@@ -37,9 +37,8 @@ func TestUnmountEndsAWatcherThatWaits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
 	m := c.mounts[0]
-	if err := os.RemoveAll(c.src + "/.dmxfs"); err != nil {
-		t.Fatal(err)
-	}
+	// The daemon writes to it meanwhile.
+	await(t, ".dmxfs is removed", func() bool { return os.RemoveAll(c.src+"/.dmxfs") == nil })
 	pids := []int{m.daemon(), m.watcher}
 	m.signal(unix.SIGKILL)
 	m.waiting("no cluster is here")

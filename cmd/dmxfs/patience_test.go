@@ -111,9 +111,8 @@ func TestAWatcherThatWaitsEndsInOrder(t *testing.T) {
 	m := c.mounts[0]
 	there := m.start("touch f; exec sleep 1000")
 	await(t, "the program is there", func() bool { _, err := os.Stat(m.path("f")); return err == nil })
-	if err := os.RemoveAll(c.src); err != nil {
-		t.Fatal(err)
-	}
+	// The daemon writes to it meanwhile.
+	await(t, "the shared directory is removed", func() bool { return os.RemoveAll(c.src) == nil })
 	m.signal(unix.SIGKILL)
 	m.waiting("is gone")
 	pids := []int{m.watcher}
@@ -138,9 +137,8 @@ func TestSourceIsGoneAndBack(t *testing.T) {
 	if out, err := exec.Command("cp", "-a", c.src, copied).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v %s", err, out)
 	}
-	if err := os.RemoveAll(c.src); err != nil {
-		t.Fatal(err)
-	}
+	// The daemon writes to it meanwhile.
+	await(t, "the shared directory is removed", func() bool { return os.RemoveAll(c.src) == nil })
 	await(t, "status tells the truth", func() bool {
 		s, err := m.status()
 		return err == nil && strings.Contains(strings.Join(s.Problems, " "), "missing from the shared storage")
