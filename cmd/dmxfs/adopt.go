@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -152,6 +153,7 @@ func (m *minder) watched() error {
 	cmd := exec.Command("/proc/self/exe", adoptCommand, m.cfg.Mountpoint)
 	cmd.Args[0] = processName
 	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), daemonEnv+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdin = bytes.NewReader(in)
 	if m.logs == nil {
 		cmd.Stderr = os.Stderr
@@ -301,6 +303,28 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	return true, nil
 }
 
+// daemonEnv has the process of the daemon that starts a watcher: the parent of that
+// one is another process when the daemon has ended meanwhile, to which no signals go.
+const daemonEnv = "DMXFS_DAEMON"
+
+// adopted is the daemon that has started this process. If it has ended it is a process
+// that takes no signals.
+func adopted() (*os.Process, error) {
+	pid, err := strconv.Atoi(os.Getenv(daemonEnv))
+	if err != nil {
+		return nil, fmt.Errorf("%s is started by a daemon, and by nobody else", adoptCommand)
+	}
+	os.Unsetenv(daemonEnv)
+	daemon, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, err
+	}
+	if os.Getppid() != pid {
+		_ = daemon.Release() // the number may be that of another one
+	}
+	return daemon, nil
+}
+
 // newAdoptCommand is a watcher that a daemon has started, whose own has ended.
 func newAdoptCommand(s streams) *cobra.Command {
 	return &cobra.Command{
@@ -308,7 +332,7 @@ func newAdoptCommand(s streams) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			nameProcess()
 			outlive()
-			daemon, err := os.FindProcess(os.Getppid())
+			daemon, err := adopted()
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -129,4 +130,25 @@ func TestStatusTellsOfAWatcherThatCannotBeStarted(t *testing.T) {
 	})
 	await(t, "all is well", func() bool { s, err := m.status(); return err == nil && s.Healthy })
 	hold.signal(unix.SIGKILL)
+}
+
+// A watcher whose daemon has ended while it began sends no signals to what is its
+// parent by then.
+func TestAdopted(t *testing.T) {
+	for pid, want := range map[int]bool{os.Getppid(): true, os.Getpid(): false} {
+		t.Setenv(daemonEnv, strconv.Itoa(pid))
+		p, err := adopted()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Signal(unix.Signal(0)); (err == nil) != want {
+			t.Errorf("a signal to process %d, the parent is %d: %v", pid, os.Getppid(), err)
+		}
+		if dying(p.Pid) || os.Getenv(daemonEnv) != "" {
+			t.Errorf("process %d is dying, or the programs of a watcher know its daemon: %q", p.Pid, os.Getenv(daemonEnv))
+		}
+	}
+	if _, err := adopted(); err == nil {
+		t.Error("a watcher that no daemon has started")
+	}
 }
