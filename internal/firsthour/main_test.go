@@ -1,6 +1,7 @@
 package firsthour
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +17,13 @@ var program string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	// They wait for most of their time, so that there can be more than processors.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := flag.Set("test.parallel", "6"); err != nil {
+			panic(err)
+		}
+	}
 	dir, err := os.MkdirTemp("", "dmxfs-firsthour-")
 	if err == nil {
 		defer os.RemoveAll(dir)
