@@ -142,7 +142,7 @@ func TestOneOfManyTriesWins(t *testing.T) {
 // and what is read then is what was written last.
 func TestOpenWaitsForAWriterElsewhere(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "--yield-shared", "never") // however long the writer takes
+	c := newCluster(t, 2, "--yield", "never") // however long the writer takes
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, a.path("f"), "old\n")
 	if got := read(t, b.path("f")); got != "old\n" {

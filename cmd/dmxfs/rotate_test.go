@@ -108,9 +108,7 @@ func TestRotateTheSecret(t *testing.T) {
 		holds = append(holds, m.helper("append", "flock", file, "x", "0"))
 		await(t, "the holder has written", func() bool { return c.size(file) > 100 })
 	}
-	if !a.reaches(old) {
-		t.Fatal("who has the secret cannot connect")
-	}
+	await(t, "who has the secret can connect", func() bool { return a.reaches(old) })
 	c.run("peers", "revoke", gone.peers().Self, a.dir, "--reason", "stolen", "--yes")
 	v := a.rotate(2) // the epoch of the view without that one need not have begun
 	await(t, "it has gone", func() bool { return a.live(2) && b.live(2) && gone.daemon() == 0 && !alive(gone.watcher) })
