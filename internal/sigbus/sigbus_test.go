@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -27,10 +28,17 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(childEnv) == "low" {
 		readLow()
-	} else if err := unix.Kill(os.Getpid(), unix.SIGBUS); err != nil {
+	} else if err := sendBack(); err != nil {
 		panic(err)
 	}
 	select {}
+}
+
+// sendBack sends SIGBUS to the thread that sends it. Another one could be in the Go
+// runtime and have a lock that the runtime needs to tell of the signal.
+func sendBack() error {
+	runtime.LockOSThread()
+	return unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGBUS)
 }
 
 // readLow reads a page that there is not, where pages of the program are.
