@@ -68,10 +68,16 @@ func helperMain(name string, args []string) {
 	os.Exit(0)
 }
 
+// The first thread is where main runs only if it stays there from the beginning.
+func init() {
+	if os.Getenv(helperEnv) == "headless" {
+		runtime.LockOSThread()
+	}
+}
+
 // headless ends its first thread, and not the others; with a path one of them waits
 // for what it leads to, and ends them all: headless [PATH].
 func headless(args []string) error {
-	runtime.LockOSThread()
 	if len(args) > 0 {
 		go func() {
 			var st unix.Stat_t
