@@ -266,7 +266,7 @@ func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
 	req := &request{id: hs.id(), asker: was.asker, Handle: was.Handle, Range: was.Range, Patience: was.Patience, Mode: locks.Read,
 		Try: was.Try, Blind: was.Blind, asked: now, granted: now, messages: uint32(en.messages), pieces: 1}
 	t := newTicket(en, req, posix.Piece{Part: locks.Part{ID: locks.TicketID(hs.id()), Mode: locks.Read, Range: old.Range}, Handle: h})
-	t.held, t.token, t.tenure = true, old.token, old.tenure
+	t.token, t.tenure = old.token, old.tenure
 	hs.quota.keep(t)
 	en.took(t)
 	hs.quota.lose(old)
