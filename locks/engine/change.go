@@ -179,7 +179,10 @@ func (ep *epochs) convert(en *entry, alg *locks.Algorithm) {
 	en.alg = alg
 	en.machine = alg.New(locks.Config{Key: en.key, View: ep.view, Token: floor, Seed: ep.id(), Breathe: ep.breathe})
 	en.machine.State() // as the contract of State wants it
-	for _, t := range en.sortedTickets() {
+	// Only those who ask by now: what one is granted may open the gate for others,
+	// who have asked the new machine then.
+	asking := slices.DeleteFunc(en.sortedTickets(), func(t *ticket) bool { return t.held || !t.asks })
+	for _, t := range asking {
 		if !t.held && t.asks {
 			t.own().stamp = locks.Stamp{}
 			ep.stepper.acquire(t)
