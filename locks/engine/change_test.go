@@ -339,3 +339,109 @@ func TestANumberThatIsUsedAgain(t *testing.T) {
 		})
 	}
 }
+
+// A writer that lets readers in holds the file as before: a change of the rules
+// does not take it from it.
+func TestSharedThroughAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		w := opening(100, 1, locks.Write)
+		mustGrant(t, a.start(w))
+		if !a.Share(w.Key, w.Handle, "a test") {
+			t.Fatal("it is not shared")
+		}
+		c.rules("f")
+		c.view("n0", "n1")
+		other := b.start(opening(200, 2, locks.Read))
+		mustWait(t, other)
+		a.UnlockHandle(w.Key, w.Handle, "closed")
+		mustGrant(t, other)
+		c.check()
+	})
+}
+
+// The rules change while programs wait for a file, some of them at the gate,
+// which opens as soon as the first of them asks the new algorithm.
+func TestGateThroughAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 3)
+		a := c.nodes["n0"]
+		first, elsewhere := opening(100, 1, locks.Read), opening(101, 1, locks.Read)
+		mustGrant(t, a.start(first))
+		mustGrant(t, c.nodes["n1"].start(elsewhere))
+		writer := a.start(opening(102, 2, locks.Write))
+		mustWait(t, writer)
+		far := c.nodes["n2"].start(opening(103, 1, locks.Write))
+		mustWait(t, far)
+		var all []*pending
+		for i := range joinBatch + 3 {
+			all = append(all, a.start(opening(200+i, 10+i, locks.Read)))
+		}
+		synctest.Wait()
+		atGate := 0
+		for _, p := range all {
+			if !p.is() {
+				atGate++
+			}
+		}
+		if atGate < 3 {
+			t.Fatalf("%d wait at the gate", atGate)
+		}
+		c.rules("f")
+		c.view(three...)
+		// All get in, one after the other where the new algorithm wants it.
+		a.UnlockHandle(first.Key, first.Handle, "closed")
+		c.nodes["n1"].UnlockHandle(first.Key, elsewhere.Handle, "closed")
+		done := map[*pending]bool{}
+		for range 3 * len(all) {
+			if p := far; p.is() && !done[p] {
+				done[p] = true
+				c.nodes["n2"].UnlockHandle(first.Key, 1, "closed")
+			}
+			for i, p := range append(all, writer) {
+				h := locks.HandleID(10 + i)
+				if p == writer {
+					h = 2
+				}
+				if p.is() && !done[p] {
+					done[p] = true
+					a.UnlockHandle(first.Key, h, "closed")
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if len(done) != len(all)+2 {
+			t.Errorf("%d of %d got in", len(done), len(all)+2)
+		}
+		c.check()
+	})
+}
+
+// Who has a range in very many pieces from before a change of the rules may lock
+// it again in a weaker mode, as with few.
+func TestVeryManyPiecesThroughAChange(t *testing.T) {
+	defer func(n int) { maxAtOnce = n }(maxAtOnce)
+	maxAtOnce = 8
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a := c.nodes["n0"]
+		const pieces = 20
+		for i := range uint64(pieces) {
+			mode := locks.Read
+			if i%2 == 0 {
+				mode = locks.Write
+			}
+			mustGrant(t, a.start(req(locks.Posix, 1, mode, part(i, i+1))))
+		}
+		mustGrant(t, c.nodes["n1"].start(req(locks.Posix, 2, locks.Read, part(1000, 1001))))
+		c.rules("f")
+		c.view("n0", "n1")
+		again := req(locks.Posix, 1, locks.Read, part(0, pieces))
+		if _, err := a.try(again); err != nil {
+			t.Errorf("a try: %v", err)
+		}
+		mustGrant(t, a.start(again))
+		c.check()
+	})
+}

@@ -229,8 +229,9 @@ func (cl *calls) already(en *entry, a *asked) (locks.Grant, bool) {
 		return locks.Grant{}, false
 	}
 	lo, hi := o.window(req.Range)
-	if lo == hi || hi-lo > maxAtOnce {
-		// Of so many pieces the machine is asked, which grants it as well.
+	if lo == hi || hi-lo > maxAtOnce && !cl.beside(en) {
+		// Of so many pieces the machine is asked, which grants it as well, unless
+		// they are from before a change of the rules, of which it knows nothing.
 		return locks.Grant{}, false
 	}
 	if en.key.Class == locks.Flock {
