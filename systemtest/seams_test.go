@@ -152,6 +152,12 @@ func (b *boundEngine) Resume() {
 	}
 }
 
+func (b *boundEngine) ResumeIO() {
+	if b.w.opt.bug != "what waits is not resumed" {
+		b.engine.ResumeIO()
+	}
+}
+
 func (b *boundEngine) Ping() { b.engine.Ping() }
 
 // recorder is the journal.

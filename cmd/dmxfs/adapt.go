@@ -202,6 +202,8 @@ func (b *boundEngine) Resume() {
 	b.engine.Resume()
 }
 
+func (b *boundEngine) ResumeIO() { b.engine.ResumeIO() }
+
 func (b *boundEngine) Expelled(reason string) {
 	lost := b.engine.Expelled(reason)
 	b.lostAll.Store(true)

@@ -84,7 +84,7 @@ func (b *base) Admit(cancel <-chan struct{}, t locks.Tenure) error {
 		if closed {
 			return why
 		}
-		// Live again, or expelled: the driver calls Resume or Expelled. The
+		// Live again, or expelled: the driver calls Resume, ResumeIO or Expelled. The
 		// condition is looked at once more, since it may have come true
 		// before changed was read.
 		if b.Tenure() != t || b.o.Live(b.o.Guard) {

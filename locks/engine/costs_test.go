@@ -222,6 +222,7 @@ var costs = []struct {
 		}
 	}},
 	{"resume", takeMany, func(e *Engine, n int) { e.Resume() }},
+	{"resume I/O", takeMany, func(e *Engine, n int) { e.ResumeIO() }},
 	{"asked by another host", takeMany, func(e *Engine, n int) {
 		q := &query{id: 1, key: manyKey, mode: locks.Write, rng: locks.Whole}
 		for range n {

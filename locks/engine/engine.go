@@ -165,6 +165,16 @@ func (e *Engine) Resume() {
 	e.broadcast()
 }
 
+// ResumeIO is called when the node is live again after it was not, also where
+// nothing can be granted yet, since states of other members are missing: what
+// [Engine.Admit] held up goes on. State may wait for just that, as it returns
+// when what was written here is written out.
+func (e *Engine) ResumeIO() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.broadcast()
+}
+
 // resumeAll lets every machine with a waiting ticket grant what it can.
 func (e *Engine) resumeAll() {
 	seen := map[*entry]bool{}

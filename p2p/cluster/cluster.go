@@ -22,7 +22,10 @@ type Engine interface {
 	Install(*locks.View)
 	Sync(from locks.NodeID, e locks.Epoch, state []byte) error
 	Expelled(reason string)
+	// Resume lets go on what waits for this node to be live, grants and I/O.
 	Resume()
+	// ResumeIO lets go on the I/O alone, when nothing can be granted yet.
+	ResumeIO()
 	// Ping returns when the engine has made a turn.
 	Ping()
 }
@@ -122,8 +125,8 @@ type Node struct {
 	out      member.Output
 	own      state // the engine's state for the present epoch
 	granting bool
-	online   bool // as the transport was told
-	lapsed   bool // somebody may wait for this node to be sure of itself again
+	online   bool                      // as the transport was told
+	lapsed   struct{ grants, io bool } // somebody may wait for this node to be sure of itself again
 	meet     map[string]met
 	wantFor  *member.View // the view for which it was told
 	wantAt   int64        // ms of ticks since the transport was told last

@@ -313,3 +313,28 @@ func TestResumeAfterANearEnd(t *testing.T) {
 		}
 	})
 }
+
+// What was written is written out before the states of all are there, which can
+// need I/O that waits for tenure: it goes on as soon as there is some. A third
+// host that stands still takes the tenure of both others at once.
+func TestStatesWaitForIO(t *testing.T) {
+	inWorld(t, func(w *world) {
+		n := w.start(3)
+		time.Sleep(10 * time.Second)
+		for _, x := range n[:2] {
+			written := make(gate)
+			x.state.set(written)
+			before := x.ioResumes()
+			go func() { // a program's write, which Admit holds up
+				for x.ioResumes() == before && !x.isClosed() {
+					time.Sleep(10 * time.Millisecond)
+				}
+				close(written)
+			}()
+		}
+		still := make(gate)
+		n[2].stopped.set(still)
+		w.await("the two go on without it", 30*time.Second, func() bool { return w.together(n[:2]...) })
+		close(still)
+	})
+}

@@ -288,13 +288,14 @@ type engine struct {
 	// unusable: the states of others cannot be used, from then on.
 	unusable atomic.Bool
 
-	mu      sync.Mutex
-	calls   []string
-	view    *locks.View
-	told    map[locks.NodeID]string
-	frozen  bool
-	resumed int
-	lost    []string
+	mu        sync.Mutex
+	calls     []string
+	view      *locks.View
+	told      map[locks.NodeID]string
+	frozen    bool
+	resumed   int
+	resumedIO int
+	lost      []string
 }
 
 func (e *engine) call(format string, args ...any) {
@@ -368,6 +369,13 @@ func (e *engine) Resume() {
 	e.resumed++
 }
 
+func (e *engine) ResumeIO() {
+	e.call("resume I/O")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.resumedIO++
+}
+
 func (e *engine) Ping() { e.stuck.pass(e.n.w) }
 
 // grants reports whether the engine may grant: it has the states of all, and
@@ -397,6 +405,22 @@ func (n *node) resumes() int {
 	n.engine.mu.Lock()
 	defer n.engine.mu.Unlock()
 	return n.engine.resumed
+}
+
+func (n *node) ioResumes() int {
+	n.engine.mu.Lock()
+	defer n.engine.mu.Unlock()
+	return n.engine.resumedIO
+}
+
+// isClosed reports whether the test is over.
+func (n *node) isClosed() bool {
+	select {
+	case <-n.w.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 // together reports whether these nodes, and no others, are one view and grant.

@@ -90,13 +90,25 @@ func (n *Node) obey(it item) {
 // tenure: grants, and I/O, which needs Params.Guard more of it. The tenure that
 // ended at until, or came that near to its end, may have done so between two
 // steps, and those who saw it wait.
+//
+// I/O goes on before the states of all are there: a state waits for the
+// write-out, and that may wait for a page that a program of this host locked
+// for a write through a mapping, which is held up itself for want of tenure.
+// Two nodes that lose their tenure at once, as when a third one stands still,
+// would wait for each other's states for ever.
 func (n *Node) resume(until int64) {
 	now, guard := n.o.Now(), n.o.Params.Guard // after the new one was published
-	n.lapsed = n.lapsed || !n.granting || now+guard >= until
+	ended, short := now+guard >= until, now+guard >= n.out.LiveUntil
+	n.lapsed.grants = n.lapsed.grants || !n.granting || ended
+	n.lapsed.io = n.lapsed.io || ended
 	n.granting = n.out.Granting
-	if n.granting && n.lapsed {
-		n.lapsed = now+guard >= n.out.LiveUntil
+	switch {
+	case n.granting && n.lapsed.grants:
+		n.lapsed.grants, n.lapsed.io = short, short
 		n.engineDo.put(n.engine.Resume)
+	case n.lapsed.io && !short:
+		n.lapsed.io = false
+		n.engineDo.put(n.engine.ResumeIO)
 	}
 }
 
