@@ -37,6 +37,7 @@ var helpers = map[string]func(args []string) error{
 	"lame":         serveLame,
 	"loopback":     serveLoopback,
 	"many-locks":   manyLocks,
+	"map-writer":   mappedWriter,
 	"names":        nameRounds,
 	"open-alone":   openAlone,
 	"pass":         passOn,
