@@ -78,7 +78,7 @@ func (oc *openCalls) reopens(in *fuse.CreateIn, dir *node, name string, mode uin
 // open(2) returns, for a new file, too.
 func (oc *openCalls) waitsInOpen(dir *node, name string) bool {
 	r := oc.opts.Rule(oc.tree.join(dir, name))
-	return r.Open && (r.PerProcess || r.Kept)
+	return r.Open && (r.PerProcess || r.UntilClose)
 }
 
 // createAttempts is how often a file is made that another host makes first,

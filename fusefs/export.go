@@ -171,7 +171,7 @@ func (s *saver) saveOpen() {
 	for _, h := range s.handles.all() {
 		x := savedHandle{
 			ID: h.id, Node: h.n.id, FD: h.fd, Flags: h.flags, Process: s.process(h.proc), Write: h.write, Appends: h.appends, Mixed: h.mixed,
-			State: h.open.state, Request: h.open.req, Yields: h.open.yields, Kept: h.open.kept, Alone: h.open.alone,
+			State: h.open.state, Request: h.open.req, Yields: h.open.yields, UntilClose: h.open.untilClose, Alone: h.open.alone,
 			Stream: h.open.stream, Shared: h.open.shared, Tenure: h.open.tenure, Token: h.open.token,
 			Lost: h.lost.Load(), Wrote: h.wrote.Load(), Touched: h.touched.Load(), Fresh: h.fresh.Load(), SoleFile: h.sole,
 			Knows: h.knows.Load(), Filled: h.filled, Used: h.used.Load(), Dropped: h.dropped.Load(),

@@ -60,10 +60,11 @@ type Rule struct {
 	// PerProcess: open locks are between processes. Otherwise they are
 	// between nodes, and all processes of a node share them.
 	PerProcess bool
-	// Kept: open locks are for programs that lock for themselves, too, and
-	// never give way: a file that programs use as memory in common, by
-	// mappings and without locks on all of it, is for one node at a time.
-	Kept bool
+	// UntilClose: an open lock ends with the last close(2) or munmap(2), and not
+	// before: it does not give way, and a program that locks for itself has it
+	// as well. It is for files that programs use as memory in common, by
+	// mappings and without locks on all of it: one node has them at a time.
+	UntilClose bool
 	// Yield is how long an open lock may be idle before it gives way to a
 	// node that waits for it; 0: it never does.
 	Yield time.Duration

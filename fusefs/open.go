@@ -69,7 +69,7 @@ func (oc *openCalls) open(cancel <-chan struct{}, in *fuse.OpenIn, again *retry,
 		oc.openLocks.attach(h, h.open.state)
 		if h.open.state == openWaiting {
 			if err := oc.openLocks.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
-				if h.open.kept && errors.Is(err, locks.ErrTimeout) {
+				if h.open.untilClose && errors.Is(err, locks.ErrTimeout) {
 					oc.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
 						"path", h.open.req.Path, "program", h.open.req.Program.Command, "pid", h.open.req.Program.PID, "why", err)
 				}

@@ -34,12 +34,12 @@ const (
 
 // openLock is the open lock of a handle. Guarded by handle.mu.
 type openLock struct {
-	state  openState
-	req    locks.Request // what is asked for
-	yields yields
-	kept   bool   // see Rule.Kept
-	alone  bool   // it is between processes, see Rule.PerProcess
-	gen    uint64 // of the rules that req and yields are by
+	state      openState
+	req        locks.Request // what is asked for
+	yields     yields
+	untilClose bool   // see Rule.UntilClose
+	alone      bool   // it is between processes, see Rule.PerProcess
+	gen        uint64 // of the rules that req and yields are by
 	// stream: it has given way while it was in use. shared: it has let others
 	// read meanwhile. See yielder.go.
 	stream, shared bool
@@ -263,7 +263,7 @@ func (o *openLocks) withdraw(h *handle) {
 
 // locksItself ends the open lock of h, whose program locks for itself.
 func (o *openLocks) locksItself(h *handle) {
-	if !h.open.kept {
+	if !h.open.untilClose {
 		o.giveUp(h)
 	}
 }
@@ -308,11 +308,11 @@ func (o *openLocks) newHandle(n *node, flags uint32, truncate bool, in *fuse.InH
 	h.open.state = openNone
 	file, path := o.tree.identify(n)
 	rule := o.rules.of(n, path)
-	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
+	if !rule.Open || h.proc.isSelfLocking() && !rule.UntilClose {
 		h.id = o.newID()
 		return h
 	}
-	h.open.kept, h.open.alone = rule.Kept, rule.PerProcess
+	h.open.untilClose, h.open.alone = rule.UntilClose, rule.PerProcess
 	mode := locks.Read
 	if h.write || truncate {
 		mode = locks.Write

@@ -295,7 +295,7 @@ func (r *restorer) restoreOpen() {
 			proc: r.processes[x.Process], sole: x.SoleFile, filled: x.Filled,
 		}
 		h.open = openLock{
-			req: x.Request, yields: x.Yields, kept: x.Kept, alone: x.Alone, stream: x.Stream, shared: x.Shared,
+			req: x.Request, yields: x.Yields, untilClose: x.UntilClose, alone: x.Alone, stream: x.Stream, shared: x.Shared,
 			tenure: x.Tenure, token: x.Token,
 			gen: ^uint64(0), // the rules may be others here
 		}

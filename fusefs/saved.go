@@ -165,7 +165,7 @@ type savedHandle struct {
 	Asks, Again              bool
 	Request                  locks.Request
 	Yields                   yields
-	Kept, Alone              bool
+	UntilClose, Alone        bool
 	Stream, Shared           bool
 	Tenure                   locks.Tenure
 	Token                    locks.Token

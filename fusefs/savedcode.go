@@ -180,7 +180,7 @@ func (x *savedHandle) code(c *codec) {
 	number(c, &x.Process)
 	number(c, &x.State)
 	for _, p := range [...]*bool{
-		&x.Write, &x.Appends, &x.Mixed, &x.Asks, &x.Again, &x.Kept, &x.Alone, &x.Stream, &x.Shared,
+		&x.Write, &x.Appends, &x.Mixed, &x.Asks, &x.Again, &x.UntilClose, &x.Alone, &x.Stream, &x.Shared,
 		&x.Lost, &x.Wrote, &x.Touched, &x.Fresh, &x.SoleFile, &x.FlockedBefore, &x.PosixUsed,
 	} {
 		c.flag(p)
