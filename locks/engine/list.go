@@ -142,8 +142,8 @@ func (rp *reports) listKey(found *rows[listed], en *entry) {
 		}
 	}
 	for from := uint64(0); from < locks.MaxOffset && rp.entries.all[en.key] == en; rp.mu.breathe() {
-		kept, next := en.machine.Kept(from, maxAtOnce)
-		for _, r := range kept {
+		permitted, next := en.machine.Permitted(from, maxAtOnce)
+		for _, r := range permitted {
 			found.add(listed{listedKey: k, rng: r, since: en.since, token: en.machine.Token(), mode: locks.Write, state: Cached})
 		}
 		from = next
