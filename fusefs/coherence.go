@@ -22,7 +22,7 @@ type coherence struct {
 	pages       *pageCache
 	attrs       *attrCache
 	entries     *entries
-	kept        *kept
+	longCache   *longCache
 	leases      *leases
 }
 
@@ -298,7 +298,7 @@ func (c *coherence) refresh(k locks.Key) error {
 	}
 	c.unprotected.forgot(own)
 	c.unprotected.forgot(others)
-	c.kept.drop(context.Background())
+	c.longCache.drop(context.Background())
 	c.entries.expireEntries()
 	return failed
 }

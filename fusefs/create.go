@@ -207,7 +207,7 @@ func (oc *openCalls) opened(n *node, fd int, in *fuse.CreateIn, born locks.Momen
 	h.open.req.Born = born
 	lock := h.open.state == openWaiting
 	oc.openLocks.attach(h, h.open.state)
-	oc.keptOpen(n)
+	oc.endLongCached(n)
 	if lock {
 		h.mu.Lock()
 		oc.openLocks.lockLater(h, false)

@@ -72,7 +72,7 @@ func save(f *fileSystem, m mountpoint) (*saved, error) {
 	s.saveTree()
 	s.saveOpen()
 	s.saveThreads()
-	s.saveKept()
+	s.saveLongCache()
 	for dev, d := range f.devices.known {
 		s.Devices = append(s.Devices, savedDevice{dev, d.index, d.path, d.warned})
 	}
@@ -138,7 +138,7 @@ func (s *saver) saveTree() {
 			Sole:     savedSole{n.sole.known, n.sole.spoiled, n.sole.st, n.sole.reopened.Load()},
 			Failures: n.unwritten.count.Load(), PageFailures: n.unwritten.pages.Load(), Told: n.unwritten.told, Owed: n.unwritten.owed,
 			AppendEnd: n.appends.end,
-			Cached:    n.cached.Load(), AttrTold: n.attrTold.Load(), KeptLong: n.keptLong.Load(), ToldAt: n.toldAt.Load(),
+			Cached:    n.cached.Load(), AttrTold: n.attrTold.Load(), LongCached: n.longCached.Load(), ToldAt: n.toldAt.Load(),
 			Filled: n.filled.Load(), Empty: n.empty.Load(), Version: n.version, TheyKnow: n.told, Sizes: n.sizes,
 			Bounds: savedBounds{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()}, Made: n.made.size.Load(),
 		}
@@ -208,16 +208,16 @@ func (s *saver) saveOpen() {
 	}
 }
 
-func (s *saver) saveKept() {
+func (s *saver) saveLongCache() {
 	s.LeaseHandle = s.leases.handle
-	k := s.kept
+	k := s.longCache
 	for x, t := range k.names {
-		s.KeptNames = append(s.KeptNames, savedKept{x.dir, x.name, t.node, t.listing, t.at})
+		s.CachedNames = append(s.CachedNames, savedLongCached{x.dir, x.name, t.node, t.listing, t.at})
 	}
 	for _, t := range k.nodes {
-		s.KeptNodes = append(s.KeptNodes, savedKept{Node: t.node, Listing: t.listing, At: t.at})
+		s.CachedNodes = append(s.CachedNodes, savedLongCached{Node: t.node, Listing: t.listing, At: t.at})
 	}
 	for tid, a := range k.tids {
-		s.KeptBy = append(s.KeptBy, savedKeptBy{tid, a.at})
+		s.CachedBy = append(s.CachedBy, savedCachedBy{tid, a.at})
 	}
 }

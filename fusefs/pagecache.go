@@ -109,7 +109,7 @@ func (c *pageCache) drop(n *node) error {
 	err := c.awaitDrop(n, d.done, nil)
 	if err != nil {
 		n.cached.Store(true) // to who comes next
-		c.unprotected.keeps(n)
+		c.unprotected.noteKnown(n)
 		return err
 	}
 	n.cacheMu.Lock()

@@ -56,9 +56,9 @@ func (s *saved) code(c *codec) {
 	})
 	list(c, &s.Nested, (*codec).text)
 	number(c, &s.LeaseHandle)
-	list(c, &s.KeptNames, func(c *codec, x *savedKept) { x.code(c) })
-	list(c, &s.KeptNodes, func(c *codec, x *savedKept) { x.code(c) })
-	list(c, &s.KeptBy, func(c *codec, x *savedKeptBy) {
+	list(c, &s.CachedNames, func(c *codec, x *savedLongCached) { x.code(c) })
+	list(c, &s.CachedNodes, func(c *codec, x *savedLongCached) { x.code(c) })
+	list(c, &s.CachedBy, func(c *codec, x *savedCachedBy) {
 		number(c, &x.TID)
 		number(c, &x.At)
 	})
@@ -107,7 +107,7 @@ func (x *savedNode) code(c *codec) {
 	})
 	c.flag(&x.Cached)
 	c.flag(&x.AttrTold)
-	c.flag(&x.KeptLong)
+	c.flag(&x.LongCached)
 	number(c, &x.ToldAt)
 	c.u64(&x.Filled)
 	c.u64(&x.Empty)
@@ -250,7 +250,7 @@ func (x *savedRecord) code(c *codec) {
 	c.u64(&x.Turn)
 }
 
-func (x *savedKept) code(c *codec) {
+func (x *savedLongCached) code(c *codec) {
 	c.u64(&x.Dir)
 	c.text(&x.Name)
 	c.u64(&x.Node)

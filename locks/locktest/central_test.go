@@ -389,8 +389,8 @@ func (m *server) Wanted() locks.Mode {
 }
 
 func (m *server) Permitted(uint64, int) (locks.Ranges, uint64) { return nil, locks.MaxOffset }
-func (m *server) Token() locks.Token                      { return m.token }
-func (m *server) Check() error                            { return nil }
+func (m *server) Token() locks.Token                           { return m.token }
+func (m *server) Check() error                                 { return nil }
 
 func (m *server) Idle() bool {
 	return len(m.tickets)+len(m.in)+len(m.queue) == 0 && !m.frozen && !m.neverIdle
