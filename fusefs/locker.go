@@ -1,9 +1,12 @@
 package fusefs
 
 import (
+	"errors"
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // Locker is what the mount asks of the lock engine. All methods are safe for
@@ -51,6 +54,61 @@ type Locker interface {
 	// locks.ErrInterrupted when cancel is closed. It returns locks.ErrLost
 	// when t is over.
 	Admit(cancel <-chan struct{}, t locks.Tenure) error
+}
+
+// lockFor is how a request takes a lock: [Locker.Lock], which may wait for other
+// hosts. REQUIRES: the request has changed nothing yet, so that the process which
+// takes this one's place can do it anew; see pausing.go. With reserve the handle is
+// not one that is open already: if the request is handed over it keeps its number.
+func (b *base) lockFor(cancel <-chan struct{}, in *fuse.InHeader, r *locks.Request, reserve bool) (g locks.Grant, err error) {
+	p := b.pause
+	if p.enter(); p.on.Load() && !p.gate() {
+		err = locks.ErrHandedOver
+	} else {
+		g, err = b.locker.Lock(cancel, r)
+	}
+	switch {
+	case err == nil && !p.leave():
+		err = locks.ErrHandedOver
+	case err == nil:
+		return g, nil
+	case errors.Is(err, locks.ErrHandedOver):
+		<-p.handed // it is on its way
+		p.giveUp()
+	default:
+		p.giveUp()
+		return g, err
+	}
+	if reserve {
+		b.conn.reserve(in.Unique, r.Key, r.Handle)
+	}
+	return locks.Grant{}, err
+}
+
+// testFor is [Locker.Test] for a request that has changed nothing, see lockFor.
+func (b *base) testFor(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
+	p := b.pause
+	p.enter()
+	if p.on.Load() && !p.gate() {
+		p.giveUp()
+		return nil, locks.ErrHandedOver
+	}
+	c, err := b.locker.Test(cancel, r)
+	if !p.leave() {
+		return nil, locks.ErrHandedOver
+	}
+	return c, err
+}
+
+// lockBehind is [Locker.Lock] for a background task, which the process that takes
+// this one's place begins anew.
+func (b *base) lockBehind(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	b.pause.rest()
+	g, err := b.locker.Lock(cancel, r)
+	if !b.pause.work() {
+		return locks.Grant{}, locks.ErrHandedOver
+	}
+	return g, err
 }
 
 // Rule says what open(2) means for a file.

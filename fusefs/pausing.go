@@ -1,7 +1,6 @@
 package fusefs
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -147,59 +146,6 @@ func (p *pausing) tell() bool {
 }
 
 func (p *pausing) told() { p.telling.Add(-1) }
-
-// lockFor is [Locker.Lock] for a request that has changed nothing yet. With
-// reserve the handle is not one that is open already: if the request is handed
-// over it keeps its number.
-func (b *base) lockFor(cancel <-chan struct{}, in *fuse.InHeader, r *locks.Request, reserve bool) (g locks.Grant, err error) {
-	p := b.pause
-	if p.enter(); p.on.Load() && !p.gate() {
-		err = locks.ErrHandedOver
-	} else {
-		g, err = b.locker.Lock(cancel, r)
-	}
-	switch {
-	case err == nil && !p.leave():
-		err = locks.ErrHandedOver
-	case err == nil:
-		return g, nil
-	case errors.Is(err, locks.ErrHandedOver):
-		<-p.handed // it is on its way
-		p.giveUp()
-	default:
-		p.giveUp()
-		return g, err
-	}
-	if reserve {
-		b.conn.reserve(in.Unique, r.Key, r.Handle)
-	}
-	return locks.Grant{}, err
-}
-
-// testFor is [Locker.Test] for a request.
-func (b *base) testFor(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
-	p := b.pause
-	p.enter()
-	if p.on.Load() && !p.gate() {
-		p.giveUp()
-		return nil, locks.ErrHandedOver
-	}
-	c, err := b.locker.Test(cancel, r)
-	if !p.leave() {
-		return nil, locks.ErrHandedOver
-	}
-	return c, err
-}
-
-// lockBehind is [Locker.Lock] for a background task.
-func (b *base) lockBehind(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
-	b.pause.rest()
-	g, err := b.locker.Lock(cancel, r)
-	if !b.pause.work() {
-		return locks.Grant{}, locks.ErrHandedOver
-	}
-	return g, err
-}
 
 // owedUnlock is a lock that is to be given up by the next process.
 type owedUnlock struct {
