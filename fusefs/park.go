@@ -121,7 +121,7 @@ func parks(in *fuse.InHeader) parkedRequest {
 
 // parkRequest announces that a request on n begins to wait while the kernel
 // keeps n, or pages of it, locked for it; unpark ends that. The request has to
-// give up when letsGo is closed, see letGoErrno.
+// give up when letsGo is closed, see errLetGo.
 func (w *waits) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	p := parks(in)
 	return w.park(n, &p)

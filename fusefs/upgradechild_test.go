@@ -188,7 +188,7 @@ func (m *testMount) mustUpgrade() {
 	}
 }
 
-// savedLock is a fakeLock, and so on.
+// savedFake is a fakeLocker at rest: savedFakeLock is a fakeLock, and so on.
 type savedFake struct {
 	Locks  []savedFakeLock
 	Stale  []locks.Key

@@ -177,7 +177,7 @@ func (h *heirs) settleTicket(en *entry, x *legacyTicket, req *request, now time.
 		en.took(t)
 		switch {
 		case x.state == legacyUnderway:
-			en.departs(t)
+			en.beginDelivery(t)
 			h.offer(t)
 		case en.handles == nil:
 			o := en.owner(req.Owner)
