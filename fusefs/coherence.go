@@ -81,7 +81,7 @@ func (s *Server) Expelled() { s.fs.coherence.expelled() }
 // rest waits for the end of the pause, or fails: the next process goes on.
 func (c *coherence) unlessAtRest(do func() error) error {
 	if !c.pause.tell() {
-		return locks.ErrHandedOver
+		return locks.ErrBequeathed
 	}
 	defer c.pause.told()
 	return do()

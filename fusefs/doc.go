@@ -59,7 +59,7 @@
 //
 // Two goroutines read requests, and answer each where it was read; while both
 // do that nobody reads. So whatever waits for more than the storage says so
-// before (conn.handOver), and what takes long is found by its time; see
+// before (conn.willWait), and what takes long is found by its time; see
 // readers.go and conn.go.
 //
 // # Parts

@@ -12,17 +12,17 @@ import (
 )
 
 // exportTime is how long Export waits for requests that wait for the lock engine,
-// which has been handed over before. They wait for nothing else, neither the storage
+// which has been left to the successor before. They wait for nothing else, neither the storage
 // nor another host; but there is no way back, so that a host that is very busy, or
 // was suspended, gets all the time that its members give it, and more.
 const exportTime = time.Minute
 
 // export is [Server.Export].
 func export(f *fileSystem, m mountpoint) (state []byte, fds []int, err error) {
-	if !f.pause.shut.Load() || closed(f.pause.handed) {
-		return nil, nil, errors.New("fusefs: only a paused mount can be handed over, and once")
+	if !f.pause.shut.Load() || closed(f.pause.succeeded) {
+		return nil, nil, errors.New("fusefs: only a paused mount can be left to a successor, and once")
 	}
-	close(f.pause.handed)
+	close(f.pause.succeeded)
 	ctx, cancel := context.WithTimeout(context.Background(), exportTime)
 	defer cancel()
 	t := time.NewTicker(pauseLook)
@@ -35,7 +35,7 @@ func export(f *fileSystem, m mountpoint) (state []byte, fds []int, err error) {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("fusefs: %d requests, which wait for locks, are not handed over by the lock engine", serving)
+			return nil, nil, fmt.Errorf("fusefs: %d requests, which wait for locks, are not left to the successor by the lock engine", serving)
 		}
 	}
 	x, err := save(f, m)

@@ -246,7 +246,7 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 		Key: leaseKey, Path: LeasePath, Owner: sharedOwner, Handle: h, Mode: mode, Range: locks.Whole,
 		Try: mode == locks.Write, Blind: true, Program: locks.Program{Command: defaultSubtype},
 	})
-	if errors.Is(err, locks.ErrHandedOver) {
+	if errors.Is(err, locks.ErrBequeathed) {
 		return
 	}
 	l.mu.Lock()

@@ -59,21 +59,21 @@ type Locker interface {
 // lockFor is how a request takes a lock: [Locker.Lock], which may wait for other
 // hosts. REQUIRES: the request has changed nothing yet, so that the process which
 // takes this one's place can do it anew; see pausing.go. With reserve the handle is
-// not one that is open already: if the request is handed over it keeps its number.
+// not one that is open already: if the request is bequeathed it keeps its number.
 func (b *base) lockFor(cancel <-chan struct{}, in *fuse.InHeader, r *locks.Request, reserve bool) (g locks.Grant, err error) {
 	p := b.pause
 	if p.enter(); p.on.Load() && !p.gate() {
-		err = locks.ErrHandedOver
+		err = locks.ErrBequeathed
 	} else {
 		g, err = b.locker.Lock(cancel, r)
 	}
 	switch {
 	case err == nil && !p.leave():
-		err = locks.ErrHandedOver
+		err = locks.ErrBequeathed
 	case err == nil:
 		return g, nil
-	case errors.Is(err, locks.ErrHandedOver):
-		<-p.handed // it is on its way
+	case errors.Is(err, locks.ErrBequeathed):
+		<-p.succeeded // it is on its way
 		p.giveUp()
 	default:
 		p.giveUp()
@@ -91,11 +91,11 @@ func (b *base) testFor(cancel <-chan struct{}, r *locks.Request) (*locks.Conflic
 	p.enter()
 	if p.on.Load() && !p.gate() {
 		p.giveUp()
-		return nil, locks.ErrHandedOver
+		return nil, locks.ErrBequeathed
 	}
 	c, err := b.locker.Test(cancel, r)
 	if !p.leave() {
-		return nil, locks.ErrHandedOver
+		return nil, locks.ErrBequeathed
 	}
 	return c, err
 }
@@ -106,7 +106,7 @@ func (b *base) lockBehind(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 	b.pause.rest()
 	g, err := b.locker.Lock(cancel, r)
 	if !b.pause.work() {
-		return locks.Grant{}, locks.ErrHandedOver
+		return locks.Grant{}, locks.ErrBequeathed
 	}
 	return g, err
 }

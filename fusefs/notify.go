@@ -20,7 +20,7 @@ type device struct {
 // write sends a notification.
 func (d device) write(b []byte) error {
 	if !d.pause.tell() {
-		return locks.ErrHandedOver
+		return locks.ErrBequeathed
 	}
 	defer d.pause.told()
 	_, err := unix.Write(d.fd, b)

@@ -41,7 +41,7 @@ type openCalls struct {
 func (oc *openCalls) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	again := oc.retries.take(in.Pid)
 	st := oc.open(cancel, in, again, out)
-	if st == handedOver {
+	if st == bequeathed {
 		oc.retries.putBack(in.Pid, again)
 	}
 	return st

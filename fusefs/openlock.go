@@ -80,7 +80,7 @@ func (o *openLocks) askFor(cancel <-chan struct{}, h *handle, try bool, in *fuse
 	for {
 		req = o.request(h)
 		if req.Try = try; in != nil {
-			req.Waits = o.handsOver(in)
+			req.Waits = o.onWait(in)
 			g, err = o.lockFor(cancel, in, &req, true)
 		} else {
 			g, err = o.lockBehind(cancel, &req)
@@ -129,7 +129,7 @@ func (o *openLocks) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *
 		o.granted(h, g)
 	}
 	h.mu.Unlock()
-	if wanted || errors.Is(err, locks.ErrHandedOver) {
+	if wanted || errors.Is(err, locks.ErrBequeathed) {
 		return err
 	}
 	// Given up meanwhile, because its process began to lock for itself.
@@ -157,7 +157,7 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 	o.setState(h, openWaiting)
 	o.background(func() {
 		req, g, err := o.askAgain(a, h, again, shared)
-		if errors.Is(err, locks.ErrHandedOver) {
+		if errors.Is(err, locks.ErrBequeathed) {
 			return // it is in the state, see savedHandle
 		}
 		if err == nil && again && o.tree.leads(h.n, req.Key.File) != nil {
@@ -193,7 +193,7 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 func (o *openLocks) askAgain(a *acquisition, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
 	for {
 		req, g, err := o.askFor(a.cancel, h, false, nil)
-		if err == nil || errors.Is(err, locks.ErrHandedOver) {
+		if err == nil || errors.Is(err, locks.ErrBequeathed) {
 			return req, g, err
 		}
 		if shared {

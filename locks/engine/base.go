@@ -29,9 +29,9 @@ type base struct {
 	breathe func() // of mu, for machines
 	lastID  uint64 // tickets, requests and queries
 
-	left   atomic.Bool // see Leave; set under mu
-	closed bool
-	handed bool // see HandOver: closed, left and frozen for good
+	left       atomic.Bool // see Leave; set under mu
+	closed     bool
+	bequeathed bool // see Bequeath: closed, left and frozen for good
 
 	// These are set by epochs only.
 	tenure   atomic.Uint64
@@ -81,8 +81,8 @@ func (b *base) id() uint64 {
 
 // over is why nothing is granted by this engine any more, if it is closed.
 func (b *base) over() error {
-	if b.handed {
-		return locks.ErrHandedOver
+	if b.bequeathed {
+		return locks.ErrBequeathed
 	}
 	return errClosed
 }

@@ -138,8 +138,8 @@ func (cl *calls) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 		}
 		cl.mu.Lock()
 	}
-	if cl.handed && t.underway {
-		return locks.Grant{}, locks.ErrHandedOver // it is on its way still
+	if cl.bequeathed && t.underway {
+		return locks.Grant{}, locks.ErrBequeathed // it is on its way still
 	}
 	if err != nil {
 		if t.underway && !cl.holdings.gone(en, t) {

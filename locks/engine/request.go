@@ -178,8 +178,8 @@ func (c *call) await(t *ticket) {
 	timeout := t.await(c.cancel, c.limit)
 	c.mu.Lock()
 	switch waits := c.waiters.has(t); {
-	case c.handed && waits:
-		t.own().err = locks.ErrHandedOver
+	case c.bequeathed && waits:
+		t.own().err = locks.ErrBequeathed
 	case waits && timeout:
 		why := c.reports.waitsFor(t)
 		c.tickets.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)
