@@ -3,9 +3,9 @@ package fusefs
 import (
 	"errors"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // admission is the permission for one piece of I/O on a handle, whose holder

@@ -3,10 +3,10 @@ package fusefs
 import (
 	"errors"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // attrCalls serves requests about attributes, plain and extended.

@@ -3,10 +3,10 @@ package fusefs
 import (
 	"strconv"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Create makes a regular file and opens it. The kernel has just been told that

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/lease"
-
-	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // LeasePath is what the lock of all names and attributes is called, in the place

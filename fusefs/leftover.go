@@ -8,10 +8,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A request that waits for another host when its process is replaced is not

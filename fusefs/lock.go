@@ -4,10 +4,10 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // lockCalls serves requests about explicit locks, and those that end locks.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Locker is what the mount asks of the lock engine. All methods are safe for

@@ -6,10 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A rename takes along what the kernel keeps of a name: under a lock it is seen

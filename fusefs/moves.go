@@ -4,10 +4,10 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Where locks go by path (FileIDPath), a file that gets another name is another

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The process that serves a mount can be replaced while programs use it, see

@@ -10,10 +10,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Resume goes on with the mount of another process, which [Server.Export] has

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"hash/crc32"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // StateVersion is the version of what [Server.Export] gives and [Resume] takes.

@@ -1,9 +1,9 @@
 package fusefs
 
 import (
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // How the types of saved.go are coded: all of their fields, in order.

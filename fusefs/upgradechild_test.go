@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A child that is upgraded executes itself anew, as the daemon does. The socket

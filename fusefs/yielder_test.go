@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func TestWhenAnOpenLockGivesWay(t *testing.T) {
