@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server is a mount.
+// Server is one mount, from [New] (or [Resume]) until [Server.Serve] returns. Its
+// methods are safe for concurrent use.
 type Server struct {
 	fs    *fileSystem
 	mount mountpoint
@@ -312,7 +313,8 @@ func (s *Server) CutOff(patience time.Duration) bool {
 // until ctx ended; then the mount goes on as if nothing had been. Serve must run.
 func (s *Server) Pause(ctx context.Context) error { return pauseMount(ctx, s.fs, s.mount) }
 
-// Unpause ends what Pause has begun.
+// Unpause has the mount go on after [Server.Pause]: requests are read again, and
+// locks that were given up meanwhile are given up now.
 func (s *Server) Unpause() { unpause(s.fs) }
 
 // Export describes the mount for the process that goes on with it, see [Resume];

@@ -9,7 +9,8 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-// State of a lock in [LockInfo].
+// LockState is what a row of [LockInfo] stands for: a ticket, or permissions of
+// which no ticket makes use.
 type LockState uint8
 
 const (
