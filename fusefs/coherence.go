@@ -261,7 +261,7 @@ func (h *handle) sync() error {
 // if the client of the storage would keep it back. REQUIRES: h.mu held.
 func (c *coherence) writeBack(h *handle) {
 	if err := h.sync(); err != nil {
-		c.log.Error("data was not written out at close", "path", c.tree.pathTo(h.n), "err", err)
+		c.log.Error("what was written to a file could not be written out when it was closed: it may be missing on the storage", "path", c.tree.pathTo(h.n), "err", err)
 	}
 }
 

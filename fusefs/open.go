@@ -70,7 +70,7 @@ func (oc *openCalls) open(cancel <-chan struct{}, in *fuse.OpenIn, again *retry,
 		if h.open.state == openWaiting {
 			if err := oc.openLocks.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
 				if h.open.untilClose && errors.Is(err, locks.ErrTimeout) {
-					oc.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
+					oc.log.Warn("a file is in use on another host, and for one host at a time: it was not opened; databases of SQLite do without it in other modes than WAL",
 						"path", h.open.req.Path, "program", h.open.req.Program.Command, "pid", h.open.req.Program.PID, "why", err)
 				}
 				oc.openLocks.detach(h)

@@ -129,7 +129,7 @@ func (c *pageCache) dropPages(n *node) error {
 // dropLogged is drop for who cannot wait until it has succeeded.
 func (c *pageCache) dropLogged(n *node) {
 	if err := c.drop(n); err != nil {
-		c.log.Error("what the kernel has of a file was not dropped", "err", err)
+		c.log.Error("the kernel did not drop what it has cached of a file: programs here may read what is not true any more", "path", c.tree.pathTo(n), "err", err)
 	}
 }
 
