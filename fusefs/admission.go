@@ -3,9 +3,9 @@ package fusefs
 import (
 	"errors"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // admission is the permission for one piece of I/O on a handle, whose holder
@@ -144,12 +144,12 @@ func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w
 		return fuse.OK, false
 	}
 	f.leave(a)
-	f.conn.handOver(in.Unique)
+	f.conn.willWait(in.Unique)
 	if !errors.Is(err, locks.ErrLost) {
 		letsGo, unpark := f.parkAdmission(a, in)
 		over, stop := f.waits.waitOver(cancel, in, letsGo)
 		f.pause.enter()
-		over, stop = either(over, f.pause.handed, stop)
+		over, stop = either(over, f.pause.succeeded, stop)
 		err = f.locker.Admit(over, a.tenure)
 		stop()
 		unpark()
@@ -157,11 +157,11 @@ func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w
 			return fuse.OK, true
 		}
 		if err == nil {
-			return handedOver, false
+			return bequeathed, false
 		}
 		f.pause.giveUp()
-		if closed(f.pause.handed) {
-			return handedOver, false
+		if closed(f.pause.succeeded) {
+			return bequeathed, false
 		}
 		if closed(letsGo) && errors.Is(err, locks.ErrInterrupted) {
 			return fuse.EINTR, false
@@ -198,7 +198,7 @@ func (f *fence) awaitLock(cancel <-chan struct{}, h *handle, in *fuse.InHeader, 
 	if a == nil {
 		return fuse.OK
 	}
-	f.conn.handOver(in.Unique)
+	f.conn.willWait(in.Unique)
 	letsGo, unpark := f.waits.parkRequest(h.n, in)
 	defer unpark()
 	over, stop := f.waits.waitOver(cancel, in, letsGo)

@@ -157,7 +157,7 @@ func (fc *fileCalls) appendDirectly(cancel <-chan struct{}, in *fuse.WriteIn, da
 		return st.Size, err
 	}
 	a, off := &h.n.appends, int64(in.Offset)
-	if err := a.turn(cancel, off, n, size, func() { fc.conn.handOver(in.Unique) }); err != nil {
+	if err := a.turn(cancel, off, n, size, func() { fc.conn.willWait(in.Unique) }); err != nil {
 		return 0, status(err)
 	}
 	done, st := fc.writePieces(cancel, in, data)

@@ -3,10 +3,10 @@ package fusefs
 import (
 	"errors"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // attrCalls serves requests about attributes, plain and extended.
@@ -202,7 +202,7 @@ func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 		again := ac.retries.take(in.Pid)
 		ac.retries.abandonRetry(again)
 		defer func() {
-			if st == handedOver {
+			if st == bequeathed {
 				ac.retries.putBack(in.Pid, again)
 			}
 		}()
@@ -216,7 +216,7 @@ func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 			over, stop := either(cancel, letsGo, unpark)
 			err := ac.openLocks.lockOpened(over, h, false, &in.InHeader)
 			stop()
-			if err != nil && closed(letsGo) && !closed(cancel) && !errors.Is(err, locks.ErrHandedOver) {
+			if err != nil && closed(letsGo) && !closed(cancel) && !errors.Is(err, locks.ErrBequeathed) {
 				return ac.retries.truncateLater(&in.InHeader, again)
 			}
 			if err != nil {

@@ -32,7 +32,7 @@ type attrCache struct {
 	unprotected *unprotected
 	client      *client
 	entries     *entries
-	kept        *kept
+	longCache   *longCache
 	leases      *leases
 }
 
@@ -108,7 +108,7 @@ func (c *attrCache) tells(n *node, v version, toRead bool) {
 		n.sizes.add(v.size, c.now())
 	}
 	n.cacheMu.Unlock()
-	c.unprotected.keeps(n)
+	c.unprotected.noteKnown(n)
 }
 
 // tellNew corrects what the kernel is told of a node that other nodes may have
@@ -222,23 +222,23 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 // storage was asked.
 func (c *attrCache) keepEntry(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, s since) {
 	c.fillEntry(out, dir, name, n, st, s.arrivals)
-	if s.lease == 0 || n.holders.Load() > 0 || !c.kept.mayKeepNames(dir, s.lease) {
+	if s.lease == 0 || n.holders.Load() > 0 || !c.longCache.mayKeepNames(dir, s.lease) {
 		return
 	}
-	attr := c.kept.mayKeepAttr(n)
-	if !c.leases.keep(s, in, keptName{dir.id, name}, keptThing{node: n.id}) {
+	attr := c.longCache.mayKeepAttr(n)
+	if !c.leases.keep(s, in, cachedName{dir.id, name}, cachedThing{node: n.id}) {
 		return
 	}
 	out.SetEntryTimeout(c.opts.CacheTime)
 	if attr {
-		c.kept.keepsAttr(n)
+		c.longCache.keepsAttr(n)
 		out.SetAttrTimeout(c.opts.CacheTime)
 	}
 }
 
 // keepNone tells the kernel, if it may keep that, that there is no file of a name.
 func (c *attrCache) keepNone(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, s since) bool {
-	if s.lease == 0 || !c.kept.mayKeepNames(dir, s.lease) || !c.leases.keep(s, in, keptName{dir.id, name}, keptThing{}) {
+	if s.lease == 0 || !c.longCache.mayKeepNames(dir, s.lease) || !c.leases.keep(s, in, cachedName{dir.id, name}, cachedThing{}) {
 		return false
 	}
 	*out = fuse.EntryOut{}
@@ -250,8 +250,8 @@ func (c *attrCache) keepNone(in *fuse.InHeader, out *fuse.EntryOut, dir *node, n
 func (c *attrCache) keepAttr(in *fuse.InHeader, n *node, out *fuse.AttrOut) fuse.Status {
 	s := c.leases.look()
 	st := c.answerAttr(n, out, false)
-	if st.Ok() && s.lease != 0 && c.kept.mayKeepAttr(n) && c.leases.keep(s, in, keptName{}, keptThing{node: n.id}) {
-		c.kept.keepsAttr(n)
+	if st.Ok() && s.lease != 0 && c.longCache.mayKeepAttr(n) && c.leases.keep(s, in, cachedName{}, cachedThing{node: n.id}) {
+		c.longCache.keepsAttr(n)
 		out.SetTimeout(c.opts.CacheTime)
 	}
 	return st
@@ -284,6 +284,6 @@ func (c *attrCache) attrTTLOf(n *node) time.Duration {
 		return 0
 	}
 	n.attrTold.Swap(true)
-	c.unprotected.keeps(n)
+	c.unprotected.noteKnown(n)
 	return c.attrTTL
 }

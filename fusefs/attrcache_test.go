@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // One program asks for the size of a file, and its answer is late; meanwhile

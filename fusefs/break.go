@@ -25,7 +25,7 @@ const brokenTenure locks.Tenure = 0
 func (s *Server) Break(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
 	if k == leaseKey {
 		s.fs.leases.lost()
-		s.fs.kept.drop(ctx)
+		s.fs.longCache.drop(ctx)
 		return context.Cause(ctx)
 	}
 	return s.fs.fence.breakLocks(ctx, k, handles)

@@ -20,8 +20,8 @@ type nodeCache struct {
 	// them: that counts from when it gets the answer.
 	attrTold atomic.Bool
 
-	exact    atomic.Uint64 // of a directory: whether names that differ in case are two, see mayKeepNames
-	keptLong atomic.Bool   // the kernel may keep the attributes for long, see kept
+	exact      atomic.Uint64 // of a directory: whether names that differ in case are two, see mayKeepNames
+	longCached atomic.Bool   // the kernel may keep the attributes for long, see longCache
 
 	toldAt atomic.Int64 // when the kernel was told attributes last, on the server's clock
 
@@ -139,7 +139,7 @@ func (c *attrCache) noteVersion(h *handle) {
 		n.version = c.versionAt(&n.look, &st, gen)
 	}
 	n.cacheMu.Unlock()
-	c.unprotected.keeps(n)
+	c.unprotected.noteKnown(n)
 }
 
 // versionAt is what st says about a file whose open lock ends now.

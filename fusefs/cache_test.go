@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A file that looks as it did may have been changed by a host that has a lock

@@ -17,10 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	tests "github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
-
-	"golang.org/x/sys/unix"
 )
 
 // Mounts are served by a child process: a process that uses a file system

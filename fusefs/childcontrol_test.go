@@ -130,7 +130,7 @@ func (c *control) Late(_ None, w *[]LateWrite) error {
 // Counts are sizes of the mount's tables.
 type Counts struct {
 	Nodes, Handles, Dirs, Threads, Descriptors int
-	Unprotected, Kept                          int
+	Unprotected, Known                         int
 	Dropping                                   int // nodes whose pages are being dropped
 	Telling                                    int // see pausing
 	Looks, Parked                              int // of watchHolders; requests that wait, with something of a file locked
@@ -153,7 +153,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	n.Threads = len(f.procs.threads)
 	f.procs.mu.RUnlock()
 	f.unprotected.mu.Lock()
-	n.Unprotected, n.Kept = len(f.unprotected.all), len(f.unprotected.kept)
+	n.Unprotected, n.Known = len(f.unprotected.all), len(f.unprotected.known)
 	f.unprotected.mu.Unlock()
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)

@@ -1,15 +1,13 @@
 package fusefs
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
-
-	"github.com/dmxfs/dmxfs/locks"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // coherence sees to it that what is cached here is true: Flush writes out what
@@ -22,7 +20,7 @@ type coherence struct {
 	pages       *pageCache
 	attrs       *attrCache
 	entries     *entries
-	kept        *kept
+	longCache   *longCache
 	leases      *leases
 }
 
@@ -83,7 +81,7 @@ func (s *Server) Expelled() { s.fs.coherence.expelled() }
 // rest waits for the end of the pause, or fails: the next process goes on.
 func (c *coherence) unlessAtRest(do func() error) error {
 	if !c.pause.tell() {
-		return locks.ErrHandedOver
+		return locks.ErrBequeathed
 	}
 	defer c.pause.told()
 	return do()
@@ -263,62 +261,8 @@ func (h *handle) sync() error {
 // if the client of the storage would keep it back. REQUIRES: h.mu held.
 func (c *coherence) writeBack(h *handle) {
 	if err := h.sync(); err != nil {
-		c.log.Error("data was not written out at close", "path", c.tree.pathTo(h.n), "err", err)
+		c.log.Error("what was written to a file could not be written out when it was closed: it may be missing on the storage", "path", c.tree.pathTo(h.n), "err", err)
 	}
-}
-
-func (c *coherence) refresh(k locks.Key) error {
-	c.stats.Refreshes.Add(1)
-	now := time.Now()
-	c.arrivals.last.Store(&now)
-	if k.Class != locks.Open {
-		c.arrivals.explicit.Add(1)
-	}
-	own, others := c.unprotected.concerned(k)
-	defer c.tree.unpinAll(own, others)
-	var failed error
-	for _, ns := range [...][]*node{own, others} {
-		for _, n := range ns {
-			n.forgetVersion()
-			if err := c.client.lookAgain(n); err != nil && failed == nil {
-				failed = fmt.Errorf("look again at %q: %w", c.tree.pathTo(n), err)
-			}
-		}
-	}
-	// An answer to the kernel that was prepared before this is not to be kept:
-	// either its maker sees the change, or what follows sees that there is
-	// something to drop.
-	c.arrivals.all.Add(1)
-	for _, ns := range [...][]*node{own, others} {
-		for _, n := range ns {
-			if err := c.refreshPages(n); err != nil && failed == nil {
-				failed = err
-			}
-		}
-	}
-	c.unprotected.forgot(own)
-	c.unprotected.forgot(others)
-	c.kept.drop(context.Background())
-	c.entries.expireEntries()
-	return failed
-}
-
-// refreshPages makes the kernel forget what it has of n. Pages of a file that
-// nobody has open are dropped by the next open, because its version is not known.
-func (c *coherence) refreshPages(n *node) error {
-	c.attrs.awaitSizes(n)
-	opened := len(n.openHandles()) > 0
-	if opened {
-		if err := c.pages.dropPages(n); err != nil {
-			return err
-		}
-	}
-	c.attrs.dropOld(n)
-	if opened && c.attrs.grow(n) {
-		// What was read meanwhile may be of a file that was shorter still.
-		return c.pages.dropPages(n)
-	}
-	return nil
 }
 
 // expelled does not wait for I/O that is under way: the storage may hang.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // sameLook changes a file of the storage so that its size does not tell.
@@ -392,7 +392,7 @@ func TestFlushAllLooksAtEachFileOnce(t *testing.T) {
 		h := f.openForTest(t, name, syscall.O_RDWR)
 		h.wrote.Store(true)
 		f.unprotected.mu.Lock()
-		f.unprotected.kept[h.n] = struct{}{}
+		f.unprotected.known[h.n] = struct{}{}
 		f.unprotected.mu.Unlock()
 		hs = append(hs, h)
 		pins[h.n] = h.n.pins

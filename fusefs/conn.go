@@ -384,7 +384,7 @@ func (c *conn) answer(in []byte) (n int, err error) {
 	if head(in).Opcode == opInit {
 		c.first.answer = slices.Clone(out[:n])
 	}
-	if isHandedOver(out[:n]) && c.leave(in, out) {
+	if isBequeathed(out[:n]) && c.leave(in, out) {
 		return 0, nil
 	}
 	if c.held != nil {
@@ -404,18 +404,18 @@ func (c *conn) write(b []byte) (err error) {
 	return err
 }
 
-// handOver is called by the request with this number before it waits for
+// willWait is called by the request with this number before it waits for
 // anything but the storage.
-func (c *conn) handOver(request uint64) { c.readers.handOver(request) }
+func (c *conn) willWait(request uint64) { c.readers.willWait(request) }
 
 // blocks is called by the request with this number before it waits for the
 // storage.
 func (c *conn) blocks(request uint64) { c.readers.block(request) }
 
-// handsOver is handOver, for locks.Request.
-func (b *base) handsOver(in *fuse.InHeader) func() {
+// onWait is willWait, as locks.Request.Waits has it.
+func (b *base) onWait(in *fuse.InHeader) func() {
 	request := in.Unique
-	return func() { b.conn.handOver(request) }
+	return func() { b.conn.willWait(request) }
 }
 
 // end is called by each reader that cannot read any more.

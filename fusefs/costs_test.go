@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
-
-	"golang.org/x/sys/unix"
 )
 
 // many is a file system with a file, and what there is very much of.

@@ -3,10 +3,10 @@ package fusefs
 import (
 	"strconv"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Create makes a regular file and opens it. The kernel has just been told that
@@ -78,7 +78,7 @@ func (oc *openCalls) reopens(in *fuse.CreateIn, dir *node, name string, mode uin
 // open(2) returns, for a new file, too.
 func (oc *openCalls) waitsInOpen(dir *node, name string) bool {
 	r := oc.opts.Rule(oc.tree.join(dir, name))
-	return r.Open && (r.PerProcess || r.Kept)
+	return r.Open && (r.PerProcess || r.UntilClose)
 }
 
 // createAttempts is how often a file is made that another host makes first,
@@ -207,7 +207,7 @@ func (oc *openCalls) opened(n *node, fd int, in *fuse.CreateIn, born locks.Momen
 	h.open.req.Born = born
 	lock := h.open.state == openWaiting
 	oc.openLocks.attach(h, h.open.state)
-	oc.keptOpen(n)
+	oc.endLongCached(n)
 	if lock {
 		h.mu.Lock()
 		oc.openLocks.lockLater(h, false)

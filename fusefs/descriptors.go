@@ -33,7 +33,7 @@ type descriptors struct {
 // reserved is how many descriptors are kept back, where there are enough.
 const reserved = 512
 
-// descriptorsOf divides a limit of open files. Half of it is for anchors, so
+// fdLimitsOf divides a limit of open files. Half of it is for anchors, so
 // that as many files can be open.
 func fdLimitsOf(limit uint64) fdLimits {
 	n := int(min(limit, math.MaxInt32))

@@ -18,7 +18,7 @@ type dirCalls struct {
 	client      *client
 	descriptors *descriptors
 	finder      *finder
-	kept        *kept
+	longCache   *longCache
 	leases      *leases
 	private     *private
 }
@@ -96,7 +96,7 @@ func (dc *dirCalls) open(d *dirHandle) error {
 func (dc *dirCalls) keepListing(in *fuse.InHeader, n *node, s since) (flags uint32) {
 	var st unix.Stat_t
 	if s.lease == 0 || n.key.dev != dc.devices.root || unix.Fstat(n.fd, &st) != nil ||
-		!dc.leases.keep(s, in, keptName{}, keptThing{node: n.id, listing: true}) {
+		!dc.leases.keep(s, in, cachedName{}, cachedThing{node: n.id, listing: true}) {
 		return 0
 	}
 	s.renames = 0 // the kernel knows of those
@@ -120,9 +120,9 @@ func (dc *dirCalls) listed(in *fuse.InHeader, d *dirHandle) {
 	if d.lease == 0 || dc.leases.stillKeeps(d.lease) {
 		return
 	}
-	id, a := d.n.id, keptAnswer{request: in.Unique, at: dc.now()}
+	id, a := d.n.id, cachedAnswer{request: in.Unique, at: dc.now()}
 	dc.background(func() {
-		dc.kept.awaitTakenOver(context.Background(), in.Pid, a)
+		dc.longCache.awaitTakenOver(context.Background(), in.Pid, a)
 		dc.dev.forgetPages(id, 0, 0)
 	})
 }

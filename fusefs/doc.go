@@ -49,7 +49,7 @@
 // what is seen late without a lock; Refresh ends it at once, so that with a
 // lock nothing is seen late. That there is no file of a name is not kept. With
 // [Options.CacheTime] all this is kept for longer, and without a file, too, while
-// this node holds the lease of names; see leases.go, kept.go and package lease.
+// this node holds the lease of names; see leases.go, longcache.go and package lease.
 // An open that finds that its name leads to another file now looks it up again.
 //
 // Refresh and [Server.Flush] also concern every file that is open without an
@@ -59,7 +59,7 @@
 //
 // Two goroutines read requests, and answer each where it was read; while both
 // do that nobody reads. So whatever waits for more than the storage says so
-// before (conn.handOver), and what takes long is found by its time; see
+// before (conn.willWait), and what takes long is found by its time; see
 // readers.go and conn.go.
 //
 // # Parts
@@ -75,7 +75,7 @@
 //   - client: makes the client of the storage look anew.
 //   - unprotected: the files that are open without an open lock.
 //   - entries: which names the kernel may keep, and makes it look them up again.
-//   - kept: what of names and attributes the kernel may keep for long, and makes
+//   - longCache: what of names and attributes the kernel may keep for long, and makes
 //     it forget that.
 //   - leases: whether it may, and whether this host may change any.
 //   - pageCache: which pages the kernel may have, and makes it drop them.
@@ -115,8 +115,8 @@
 //	sizeBounds.mu
 //	└── tree.mu, nodeCache.cacheMu
 //	leases.mu
-//	└── kept.mu
-//	nodeCache.cacheMu, entries.mu, readers.mu, kept.one
+//	└── longCache.mu
+//	nodeCache.cacheMu, entries.mu, readers.mu, longCache.one
 //
 // No Locker is called with any of them held, but Admit and Wanted with
 // handle.mu, which then do not wait. [Server.Clean] is called under the mutex

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // lockErrno is the one table from what a Locker answers to what a program
@@ -21,7 +21,7 @@ import (
 //	ErrUnavailable  ENOLCK     as fcntl(2) and flock(2); for open(2), too
 //	ErrLost         EIO
 //	ErrDamaged      EIO
-//	ErrHandedOver   none, see handedOver
+//	ErrBequeathed   none, see bequeathed
 //	anything else   EIO
 //
 // A request that the Locker ended as interrupted although the kernel did not
@@ -44,8 +44,8 @@ func lockErrno(err error, cancel <-chan struct{}) fuse.Status {
 		return fuse.Status(unix.EDEADLK)
 	case errors.Is(err, locks.ErrUnavailable):
 		return fuse.Status(unix.ENOLCK)
-	case errors.Is(err, locks.ErrHandedOver):
-		return handedOver
+	case errors.Is(err, locks.ErrBequeathed):
+		return bequeathed
 	}
 	return fuse.EIO
 }
@@ -70,8 +70,8 @@ func status(err error) fuse.Status {
 	switch err {
 	case errLetGo:
 		return fuse.EINTR
-	case locks.ErrHandedOver:
-		return handedOver
+	case locks.ErrBequeathed:
+		return bequeathed
 	}
 	var errno unix.Errno
 	if !errors.As(err, &errno) {

@@ -12,17 +12,17 @@ import (
 )
 
 // exportTime is how long Export waits for requests that wait for the lock engine,
-// which has been handed over before. They wait for nothing else, neither the storage
+// which has been left to the successor before. They wait for nothing else, neither the storage
 // nor another host; but there is no way back, so that a host that is very busy, or
 // was suspended, gets all the time that its members give it, and more.
 const exportTime = time.Minute
 
 // export is [Server.Export].
 func export(f *fileSystem, m mountpoint) (state []byte, fds []int, err error) {
-	if !f.pause.shut.Load() || closed(f.pause.handed) {
-		return nil, nil, errors.New("fusefs: only a paused mount can be handed over, and once")
+	if !f.pause.shut.Load() || closed(f.pause.succeeded) {
+		return nil, nil, errors.New("fusefs: only a paused mount can be left to a successor, and once")
 	}
-	close(f.pause.handed)
+	close(f.pause.succeeded)
 	ctx, cancel := context.WithTimeout(context.Background(), exportTime)
 	defer cancel()
 	t := time.NewTicker(pauseLook)
@@ -35,7 +35,7 @@ func export(f *fileSystem, m mountpoint) (state []byte, fds []int, err error) {
 		select {
 		case <-t.C:
 		case <-ctx.Done():
-			return nil, nil, fmt.Errorf("fusefs: %d requests, which wait for locks, are not handed over by the lock engine", serving)
+			return nil, nil, fmt.Errorf("fusefs: %d requests, which wait for locks, are not left to the successor by the lock engine", serving)
 		}
 	}
 	x, err := save(f, m)
@@ -72,7 +72,7 @@ func save(f *fileSystem, m mountpoint) (*saved, error) {
 	s.saveTree()
 	s.saveOpen()
 	s.saveThreads()
-	s.saveKept()
+	s.saveLongCache()
 	for dev, d := range f.devices.known {
 		s.Devices = append(s.Devices, savedDevice{dev, d.index, d.path, d.warned})
 	}
@@ -138,7 +138,7 @@ func (s *saver) saveTree() {
 			Sole:     savedSole{n.sole.known, n.sole.spoiled, n.sole.st, n.sole.reopened.Load()},
 			Failures: n.unwritten.count.Load(), PageFailures: n.unwritten.pages.Load(), Told: n.unwritten.told, Owed: n.unwritten.owed,
 			AppendEnd: n.appends.end,
-			Cached:    n.cached.Load(), AttrTold: n.attrTold.Load(), KeptLong: n.keptLong.Load(), ToldAt: n.toldAt.Load(),
+			Cached:    n.cached.Load(), AttrTold: n.attrTold.Load(), LongCached: n.longCached.Load(), ToldAt: n.toldAt.Load(),
 			Filled: n.filled.Load(), Empty: n.empty.Load(), Version: n.version, TheyKnow: n.told, Sizes: n.sizes,
 			Bounds: savedBounds{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()}, Made: n.made.size.Load(),
 		}
@@ -171,7 +171,7 @@ func (s *saver) saveOpen() {
 	for _, h := range s.handles.all() {
 		x := savedHandle{
 			ID: h.id, Node: h.n.id, FD: h.fd, Flags: h.flags, Process: s.process(h.proc), Write: h.write, Appends: h.appends, Mixed: h.mixed,
-			State: h.open.state, Request: h.open.req, Yields: h.open.yields, Kept: h.open.kept, Alone: h.open.alone,
+			State: h.open.state, Request: h.open.req, Yields: h.open.yields, UntilClose: h.open.untilClose, Alone: h.open.alone,
 			Stream: h.open.stream, Shared: h.open.shared, Tenure: h.open.tenure, Token: h.open.token,
 			Lost: h.lost.Load(), Wrote: h.wrote.Load(), Touched: h.touched.Load(), Fresh: h.fresh.Load(), SoleFile: h.sole,
 			Knows: h.knows.Load(), Filled: h.filled, Used: h.used.Load(), Dropped: h.dropped.Load(),
@@ -208,16 +208,16 @@ func (s *saver) saveOpen() {
 	}
 }
 
-func (s *saver) saveKept() {
+func (s *saver) saveLongCache() {
 	s.LeaseHandle = s.leases.handle
-	k := s.kept
+	k := s.longCache
 	for x, t := range k.names {
-		s.KeptNames = append(s.KeptNames, savedKept{x.dir, x.name, t.node, t.listing, t.at})
+		s.CachedNames = append(s.CachedNames, savedLongCached{x.dir, x.name, t.node, t.listing, t.at})
 	}
 	for _, t := range k.nodes {
-		s.KeptNodes = append(s.KeptNodes, savedKept{Node: t.node, Listing: t.listing, At: t.at})
+		s.CachedNodes = append(s.CachedNodes, savedLongCached{Node: t.node, Listing: t.listing, At: t.at})
 	}
 	for tid, a := range k.tids {
-		s.KeptBy = append(s.KeptBy, savedKeptBy{tid, a.at})
+		s.CachedBy = append(s.CachedBy, savedCachedBy{tid, a.at})
 	}
 }

@@ -23,7 +23,7 @@ type fakeLocker struct {
 	token     locks.Token
 	tenure    locks.Tenure
 	suspended bool
-	over      bool // see handOver
+	over      bool // see willWait
 	lastID    int
 	calls     []string
 
@@ -124,7 +124,7 @@ func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 			break
 		} else if l.over {
 			l.mu.Unlock()
-			return locks.Grant{}, fmt.Errorf("fake: %w", locks.ErrHandedOver)
+			return locks.Grant{}, fmt.Errorf("fake: %w", locks.ErrBequeathed)
 		} else if r.Try {
 			l.mu.Unlock()
 			return locks.Grant{}, locks.ErrWouldBlock

@@ -4,10 +4,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The fence is in front of every system call that changes the storage; see
@@ -82,8 +82,8 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 	switch st {
 	case fuse.EINTR:
 		return errLetGo
-	case handedOver:
-		return locks.ErrHandedOver
+	case bequeathed:
+		return locks.ErrBequeathed
 	}
 	if !st.Ok() {
 		return unix.Errno(st)
@@ -136,7 +136,7 @@ func (f *fence) enterLeased(cancel <-chan struct{}, c *change) (admission, fuse.
 
 // awaitLease waits for a round of the lease; a was the admission of the change.
 func (f *fence) awaitLease(cancel <-chan struct{}, a *admission, in *fuse.InHeader, wait *leaseRound) fuse.Status {
-	f.conn.handOver(in.Unique)
+	f.conn.willWait(in.Unique)
 	letsGo, unpark := f.parkAdmission(a, in)
 	defer unpark()
 	over, stop := f.waits.waitOver(cancel, in, letsGo)
@@ -235,7 +235,7 @@ func (f *fence) inTime(a *admission, c *change) bool {
 	}
 	// Not live now, perhaps not live during the change. If the tenure goes on
 	// nobody else was let in meanwhile.
-	f.conn.handOver(c.in.Unique)
+	f.conn.willWait(c.in.Unique)
 	_, unpark := f.parkAdmission(a, c.in)
 	err := f.locker.Admit(nil, a.tenure)
 	unpark()

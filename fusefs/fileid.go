@@ -21,7 +21,8 @@ const (
 	FileIDPath FileIDs = "path"
 )
 
-// ParseFileIDs is the value of an option.
+// ParseFileIDs reads what the option --file-id says: the value of one of the
+// constants. Anything else is an error that names them.
 func ParseFileIDs(s string) (FileIDs, error) {
 	switch m := FileIDs(s); m {
 	case FileIDAuto, FileIDInode, FileIDPath:

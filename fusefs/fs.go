@@ -35,7 +35,7 @@ type fileSystem struct {
 	client      *client
 	unprotected *unprotected
 	entries     *entries
-	kept        *kept
+	longCache   *longCache
 	leases      *leases
 	pages       *pageCache
 	attrs       *attrCache
@@ -65,19 +65,19 @@ func (f *fileSystem) assemble() {
 	f.private = &private{base: b}
 	f.stirring = &stirring{base: b, actor: f.actor}
 	f.client = &client{base: b, descriptors: f.descriptors}
-	f.unprotected = &unprotected{base: b, all: make(map[*node]struct{}), kept: make(map[*node]struct{})}
+	f.unprotected = &unprotected{base: b, all: make(map[*node]struct{}), known: make(map[*node]struct{})}
 	f.entries = &entries{base: b}
-	f.kept = &kept{base: b}
-	f.leases = &leases{base: b, kept: f.kept, round: newLeaseRound(), kick: make(chan struct{}, 1)}
+	f.longCache = &longCache{base: b}
+	f.leases = &leases{base: b, longCache: f.longCache, round: newLeaseRound(), kick: make(chan struct{}, 1)}
 	f.pages = &pageCache{base: b, unprotected: f.unprotected}
-	f.attrs = &attrCache{base: b, unprotected: f.unprotected, client: f.client, entries: f.entries, kept: f.kept, leases: f.leases}
+	f.attrs = &attrCache{base: b, unprotected: f.unprotected, client: f.client, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.waits = &waits{base: b, pages: f.pages}
 	f.records = &lockRecords{base: b}
 	f.rules = &rules{base: b}
 	f.openLocks = &openLocks{base: b, unprotected: f.unprotected, records: f.records, rules: f.rules}
 	f.yielder = &yielder{base: b, pages: f.pages, attrs: f.attrs, openLocks: f.openLocks, wishes: newWishes()}
 	f.coherence = &coherence{base: b, stirring: f.stirring, client: f.client, unprotected: f.unprotected,
-		pages: f.pages, attrs: f.attrs, entries: f.entries, kept: f.kept, leases: f.leases}
+		pages: f.pages, attrs: f.attrs, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.fence = &fence{base: b, actor: f.actor, stirring: f.stirring, pages: f.pages, waits: f.waits,
 		records: f.records, openLocks: f.openLocks, leases: f.leases}
 	f.finder = &finder{base: b, descriptors: f.descriptors, actor: f.actor, private: f.private, client: f.client}
@@ -93,7 +93,7 @@ func (f *fileSystem) assemble() {
 	f.nameCalls = &nameCalls{base: b, attrs: f.attrs, client: f.client, fence: f.fence, finder: f.finder,
 		moves: f.moves, leases: f.leases, private: f.private, retries: f.retries, waits: f.waits}
 	f.dirCalls = &dirCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client,
-		descriptors: f.descriptors, finder: f.finder, kept: f.kept, leases: f.leases, private: f.private}
+		descriptors: f.descriptors, finder: f.finder, longCache: f.longCache, leases: f.leases, private: f.private}
 }
 
 // errHidden is what an attempt to make a hidden name gets.

@@ -152,7 +152,7 @@ func (c *attrCache) growTo(n *node, size int64) {
 	n.bounds.least.Store(size)
 	n.bounds.raise(size)
 	n.cached.Store(true) // the kernel makes the page, without content
-	c.unprotected.keeps(n)
+	c.unprotected.noteKnown(n)
 	c.stats.Grown.Add(1)
 	c.tellSize(n.id, size)
 }

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // handle is an open file: what one OPEN, CREATE or TMPFILE made and one
@@ -77,7 +77,7 @@ type nodeLocks struct {
 	replaced atomic.Bool
 	// unprotected: states[openNone] > 0. It changes under lockMu.
 	unprotected atomic.Bool
-	kept        atomic.Bool // see keeps; it changes under unprotected.mu
+	inKnown     atomic.Bool // it is in unprotected.known; it changes under unprotected.mu
 	records     map[recordKey]*lockRecord
 	// posixUse counts POSIX locks and requests for them, so that a FLUSH need
 	// not ask where there are none.

@@ -50,7 +50,7 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 	*waited = *waited || a.waited
 	fc.attrs.growLate(h.n, h.fd)
 	h.n.fills()
-	fc.unprotected.keeps(h.n)
+	fc.unprotected.noteKnown(h.n)
 	fc.stats.Reads.Add(1)
 	buf = buf[:min(len(buf), int(in.Size))]
 	blocks := func() { fc.conn.blocks(in.Unique) }
@@ -152,7 +152,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
 	call := func() (err error) {
 		h.n.fills()
-		fc.unprotected.keeps(h.n)
+		fc.unprotected.noteKnown(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
 			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
 		} else if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {

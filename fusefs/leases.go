@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/lease"
-
-	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // LeasePath is what the lock of all names and attributes is called, in the place
@@ -25,7 +25,7 @@ var leaseKey = locks.Key{File: LeasePath, Class: locks.Open}
 // names or attributes, and decide what this one may keep.
 type leases struct {
 	*base
-	kept *kept
+	longCache *longCache
 
 	// on: the nodes have agreed to ask before they change anything. keeps: this
 	// one may keep something, since it sees at once what others change.
@@ -108,12 +108,12 @@ func (l *leases) end(begun bool) {
 type since struct {
 	lease    uint64 // of [lease.Machine.Look]; 0: nothing is kept for long
 	arrivals uint64 // arrivals.all
-	renames  uint64 // kept.renames
+	renames  uint64 // longCache.renames
 }
 
 // look is called before the storage is asked for what the kernel could keep.
 func (l *leases) look() since {
-	return since{l.lookNow(), l.arrivals.all.Load(), l.kept.renames.Load()}
+	return since{l.lookNow(), l.arrivals.all.Load(), l.longCache.renames.Load()}
 }
 
 // lookNow is [lease.Machine.Look]. For a while after a lock has come here others
@@ -141,7 +141,7 @@ func (l *leases) lookNow() (gen uint64) {
 
 // keep writes down what the kernel is going to be told, and reports whether it may
 // keep that for Options.CacheTime.
-func (l *leases) keep(s since, in *fuse.InHeader, x keptName, what keptThing) bool {
+func (l *leases) keep(s since, in *fuse.InHeader, x cachedName, what cachedThing) bool {
 	if s.lease == 0 || in.Pid == 0 {
 		return false // when that thread has taken the answer over could not be seen
 	}
@@ -153,17 +153,17 @@ func (l *leases) keep(s since, in *fuse.InHeader, x keptName, what keptThing) bo
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.m.Keeps(s.lease) && l.kept.add(in, x, what, s, l.now())
+	return l.m.Keeps(s.lease) && l.longCache.add(in, x, what, s, l.now())
 }
 
-// renamed is kept.renamed, during a change.
-func (l *leases) renamed(x, y keptName, exchange, done bool) {
+// renamed is longCache.renamed, during a change.
+func (l *leases) renamed(x, y cachedName, exchange, done bool) {
 	if !l.keeps {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.kept.renamed(x, y, exchange, done) {
+	if l.longCache.renamed(x, y, exchange, done) {
 		l.m.Added()
 	}
 }
@@ -210,7 +210,7 @@ func (l *leases) run(ctx context.Context) {
 		case lease.TryKeep:
 			l.lock(ctx, locks.Write)
 		case lease.Drop:
-			l.kept.drop(ctx)
+			l.longCache.drop(ctx)
 			l.mu.Lock()
 			l.m.Dropped()
 			l.mu.Unlock()
@@ -246,7 +246,7 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 		Key: leaseKey, Path: LeasePath, Owner: sharedOwner, Handle: h, Mode: mode, Range: locks.Whole,
 		Try: mode == locks.Write, Blind: true, Program: locks.Program{Command: defaultSubtype},
 	})
-	if errors.Is(err, locks.ErrHandedOver) {
+	if errors.Is(err, locks.ErrBequeathed) {
 		return
 	}
 	l.mu.Lock()

@@ -8,10 +8,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A request that waits for another host when its process is replaced is not
@@ -48,7 +48,7 @@ type reservation struct {
 	handle locks.HandleID
 }
 
-// reserve remembers the handle of a request that is handed over.
+// reserve remembers the handle of a request that is left to the successor.
 func (c *conn) reserve(request uint64, k locks.Key, h locks.HandleID) {
 	l := &c.left
 	l.mu.Lock()
@@ -88,8 +88,8 @@ func (b *base) handleFor(in *fuse.InHeader, k locks.Key) uint64 {
 	return b.newID()
 }
 
-// isHandedOver reports whether an answer is none.
-func isHandedOver(out []byte) bool {
+// isBequeathed reports whether an answer is none.
+func isBequeathed(out []byte) bool {
 	return isError(out, maxErrno)
 }
 
@@ -101,7 +101,7 @@ func isError(out []byte, e unix.Errno) bool {
 // leave keeps a request for the next process. If there is none it makes an
 // answer of out, and is false.
 func (c *conn) leave(in, out []byte) bool {
-	if !closed(c.pause.handed) {
+	if !closed(c.pause.succeeded) {
 		io := int32(unix.EIO)
 		binary.NativeEndian.PutUint32(out[4:], uint32(-io))
 		return false

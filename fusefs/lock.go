@@ -4,10 +4,10 @@ import (
 	"runtime"
 	"slices"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // lockCalls serves requests about explicit locks, and those that end locks.
@@ -50,7 +50,7 @@ func (lc *lockCalls) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	}
 	had := lc.heldBefore(h.n, req)
 	req.Try = try
-	req.Waits = lc.handsOver(&in.InHeader)
+	req.Waits = lc.onWait(&in.InHeader)
 	if req.Key.Class == locks.Posix {
 		h.posixed.Store(true)
 		// Counted before it is asked for: another thread may close the file
@@ -145,7 +145,7 @@ func (lc *lockCalls) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOu
 	if in.Lk.Typ == unix.F_UNLCK {
 		req.Mode = 0
 	}
-	lc.conn.handOver(in.Unique)
+	lc.conn.willWait(in.Unique)
 	c, err := lc.testFor(cancel, req)
 	if err != nil {
 		return lockErrno(err, cancel)

@@ -1,7 +1,10 @@
 package fusefs
 
 import (
+	"errors"
 	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -53,6 +56,61 @@ type Locker interface {
 	Admit(cancel <-chan struct{}, t locks.Tenure) error
 }
 
+// lockFor is how a request takes a lock: [Locker.Lock], which may wait for other
+// hosts. REQUIRES: the request has changed nothing yet, so that the process which
+// takes this one's place can do it anew; see pausing.go. With reserve the handle is
+// not one that is open already: if the request is bequeathed it keeps its number.
+func (b *base) lockFor(cancel <-chan struct{}, in *fuse.InHeader, r *locks.Request, reserve bool) (g locks.Grant, err error) {
+	p := b.pause
+	if p.enter(); p.on.Load() && !p.gate() {
+		err = locks.ErrBequeathed
+	} else {
+		g, err = b.locker.Lock(cancel, r)
+	}
+	switch {
+	case err == nil && !p.leave():
+		err = locks.ErrBequeathed
+	case err == nil:
+		return g, nil
+	case errors.Is(err, locks.ErrBequeathed):
+		<-p.succeeded // it is on its way
+		p.giveUp()
+	default:
+		p.giveUp()
+		return g, err
+	}
+	if reserve {
+		b.conn.reserve(in.Unique, r.Key, r.Handle)
+	}
+	return locks.Grant{}, err
+}
+
+// testFor is [Locker.Test] for a request that has changed nothing, see lockFor.
+func (b *base) testFor(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
+	p := b.pause
+	p.enter()
+	if p.on.Load() && !p.gate() {
+		p.giveUp()
+		return nil, locks.ErrBequeathed
+	}
+	c, err := b.locker.Test(cancel, r)
+	if !p.leave() {
+		return nil, locks.ErrBequeathed
+	}
+	return c, err
+}
+
+// lockBehind is [Locker.Lock] for a background task, which the process that takes
+// this one's place begins anew.
+func (b *base) lockBehind(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	b.pause.rest()
+	g, err := b.locker.Lock(cancel, r)
+	if !b.pause.work() {
+		return locks.Grant{}, locks.ErrBequeathed
+	}
+	return g, err
+}
+
 // Rule says what open(2) means for a file.
 type Rule struct {
 	// Open: open(2) and truncate(2) take a lock.
@@ -60,10 +118,11 @@ type Rule struct {
 	// PerProcess: open locks are between processes. Otherwise they are
 	// between nodes, and all processes of a node share them.
 	PerProcess bool
-	// Kept: open locks are for programs that lock for themselves, too, and
-	// never give way: a file that programs use as memory in common, by
-	// mappings and without locks on all of it, is for one node at a time.
-	Kept bool
+	// UntilClose: an open lock ends with the last close(2) or munmap(2), and not
+	// before: it does not give way, and a program that locks for itself has it
+	// as well. It is for files that programs use as memory in common, by
+	// mappings and without locks on all of it: one node has them at a time.
+	UntilClose bool
 	// Yield is how long an open lock may be idle before it gives way to a
 	// node that waits for it; 0: it never does.
 	Yield time.Duration

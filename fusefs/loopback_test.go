@@ -7,11 +7,11 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // nullLocker grants everything at once.

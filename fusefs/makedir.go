@@ -4,10 +4,10 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A directory that another host has removed is still there for a client that
@@ -35,7 +35,7 @@ func (nc *nameCalls) lockNew(cancel <-chan struct{}, in *fuse.InHeader, name str
 	id := nc.handleFor(in, key)
 	r := locks.Request{
 		Key: key, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id), Mode: locks.Write, Range: locks.Whole,
-		Blind: true, Patience: newPatience.Milliseconds(), Program: nc.procs.program(nc.procs.find(in.Pid), in), Waits: nc.handsOver(in),
+		Blind: true, Patience: newPatience.Milliseconds(), Program: nc.procs.program(nc.procs.find(in.Pid), in), Waits: nc.onWait(in),
 	}
 	over, stop := nc.waits.killed(cancel, in.Pid) // mkdir(2) is not interrupted
 	defer stop()

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Where locks go by path (FileIDPath), a file that gets another name is another
@@ -144,7 +144,7 @@ func (m *moves) claim(in *fuse.InHeader, n *node, path string) (release func(), 
 		r := locks.Request{
 			Key: locks.Key{File: "p" + path, Class: c}, Path: path, Owner: locks.OwnerID(id), Handle: locks.HandleID(id),
 			Mode: locks.Write, Range: locks.Whole, Try: true, Blind: true, Program: m.procs.program(p, in),
-			Waits: m.handsOver(in),
+			Waits: m.onWait(in),
 		}
 		switch { // open locks of the same owner move
 		case c != locks.Open:

@@ -161,7 +161,7 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 		if !exchange {
 			nc.letDown(c.files[1], true)
 		}
-		x, y := keptName{from.id, oldName}, keptName{to.id, newName}
+		x, y := cachedName{from.id, oldName}, cachedName{to.id, newName}
 		nc.leases.renamed(x, y, exchange, false)
 		err := unix.Renameat2(from.fd, oldName, to.fd, newName, uint(in.Flags))
 		if renamed = err == nil; renamed {

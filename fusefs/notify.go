@@ -5,9 +5,9 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // device is a descriptor of the connection to the kernel, for what is told it
@@ -20,7 +20,7 @@ type device struct {
 // write sends a notification.
 func (d device) write(b []byte) error {
 	if !d.pause.tell() {
-		return locks.ErrHandedOver
+		return locks.ErrBequeathed
 	}
 	defer d.pause.told()
 	_, err := unix.Write(d.fd, b)

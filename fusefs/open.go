@@ -3,10 +3,10 @@ package fusefs
 import (
 	"errors"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // keptFlags are the flags of open(2) that the backing descriptor gets, too.
@@ -41,7 +41,7 @@ type openCalls struct {
 func (oc *openCalls) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	again := oc.retries.take(in.Pid)
 	st := oc.open(cancel, in, again, out)
-	if st == handedOver {
+	if st == bequeathed {
 		oc.retries.putBack(in.Pid, again)
 	}
 	return st
@@ -69,8 +69,8 @@ func (oc *openCalls) open(cancel <-chan struct{}, in *fuse.OpenIn, again *retry,
 		oc.openLocks.attach(h, h.open.state)
 		if h.open.state == openWaiting {
 			if err := oc.openLocks.lockOpened(cancel, h, in.Flags&unix.O_NONBLOCK != 0, &in.InHeader); err != nil {
-				if h.open.kept && errors.Is(err, locks.ErrTimeout) {
-					oc.log.Warn("a file that is for one host at a time could not be opened; SQLite's WAL mode needs such a one, its other modes don't",
+				if h.open.untilClose && errors.Is(err, locks.ErrTimeout) {
+					oc.log.Warn("a file is in use on another host, and for one host at a time: it was not opened; databases of SQLite do without it in other modes than WAL",
 						"path", h.open.req.Path, "program", h.open.req.Program.Command, "pid", h.open.req.Program.PID, "why", err)
 				}
 				oc.openLocks.detach(h)

@@ -5,10 +5,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // openState is where a handle stands with its open lock.
@@ -34,12 +34,12 @@ const (
 
 // openLock is the open lock of a handle. Guarded by handle.mu.
 type openLock struct {
-	state  openState
-	req    locks.Request // what is asked for
-	yields yields
-	kept   bool   // see Rule.Kept
-	alone  bool   // it is between processes, see Rule.PerProcess
-	gen    uint64 // of the rules that req and yields are by
+	state      openState
+	req        locks.Request // what is asked for
+	yields     yields
+	untilClose bool   // see Rule.UntilClose
+	alone      bool   // it is between processes, see Rule.PerProcess
+	gen        uint64 // of the rules that req and yields are by
 	// stream: it has given way while it was in use. shared: it has let others
 	// read meanwhile. See yielder.go.
 	stream, shared bool
@@ -80,7 +80,7 @@ func (o *openLocks) askFor(cancel <-chan struct{}, h *handle, try bool, in *fuse
 	for {
 		req = o.request(h)
 		if req.Try = try; in != nil {
-			req.Waits = o.handsOver(in)
+			req.Waits = o.onWait(in)
 			g, err = o.lockFor(cancel, in, &req, true)
 		} else {
 			g, err = o.lockBehind(cancel, &req)
@@ -129,7 +129,7 @@ func (o *openLocks) lockOpened(cancel <-chan struct{}, h *handle, try bool, in *
 		o.granted(h, g)
 	}
 	h.mu.Unlock()
-	if wanted || errors.Is(err, locks.ErrHandedOver) {
+	if wanted || errors.Is(err, locks.ErrBequeathed) {
 		return err
 	}
 	// Given up meanwhile, because its process began to lock for itself.
@@ -157,7 +157,7 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 	o.setState(h, openWaiting)
 	o.background(func() {
 		req, g, err := o.askAgain(a, h, again, shared)
-		if errors.Is(err, locks.ErrHandedOver) {
+		if errors.Is(err, locks.ErrBequeathed) {
 			return // it is in the state, see savedHandle
 		}
 		if err == nil && again && o.tree.leads(h.n, req.Key.File) != nil {
@@ -193,7 +193,7 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 func (o *openLocks) askAgain(a *acquisition, h *handle, again, shared bool) (locks.Request, locks.Grant, error) {
 	for {
 		req, g, err := o.askFor(a.cancel, h, false, nil)
-		if err == nil || errors.Is(err, locks.ErrHandedOver) {
+		if err == nil || errors.Is(err, locks.ErrBequeathed) {
 			return req, g, err
 		}
 		if shared {
@@ -263,7 +263,7 @@ func (o *openLocks) withdraw(h *handle) {
 
 // locksItself ends the open lock of h, whose program locks for itself.
 func (o *openLocks) locksItself(h *handle) {
-	if !h.open.kept {
+	if !h.open.untilClose {
 		o.giveUp(h)
 	}
 }
@@ -308,11 +308,11 @@ func (o *openLocks) newHandle(n *node, flags uint32, truncate bool, in *fuse.InH
 	h.open.state = openNone
 	file, path := o.tree.identify(n)
 	rule := o.rules.of(n, path)
-	if !rule.Open || h.proc.isSelfLocking() && !rule.Kept {
+	if !rule.Open || h.proc.isSelfLocking() && !rule.UntilClose {
 		h.id = o.newID()
 		return h
 	}
-	h.open.kept, h.open.alone = rule.Kept, rule.PerProcess
+	h.open.untilClose, h.open.alone = rule.UntilClose, rule.PerProcess
 	mode := locks.Read
 	if h.write || truncate {
 		mode = locks.Write

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func (m *testMount) wantOpenLocks(name string, n int) {

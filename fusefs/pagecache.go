@@ -109,7 +109,7 @@ func (c *pageCache) drop(n *node) error {
 	err := c.awaitDrop(n, d.done, nil)
 	if err != nil {
 		n.cached.Store(true) // to who comes next
-		c.unprotected.keeps(n)
+		c.unprotected.noteKnown(n)
 		return err
 	}
 	n.cacheMu.Lock()
@@ -129,7 +129,7 @@ func (c *pageCache) dropPages(n *node) error {
 // dropLogged is drop for who cannot wait until it has succeeded.
 func (c *pageCache) dropLogged(n *node) {
 	if err := c.drop(n); err != nil {
-		c.log.Error("what the kernel has of a file was not dropped", "err", err)
+		c.log.Error("the kernel did not drop what it has cached of a file: programs here may read what is not true any more", "path", c.tree.pathTo(n), "err", err)
 	}
 }
 

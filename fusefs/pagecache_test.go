@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // slowKernel makes notifications to the kernel block until the result is called.

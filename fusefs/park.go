@@ -121,7 +121,7 @@ func parks(in *fuse.InHeader) parkedRequest {
 
 // parkRequest announces that a request on n begins to wait while the kernel
 // keeps n, or pages of it, locked for it; unpark ends that. The request has to
-// give up when letsGo is closed, see letGoErrno.
+// give up when letsGo is closed, see errLetGo.
 func (w *waits) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	p := parks(in)
 	return w.park(n, &p)
@@ -214,7 +214,7 @@ func (w *waits) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) f
 	if !n.dropping() {
 		return fuse.OK
 	}
-	w.conn.handOver(in.Unique)
+	w.conn.willWait(in.Unique)
 	killed, stop := w.killed(cancel, in.Pid)
 	defer stop()
 	err := w.pages.awaitDropping(n, killed) // a drop that is under way is waited for by a pause, too
@@ -228,7 +228,7 @@ func (w *waits) awaitDrops(cancel <-chan struct{}, n *node, in *fuse.InHeader) f
 // or what it waits for is not so any more; nil: in any case.
 func (w *waits) awaitUnblocked(cancel <-chan struct{}, n *node, in *fuse.InHeader, still func() bool) fuse.Status {
 	for n.blocked.Load() > 0 && (still == nil || still()) {
-		w.conn.handOver(in.Unique)
+		w.conn.willWait(in.Unique)
 		if st := w.awaitUnparking(cancel, n, in); !st.Ok() {
 			return st
 		}

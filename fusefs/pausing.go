@@ -1,13 +1,12 @@
 package fusefs
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // The process that serves a mount can be replaced while programs use it, see
@@ -16,7 +15,7 @@ import (
 //   - no request is read any more;
 //   - requests that wait for other hosts go on waiting, and what they wait for
 //     leads to nothing: they stay at the gate. None of them has changed
-//     anything, so the next process does them anew, see handedOver;
+//     anything, so the next process does them anew, see bequeathed;
 //   - all others end, and are answered;
 //   - background tasks end, or rest; so does what the lock engine asks for when a
 //     lock comes or goes (Refresh, Flush);
@@ -31,7 +30,7 @@ type pausing struct {
 	on   atomic.Bool // no request is read, and who has waited stays at the gate
 	shut atomic.Bool // all is at rest, see notifications and guard
 
-	// waiting are the requests that wait where they can be handed over. busy are
+	// waiting are the requests that wait where they can be bequeathed. busy are
 	// the background tasks that do not rest; telling are the notifications, and
 	// what the lock engine asks for.
 	waiting, busy, telling atomic.Int64
@@ -39,19 +38,19 @@ type pausing struct {
 	// served is the Locker of the mount; nil before Serve has set it.
 	served atomic.Pointer[guard]
 
-	// handed is closed when the next process goes on.
-	handed chan struct{}
+	// succeeded is closed when the next process goes on.
+	succeeded chan struct{}
 
 	mu     sync.Mutex
 	goesOn chan struct{} // closed by the end of a pause
 	owed   []owedUnlock  // what was to be given up since shut
 }
 
-// handedOver is the status of a request that is not answered: the next process
+// bequeathed is the status of a request that is not answered: the next process
 // does it anew. It is none that the kernel would accept.
-const handedOver = fuse.Status(maxErrno)
+const bequeathed = fuse.Status(maxErrno)
 
-func newPausing() *pausing { return &pausing{handed: make(chan struct{})} }
+func newPausing() *pausing { return &pausing{succeeded: make(chan struct{})} }
 
 func (p *pausing) begin() {
 	p.mu.Lock()
@@ -76,7 +75,7 @@ func (p *pausing) gate() bool {
 		p.mu.Unlock()
 		select {
 		case <-goesOn:
-		case <-p.handed:
+		case <-p.succeeded:
 			return false
 		}
 	}
@@ -88,7 +87,7 @@ func (p *pausing) gate() bool {
 func (p *pausing) enter() { p.waiting.Add(1) }
 
 // leave ends the wait of a request that goes on now. If it is false it must not:
-// it is handed over.
+// it is bequeathed.
 func (p *pausing) leave() bool {
 	for {
 		p.waiting.Add(-1)
@@ -107,7 +106,7 @@ func (p *pausing) leave() bool {
 func (p *pausing) giveUp() { p.waiting.Add(-1) }
 
 // stay is called by a request that has changed something, or has locked what
-// only it gives up: it is not handed over, wherever it waits until done is called.
+// only it gives up: it is not bequeathed, wherever it waits until done is called.
 func (p *pausing) stay() (done func()) {
 	p.waiting.Add(-1)
 	return func() { p.waiting.Add(1) }
@@ -147,59 +146,6 @@ func (p *pausing) tell() bool {
 }
 
 func (p *pausing) told() { p.telling.Add(-1) }
-
-// lockFor is [Locker.Lock] for a request that has changed nothing yet. With
-// reserve the handle is not one that is open already: if the request is handed
-// over it keeps its number.
-func (b *base) lockFor(cancel <-chan struct{}, in *fuse.InHeader, r *locks.Request, reserve bool) (g locks.Grant, err error) {
-	p := b.pause
-	if p.enter(); p.on.Load() && !p.gate() {
-		err = locks.ErrHandedOver
-	} else {
-		g, err = b.locker.Lock(cancel, r)
-	}
-	switch {
-	case err == nil && !p.leave():
-		err = locks.ErrHandedOver
-	case err == nil:
-		return g, nil
-	case errors.Is(err, locks.ErrHandedOver):
-		<-p.handed // it is on its way
-		p.giveUp()
-	default:
-		p.giveUp()
-		return g, err
-	}
-	if reserve {
-		b.conn.reserve(in.Unique, r.Key, r.Handle)
-	}
-	return locks.Grant{}, err
-}
-
-// testFor is [Locker.Test] for a request.
-func (b *base) testFor(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
-	p := b.pause
-	p.enter()
-	if p.on.Load() && !p.gate() {
-		p.giveUp()
-		return nil, locks.ErrHandedOver
-	}
-	c, err := b.locker.Test(cancel, r)
-	if !p.leave() {
-		return nil, locks.ErrHandedOver
-	}
-	return c, err
-}
-
-// lockBehind is [Locker.Lock] for a background task.
-func (b *base) lockBehind(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
-	b.pause.rest()
-	g, err := b.locker.Lock(cancel, r)
-	if !b.pause.work() {
-		return locks.Grant{}, locks.ErrHandedOver
-	}
-	return g, err
-}
 
 // owedUnlock is a lock that is to be given up by the next process.
 type owedUnlock struct {
@@ -277,12 +223,12 @@ func (p *pausing) await(done, over <-chan struct{}, then func() fuse.Status) fus
 	select {
 	case <-done:
 		if !p.leave() {
-			return handedOver
+			return bequeathed
 		}
 		return then()
-	case <-p.handed:
+	case <-p.succeeded:
 		p.giveUp()
-		return handedOver
+		return bequeathed
 	case <-over:
 		p.giveUp()
 		return fuse.EINTR

@@ -32,7 +32,7 @@ type private struct {
 	nested []string // paths of shared directories below the root
 }
 
-// openPrivate finds out what privateDir is; root is the shared directory.
+// open finds out what privateDir is; root is the shared directory.
 func (p *private) open(root int) {
 	var st unix.Stat_t
 	if unix.Fstatat(root, privateDir, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	tests "github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
-
-	"golang.org/x/sys/unix"
 )
 
 var (

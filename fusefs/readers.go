@@ -127,7 +127,7 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 }
 
 // end is called by r when it has answered. It tells whether r reads on, and
-// whether the request was handed over. One that has left reads on if too few
+// whether the request waits for others. One that has left reads on if too few
 // others do and its request took long: else the next request, perhaps an unlock
 // that somebody waits for, would begin with a new goroutine. Where locks go to
 // and fro it ends all the same: each reader keeps one of the runtime's few
@@ -145,8 +145,9 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	return on, r.waits
 }
 
-// handOver is called while a request is answered that is going to wait.
-func (rs *readers) handOver(request uint64) {
+// willWait is called while a request is answered that is going to wait for more
+// than the storage: somebody else reads meanwhile.
+func (rs *readers) willWait(request uint64) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if r := rs.serving[request]; r != nil {

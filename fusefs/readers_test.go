@@ -75,13 +75,13 @@ func TestTwoReadersTakeTurns(t *testing.T) {
 func TestHandOver(t *testing.T) {
 	c := newCrew(t, 4)
 	a, b := c.pair()
-	c.handOver(1)
-	c.handOver(1)
-	c.handOver(7) // long answered
+	c.willWait(1)
+	c.willWait(1)
+	c.willWait(7) // long answered
 	c.wantStarted(1)
 	c.begin(b, 2, false, false)
 	c.wantStarted(2)
-	c.handOver(2)
+	c.willWait(2)
 	c.wantStarted(2) // that one has not begun to run
 	d := c.reading()
 	c.take(d, 3)
@@ -167,7 +167,7 @@ func TestReadingOnAfterALongWait(t *testing.T) {
 	} {
 		c := newCrew(t, 4)
 		a, b := c.pair()
-		c.handOver(1)
+		c.willWait(1)
 		if x.third {
 			c.begin(b, 2, false, false)
 			c.wantStarted(2)
@@ -240,7 +240,7 @@ func TestManyBehindTheStorage(t *testing.T) {
 	c.take(r, mostBlocked+1)
 	started := c.started
 	c.block(mostBlocked + 1)
-	c.handOver(1)
+	c.willWait(1)
 	if c.blocked != mostBlocked-1 {
 		t.Fatalf("%d are blocked, want %d", c.blocked, mostBlocked-1)
 	}

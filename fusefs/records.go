@@ -1,8 +1,9 @@
 package fusefs
 
 import (
-	"github.com/dmxfs/dmxfs/locks"
 	"sync/atomic"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // recordKey tells the explicit locks on a file apart.

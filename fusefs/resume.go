@@ -10,10 +10,10 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Resume goes on with the mount of another process, which [Server.Export] has
@@ -162,17 +162,17 @@ func restore(f *fileSystem, x *saved) {
 	f.conn.left.requests = x.Requests
 	// Names that the kernel was told may be valid for that long.
 	f.entries.full = f.now() + (f.opts.TTL + tickSlack).Milliseconds()
-	k := f.kept
-	if len(x.KeptNames)+len(x.KeptNodes) > 0 {
+	k := f.longCache
+	if len(x.CachedNames)+len(x.CachedNodes) > 0 {
 		k.begin()
-		for _, y := range x.KeptNames {
-			k.names[keptName{y.Dir, y.Name}] = keptThing{node: y.Node, listing: y.Listing, at: y.At}
+		for _, y := range x.CachedNames {
+			k.names[cachedName{y.Dir, y.Name}] = cachedThing{node: y.Node, listing: y.Listing, at: y.At}
 		}
-		for _, y := range x.KeptNodes {
-			k.nodes[y.Node] = keptThing{node: y.Node, listing: y.Listing, at: y.At}
+		for _, y := range x.CachedNodes {
+			k.nodes[y.Node] = cachedThing{node: y.Node, listing: y.Listing, at: y.At}
 		}
-		for _, y := range x.KeptBy {
-			k.tids[y.TID] = keptAnswer{at: y.At}
+		for _, y := range x.CachedBy {
+			k.tids[y.TID] = cachedAnswer{at: y.At}
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (n *node) restore(x *savedNode) {
 	}
 	n.cached.Store(x.Cached)
 	n.attrTold.Store(x.AttrTold)
-	n.keptLong.Store(x.KeptLong)
+	n.longCached.Store(x.LongCached)
 	n.toldAt.Store(x.ToldAt)
 	n.filled.Store(x.Filled)
 	n.empty.Store(x.Empty)
@@ -295,7 +295,7 @@ func (r *restorer) restoreOpen() {
 			proc: r.processes[x.Process], sole: x.SoleFile, filled: x.Filled,
 		}
 		h.open = openLock{
-			req: x.Request, yields: x.Yields, kept: x.Kept, alone: x.Alone, stream: x.Stream, shared: x.Shared,
+			req: x.Request, yields: x.Yields, untilClose: x.UntilClose, alone: x.Alone, stream: x.Stream, shared: x.Shared,
 			tenure: x.Tenure, token: x.Token,
 			gen: ^uint64(0), // the rules may be others here
 		}
@@ -376,7 +376,7 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 	// dropped what it keeps, which may have to wait for requests.
 	if x.LeaseHandle != 0 {
 		f.background(func() {
-			f.kept.drop(ctx)
+			f.longCache.drop(ctx)
 			f.locker.UnlockHandle(leaseKey, x.LeaseHandle, "the daemon was replaced")
 		})
 	}

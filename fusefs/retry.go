@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // retry is what is remembered of an open(2) that was answered with ESTALE,
@@ -41,7 +41,7 @@ const passTime = 20 * time.Millisecond
 // be faster than those for whose sake it does.
 func (r *retries) letPass(in *fuse.InHeader) {
 	if r.some.Load() > 0 && r.truncates(in.Pid) {
-		r.conn.handOver(in.Unique)
+		r.conn.willWait(in.Unique)
 		time.Sleep(passTime)
 	}
 }
@@ -212,7 +212,7 @@ func (r *retries) lockWhereItLeads(cancel <-chan struct{}, l dirName, in *fuse.O
 		r.tree.forget(n.id, 1)             // the kernel was not told
 		if err := r.openLocks.lockOpened(cancel, h, false, &in.InHeader); err != nil {
 			r.openLocks.detach(h)
-			if err == locks.ErrInterrupted || closed(cancel) || errors.Is(err, locks.ErrHandedOver) {
+			if err == locks.ErrInterrupted || closed(cancel) || errors.Is(err, locks.ErrBequeathed) {
 				return nil, err
 			}
 			return nil, nil // the second attempt will get the same error

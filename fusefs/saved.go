@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"hash/crc32"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // StateVersion is the version of what [Server.Export] gives and [Resume] takes.
@@ -52,9 +52,9 @@ type saved struct {
 	Retries          []savedRetry
 	Nested           []string
 	LeaseHandle      locks.HandleID
-	KeptNames        []savedKept
-	KeptNodes        []savedKept
-	KeptBy           []savedKeptBy
+	CachedNames      []savedLongCached
+	CachedNodes      []savedLongCached
+	CachedBy         []savedCachedBy
 	Requests         []leftRequest
 	Owed             []owedUnlock
 }
@@ -99,16 +99,16 @@ type savedNode struct {
 	AppendEnd int64
 	Appended  []savedPiece
 
-	Cached, AttrTold, KeptLong bool
-	ToldAt                     int64
-	Filled, Empty              uint64
-	Version, TheyKnow          version
-	Sizes                      toldSizes
-	Bounds                     savedBounds
-	Made                       int64
-	Rereads                    bool // a READ is made again, as Rereading says
-	Rereading                  savedRereading
-	Answers                    []savedAnswer
+	Cached, AttrTold, LongCached bool
+	ToldAt                       int64
+	Filled, Empty                uint64
+	Version, TheyKnow            version
+	Sizes                        toldSizes
+	Bounds                       savedBounds
+	Made                         int64
+	Rereads                      bool // a READ is made again, as Rereading says
+	Rereading                    savedRereading
+	Answers                      []savedAnswer
 }
 
 type savedSole struct {
@@ -165,7 +165,7 @@ type savedHandle struct {
 	Asks, Again              bool
 	Request                  locks.Request
 	Yields                   yields
-	Kept, Alone              bool
+	UntilClose, Alone        bool
 	Stream, Shared           bool
 	Tenure                   locks.Tenure
 	Token                    locks.Token
@@ -208,7 +208,7 @@ type savedRetry struct {
 	Truncate bool
 }
 
-type savedKept struct {
+type savedLongCached struct {
 	Dir     uint64
 	Name    string
 	Node    uint64
@@ -216,7 +216,7 @@ type savedKept struct {
 	At      int64
 }
 
-type savedKeptBy struct {
+type savedCachedBy struct {
 	TID uint32
 	At  int64
 }

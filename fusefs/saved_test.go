@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // filled is a state in which no field has its zero value but where that must be.
@@ -21,11 +21,11 @@ func filledState(handles int) *saved {
 		Start: -5, Asked: headerBytes(init), Answered: make([]byte, readHead), Mount: savedMount{"/mnt", 33, "77", true}, Dev: 5,
 		LastHandle: uint64(handles) + 1, LastNode: uint64(handles) + 1, LastOwner: 300, LastTask: 7, Turns: 8, Arrivals: 9, ExplicitArrivals: 10,
 		Arrived: true, Devices: []savedDevice{{9, 1, "sub", true}}, Nested: []string{"a", "b/c"}, LeaseHandle: 12,
-		Nodes:     []savedNode{{ID: rootID, Key: fileKey{1, 2}, Primary: true, Kind: unix.S_IFDIR, FD: 6, Lookups: 1, Path: "."}},
-		Processes: []savedProcess{{PID: 100, Owner: 258, Name: "sh", Self: true, UpKnown: true, Up: 1, Depth: 3}},
-		Threads:   []savedThread{{100, 7, 1, true, 4}, {101, 8, 1, false, 5}},
-		Retries:   []savedRetry{{101, 2, 9, true}},
-		KeptNames: []savedKept{{1, "x", 2, false, 3}}, KeptNodes: []savedKept{{0, "", 2, true, 3}}, KeptBy: []savedKeptBy{{1, 2}},
+		Nodes:       []savedNode{{ID: rootID, Key: fileKey{1, 2}, Primary: true, Kind: unix.S_IFDIR, FD: 6, Lookups: 1, Path: "."}},
+		Processes:   []savedProcess{{PID: 100, Owner: 258, Name: "sh", Self: true, UpKnown: true, Up: 1, Depth: 3}},
+		Threads:     []savedThread{{100, 7, 1, true, 4}, {101, 8, 1, false, 5}},
+		Retries:     []savedRetry{{101, 2, 9, true}},
+		CachedNames: []savedLongCached{{1, "x", 2, false, 3}}, CachedNodes: []savedLongCached{{0, "", 2, true, 3}}, CachedBy: []savedCachedBy{{1, 2}},
 		Requests: []leftRequest{{Bytes: headerBytes(fuse.InHeader{Opcode: opOpen, Length: uint32(headSize), Unique: 4}), Interrupted: true, Key: key, Handle: 3}},
 		Owed:     []owedUnlock{{key, 1, 2, locks.Whole, "why"}},
 		Dirs:     []savedDir{{ID: uint64(handles) + 1, Node: rootID, FD: 9, Next: 5, Read: true, Lists: true, UID: 1, GID: 2, PID: 3}},
@@ -36,7 +36,7 @@ func filledState(handles int) *saved {
 			ID: n, Key: fileKey{1, n + 100}, Primary: true, Kind: unix.S_IFREG, FD: 10 + 2*i, Cluster: -1, Spare: true, Lookups: 3,
 			Names: []savedName{{rootID, fmt.Sprint("a name of a file ", i)}}, File: "i77", Replaced: true,
 			Sole: savedSole{true, true, unix.Stat_t{Ino: 5, Size: 7}, 3}, Failures: 1, PageFailures: 2, Error: unix.EIO, Told: true, Owed: true,
-			AppendEnd: 9, Appended: []savedPiece{{1, 2}}, Cached: true, AttrTold: true, KeptLong: true, ToldAt: 77, Filled: 3, Empty: 2,
+			AppendEnd: 9, Appended: []savedPiece{{1, 2}}, Cached: true, AttrTold: true, LongCached: true, ToldAt: 77, Filled: 3, Empty: 2,
 			Version: version{known: true, young: true, gen: 3, size: 5, mtime: unix.Timespec{Sec: 1, Nsec: 2}}, Sizes: toldSizes{true, true, 5, 6},
 			Answers: []savedAnswer{{1, 2, 3, 4}}, Bounds: savedBounds{5, math.MaxInt64, 7}, Made: 11, Rereads: true, Rereading: savedRereading{8, 9, 10},
 		})

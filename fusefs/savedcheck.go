@@ -3,9 +3,9 @@ package fusefs
 import (
 	"fmt"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // check reports what in s contradicts itself: nothing is taken from such a state.

@@ -1,9 +1,9 @@
 package fusefs
 
 import (
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // How the types of saved.go are coded: all of their fields, in order.
@@ -56,9 +56,9 @@ func (s *saved) code(c *codec) {
 	})
 	list(c, &s.Nested, (*codec).text)
 	number(c, &s.LeaseHandle)
-	list(c, &s.KeptNames, func(c *codec, x *savedKept) { x.code(c) })
-	list(c, &s.KeptNodes, func(c *codec, x *savedKept) { x.code(c) })
-	list(c, &s.KeptBy, func(c *codec, x *savedKeptBy) {
+	list(c, &s.CachedNames, func(c *codec, x *savedLongCached) { x.code(c) })
+	list(c, &s.CachedNodes, func(c *codec, x *savedLongCached) { x.code(c) })
+	list(c, &s.CachedBy, func(c *codec, x *savedCachedBy) {
 		number(c, &x.TID)
 		number(c, &x.At)
 	})
@@ -107,7 +107,7 @@ func (x *savedNode) code(c *codec) {
 	})
 	c.flag(&x.Cached)
 	c.flag(&x.AttrTold)
-	c.flag(&x.KeptLong)
+	c.flag(&x.LongCached)
 	number(c, &x.ToldAt)
 	c.u64(&x.Filled)
 	c.u64(&x.Empty)
@@ -180,7 +180,7 @@ func (x *savedHandle) code(c *codec) {
 	number(c, &x.Process)
 	number(c, &x.State)
 	for _, p := range [...]*bool{
-		&x.Write, &x.Appends, &x.Mixed, &x.Asks, &x.Again, &x.Kept, &x.Alone, &x.Stream, &x.Shared,
+		&x.Write, &x.Appends, &x.Mixed, &x.Asks, &x.Again, &x.UntilClose, &x.Alone, &x.Stream, &x.Shared,
 		&x.Lost, &x.Wrote, &x.Touched, &x.Fresh, &x.SoleFile, &x.FlockedBefore, &x.PosixUsed,
 	} {
 		c.flag(p)
@@ -250,7 +250,7 @@ func (x *savedRecord) code(c *codec) {
 	c.u64(&x.Turn)
 }
 
-func (x *savedKept) code(c *codec) {
+func (x *savedLongCached) code(c *codec) {
 	c.u64(&x.Dir)
 	c.text(&x.Name)
 	c.u64(&x.Node)

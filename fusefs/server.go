@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server is a mount.
+// Server is one mount, from [New] (or [Resume]) until [Server.Serve] returns. Its
+// methods are safe for concurrent use.
 type Server struct {
 	fs    *fileSystem
 	mount mountpoint
@@ -312,15 +313,16 @@ func (s *Server) CutOff(patience time.Duration) bool {
 // until ctx ended; then the mount goes on as if nothing had been. Serve must run.
 func (s *Server) Pause(ctx context.Context) error { return pauseMount(ctx, s.fs, s.mount) }
 
-// Unpause ends what Pause has begun.
+// Unpause has the mount go on after [Server.Pause]: requests are read again, and
+// locks that were given up meanwhile are given up now.
 func (s *Server) Unpause() { unpause(s.fs) }
 
 // Export describes the mount for the process that goes on with it, see [Resume];
 // fds are the descriptors that it needs, under the numbers that they have here.
-// It must be paused, and the lock engine handed over: what waits in [Locker.Lock]
-// or [Locker.Test] ends with locks.ErrHandedOver. There is no way back: from now
-// on this process must not touch what the other one goes on with. With an error
-// the mount is lost, and this process has to end.
+// It must be paused, and the lock engine must have left its locks to the other one:
+// what waits in [Locker.Lock] or [Locker.Test] ends with locks.ErrBequeathed. There
+// is no way back: from now on this process must not touch what the other one goes
+// on with. With an error the mount is lost, and this process has to end.
 func (s *Server) Export() (state []byte, fds []int, err error) { return export(s.fs, s.mount) }
 
 // Greeting is how the conversation with the kernel began.

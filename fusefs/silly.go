@@ -46,7 +46,7 @@ func (nc *nameCalls) awaitClosed(in *fuse.InHeader, n *node) {
 	}
 	var w closeWait
 	for n.isBeingClosed() && nc.fence.awaitClose(&w) {
-		nc.conn.handOver(in.Unique)
+		nc.conn.willWait(in.Unique)
 	}
 }
 
@@ -73,7 +73,7 @@ func (nc *nameCalls) untilEmpty(cancel <-chan struct{}, in *fuse.InHeader, n *no
 		if time.Since(began) > sillyTime || closed(cancel) || nc.finder.anchorAgain(in, n) != nil || !nc.hasOnlySilly(n) {
 			break
 		}
-		nc.conn.handOver(in.Unique)
+		nc.conn.willWait(in.Unique)
 		nc.tree.closings.wait(cancel)
 		select {
 		case <-cancel:

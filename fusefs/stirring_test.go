@@ -4,9 +4,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // On storage whose clients know by the time of a directory whether names in it

@@ -164,7 +164,7 @@ func (l *lookers) since(from int64) iter.Seq[uint32] {
 // n, which is pinned.
 func (w *waits) watch(n *node) {
 	w.tree.pin(n)
-	w.tasks.Go(func() { w.watchHolders(n) }) // while requests wait, which may be handed over
+	w.tasks.Go(func() { w.watchHolders(n) }) // while requests wait, which may be bequeathed
 	if w.entryTTL > 0 {
 		// Who comes from now on has to look the name up. That waits for the
 		// directories.

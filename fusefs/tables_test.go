@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
-
-	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 )
 
 func TestLockErrno(t *testing.T) {

@@ -1,11 +1,12 @@
 package fusefs
 
 import (
-	"github.com/dmxfs/dmxfs/locks"
 	"sync"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
-// A file that is open without an open lock is kept when the kernel, or this
+// A file that is open without an open lock is known when the kernel, or this
 // node, may have something of it that was found out before: pages, attributes,
 // a version. An explicit lock that comes from another node is expensive where there
 // are many such files; so those of which nothing is known do not count. A
@@ -14,28 +15,28 @@ import (
 // unprotected are the files that are open without an open lock.
 type unprotected struct {
 	*base
-	mu   sync.Mutex
-	all  map[*node]struct{}
-	kept map[*node]struct{} // those that keeps is about
+	mu    sync.Mutex
+	all   map[*node]struct{}
+	known map[*node]struct{} // those of which something may be known
 }
 
-// keeps puts n among the kept files if it belongs there. It is called after
+// noteKnown puts n among the known files if it belongs there. It is called after
 // n.cached or n.attrTold was set, its version or size noted, and before the storage
 // is asked: what a refresh does not see then is found out after it. They are
 // set by Swap: with the race detector a Store is not ordered before a Load.
-func (u *unprotected) keeps(n *node) {
-	if !n.unprotected.Load() || n.kept.Load() {
+func (u *unprotected) noteKnown(n *node) {
+	if !n.unprotected.Load() || n.inKnown.Load() {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if _, ok := u.all[n]; ok {
-		n.kept.Store(true)
-		u.kept[n] = struct{}{}
+		n.inKnown.Store(true)
+		u.known[n] = struct{}{}
 	}
 }
 
-// forgot takes those of ns out of the kept files of which nothing is known any
+// forgot takes those of ns out of the known files of which nothing is known any
 // more. It is called when what was to be dropped has been dropped, and no
 // sooner: another refresh must not overtake this one.
 func (u *unprotected) forgot(ns []*node) {
@@ -44,13 +45,13 @@ func (u *unprotected) forgot(ns []*node) {
 	defer u.mu.Unlock()
 	for _, n := range ns {
 		// In this order: who comes to know something sets that first, and
-		// then asks for n.kept.
-		n.kept.Swap(false)
+		// then asks for n.inKnown.
+		n.inKnown.Swap(false)
 		if _, ok := u.all[n]; ok && n.isKnown(now) {
-			n.kept.Store(true)
-			u.kept[n] = struct{}{}
+			n.inKnown.Store(true)
+			u.known[n] = struct{}{}
 		} else {
-			delete(u.kept, n)
+			delete(u.known, n)
 		}
 	}
 }
@@ -66,7 +67,7 @@ func (n *nodeCache) isKnown(now int64) bool {
 // concerned are the files to which a lock of k may matter, each once and
 // pinned: the file itself, and those that are open without an open lock if k
 // is explicit. (An open lock protects the file that it is on: whoever uses one
-// has one on every file that it opens.) Of those that are not kept there is
+// has one on every file that it opens.) Of those that are not known there is
 // nothing to do, unless the client of the storage may know something of them.
 func (u *unprotected) concerned(k locks.Key) (own, others []*node) {
 	own = u.tree.ofFile(k.File)
@@ -74,7 +75,7 @@ func (u *unprotected) concerned(k locks.Key) (own, others []*node) {
 		return own, nil
 	}
 	u.mu.Lock()
-	files := u.kept
+	files := u.known
 	if u.storage.ClientCache {
 		files = u.all
 	}
@@ -95,13 +96,13 @@ func (u *unprotected) counted(n *node) {
 	}
 	n.unprotected.Store(is)
 	u.mu.Lock()
-	n.kept.Store(is) // whatever is known of it
+	n.inKnown.Store(is) // whatever is known of it
 	if is {
 		u.all[n] = struct{}{}
-		u.kept[n] = struct{}{}
+		u.known[n] = struct{}{}
 	} else {
 		delete(u.all, n)
-		delete(u.kept, n)
+		delete(u.known, n)
 	}
 	u.mu.Unlock()
 }

@@ -27,11 +27,11 @@ func TestOnlyFilesThatWereUsedAreRefreshed(t *testing.T) {
 	for i := range fds {
 		fds[i] = p.open(fmt.Sprint("f", i), "rw")
 	}
-	kept := func(want int) {
+	known := func(want int) {
 		t.Helper()
 		c := ask[Counts](m, "Counts", None{})
-		if c.Unprotected != files+1 || c.Kept != want {
-			t.Errorf("of %d files that are open %d are kept, want %d", c.Unprotected, c.Kept, want)
+		if c.Unprotected != files+1 || c.Known != want {
+			t.Errorf("of %d files that are open %d are known, want %d", c.Unprotected, c.Known, want)
 		}
 	}
 	elsewhere := func(change func()) {
@@ -42,34 +42,34 @@ func TestOnlyFilesThatWereUsedAreRefreshed(t *testing.T) {
 		drop()
 		p.want("ok", "flock %d ex", lock)
 	}
-	kept(files + 1) // whatever is known of them
+	known(files + 1) // whatever is known of them
 	elsewhere(func() {})
-	kept(0)
+	known(0)
 	p.want("ok 1st", "read %d 0 10", fds[7])
 	p.want("ok", "write %d 0 own", fds[8])
-	kept(2)
+	known(2)
 	elsewhere(func() {
 		sameLook(t, m.backing("f7"), "2nd")
 		sameLook(t, m.backing("f8"), "2nd")
 		sameLook(t, m.backing("f9"), "2nd")
 	})
-	kept(0)
+	known(0)
 	for _, i := range []int{7, 8, 9} {
 		p.want("ok 2nd", "read %d 0 10", fds[i])
 	}
-	kept(3)
+	known(3)
 	for _, fd := range fds {
 		p.want("ok", "close %d", fd)
 	}
 	await(t, "the files to be closed", func() bool { return ask[Counts](m, "Counts", None{}).Unprotected == 1 })
-	if c := ask[Counts](m, "Counts", None{}); c.Kept > 0 {
-		t.Errorf("%d files are kept that are not open", c.Kept)
+	if c := ask[Counts](m, "Counts", None{}); c.Known > 0 {
+		t.Errorf("%d files are known that are not open", c.Known)
 	}
 }
 
 // However reads, refreshes, opens and closes fall together: a file that is open
-// without an open lock, and of which something is known, is kept.
-func TestKeptFilesAreNeverLost(t *testing.T) {
+// without an open lock, and of which something is known, is among the known ones.
+func TestKnownFilesAreNeverLost(t *testing.T) {
 	f := handlersOnly(t)
 	toggle := func(n *node) { // by an open or a close
 		n.lockMu.Lock()
@@ -80,17 +80,17 @@ func TestKeptFilesAreNeverLost(t *testing.T) {
 	actions := []func(n *node){
 		func(n *node) { // READ and WRITE
 			n.cached.Swap(true)
-			f.unprotected.keeps(n)
+			f.unprotected.noteKnown(n)
 		},
 		func(n *node) { // GETATTR
 			n.attrTold.Swap(true)
-			f.unprotected.keeps(n)
+			f.unprotected.noteKnown(n)
 		},
 		func(n *node) { // the end of an open lock
 			n.cacheMu.Lock()
 			n.version.known = true
 			n.cacheMu.Unlock()
-			f.unprotected.keeps(n)
+			f.unprotected.noteKnown(n)
 		},
 		func(n *node) { // a refresh
 			n.forgetVersion()
@@ -124,13 +124,13 @@ func TestKeptFilesAreNeverLost(t *testing.T) {
 		for ended.Load() < 2*i {
 			runtime.Gosched()
 		}
-		_, in := f.unprotected.kept[n]
-		if in != n.kept.Load() || in && !n.unprotected.Load() || n.unprotected.Load() && n.isKnown(f.now()) && !in {
+		_, in := f.unprotected.known[n]
+		if in != n.inKnown.Load() || in && !n.unprotected.Load() || n.unprotected.Load() && n.isKnown(f.now()) && !in {
 			lost++
 		}
 	}
 	wg.Wait()
 	if lost > 0 {
-		t.Errorf("after %d of %d rounds a file was known and not kept, or the other way round", lost, rounds)
+		t.Errorf("after %d of %d rounds a file was known and not among the known ones, or the other way round", lost, rounds)
 	}
 }

@@ -4,10 +4,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // cannotSync puts something in the place of h's file that cannot be synced, and

@@ -12,9 +12,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A child that is upgraded executes itself anew, as the daemon does. The socket
@@ -57,12 +57,12 @@ func (c *control) Upgrade(a UpgradeArgs, _ *None) error {
 	}
 	late := make(chan error, 1) // what the lock engine asks for when all is at rest
 	go func() { late <- c.s.Refresh(locks.Key{Class: locks.Flock}) }()
-	fake := c.locker.handOver()
+	fake := c.locker.willWait()
 	state, fds, err := c.s.Export()
 	if err != nil {
 		panic(err)
 	}
-	if err := <-late; !errors.Is(err, locks.ErrHandedOver) {
+	if err := <-late; !errors.Is(err, locks.ErrBequeathed) {
 		panic(fmt.Sprintf("a refresh of a mount at rest: %v", err))
 	}
 	if a.Damage {
@@ -124,7 +124,7 @@ func resumed(o Options, ctl *control) (s *Server, accept func() (net.Conn, error
 	}
 	fake, err := fromMemory(next.FakeState)
 	if err == nil {
-		err = ctl.locker.takeOver(fake)
+		err = ctl.locker.inherit(fake)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -188,7 +188,7 @@ func (m *testMount) mustUpgrade() {
 	}
 }
 
-// savedLock is a fakeLock, and so on.
+// savedFake is a fakeLocker at rest: savedFakeLock is a fakeLock, and so on.
 type savedFake struct {
 	Locks  []savedFakeLock
 	Stale  []locks.Key
@@ -207,8 +207,8 @@ type savedFakeLock struct {
 	Remote int
 }
 
-// handOver ends all that waits, and describes the rest.
-func (l *fakeLocker) handOver() []byte {
+// willWait ends all that waits, and describes the rest.
+func (l *fakeLocker) willWait() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
@@ -231,7 +231,7 @@ func (l *fakeLocker) handOver() []byte {
 	return b
 }
 
-func (l *fakeLocker) takeOver(b []byte) error {
+func (l *fakeLocker) inherit(b []byte) error {
 	var s savedFake
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err

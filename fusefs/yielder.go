@@ -35,7 +35,7 @@ type yields struct{ after, shared, stream int64 } // in ms
 func (r *Rule) yields() yields {
 	y := yields{after: r.Yield.Milliseconds(), shared: r.YieldShared.Milliseconds(), stream: r.YieldStream.Milliseconds()}
 	switch {
-	case r.Yield <= 0 || r.Kept:
+	case r.Yield <= 0 || r.UntilClose:
 		return yields{}
 	case r.YieldShared <= 0 || r.PerProcess:
 		return yields{after: max(y.after, 1)}

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 func TestWhenAnOpenLockGivesWay(t *testing.T) {
@@ -66,7 +66,7 @@ func TestYieldsOfARule(t *testing.T) {
 		{DefaultRule, yields{10_000, 1000, 50}},
 		{Rule{}, yields{}},
 		{Rule{YieldShared: time.Second, YieldStream: time.Second}, yields{}},
-		{Rule{Yield: time.Second, YieldShared: time.Second, Kept: true}, yields{}},
+		{Rule{Yield: time.Second, YieldShared: time.Second, UntilClose: true}, yields{}},
 		{Rule{Yield: time.Second, YieldShared: time.Second, PerProcess: true}, yields{1000, 0, 0}},
 		{Rule{Yield: time.Second}, yields{1000, 0, 0}},
 		{Rule{Yield: time.Second, YieldStream: time.Second}, yields{1000, 0, 0}},

@@ -166,7 +166,7 @@ func (w *writer) mended(remade string) {
 		return true
 	})
 	if err != nil {
-		w.log.Warn("whether the journal is whole is not known", "error", err)
+		w.log.Warn("the journal could not be searched for damage: what of it is missing, if anything, is not known", "error", err)
 	} else {
 		note(seq.end(w.idx.end - 1))
 	}

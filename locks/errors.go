@@ -19,9 +19,9 @@ var (
 	// ErrDamaged: what another host wrote under the lock did not all get to the
 	// storage. Who asks again is granted it.
 	ErrDamaged = errors.New("another host could not write out all that it wrote under this lock")
-	// ErrHandedOver: another process takes the place of this one, and goes on with
+	// ErrBequeathed: another process takes the place of this one, and goes on with
 	// the request where this one has left it.
-	ErrHandedOver = errors.New("the daemon is being replaced: its successor goes on with the request")
+	ErrBequeathed = errors.New("the daemon is being replaced: its successor goes on with the request")
 	// ErrLost: this node was expelled, and with it the lock or the wait was lost.
 	ErrLost = errors.New("the lock was lost: the other members went on without this node")
 )

@@ -142,12 +142,12 @@ type Machine interface {
 	Suspects(m Mode, r Range) []NodeID
 	// Stamp is the stamp of a waiting ticket.
 	Stamp(id TicketID) Stamp
-	// Kept is what this node could have again without asking anybody, beyond
-	// what its tickets hold: a part of it, of about so many ranges, that begins
-	// at from or behind it. There is nothing more before next, which is
+	// Permitted is what this node may grant for writing without asking anybody,
+	// beyond what its tickets hold: a part of it, of about so many ranges, that
+	// begins at from or behind it. There is nothing more before next, which is
 	// MaxOffset at the end. More than that may be worth an Expire: permissions of
 	// some members only.
-	Kept(from uint64, most int) (kept Ranges, next uint64)
+	Permitted(from uint64, most int) (permitted Ranges, next uint64)
 	// Wanted is the mode in which the first of the members that wait for what
 	// a ticket is held on here wants it, 0 if there is none. It is Write where
 	// modes make no difference.

@@ -209,10 +209,10 @@ func (h *Host) Connect(ctx context.Context, p peer.ID) error {
 	if err != nil {
 		return err
 	}
-	if err := h.gate.admit(p); err != nil {
+	if err := h.gater.mayConnect(p); err != nil {
 		return err
 	}
-	if h.gate.offline.Load() {
+	if h.gater.offline.Load() {
 		return errOffline
 	}
 	if sw.Connectedness(p) == network.Connected {

@@ -22,7 +22,7 @@ func (h *Host) connected(ev Events, c network.Conn) {
 	n := h.conns[p]
 	h.mu.Unlock()
 	h.log.Debug("connected", "peer", p, "addr", c.RemoteMultiaddr(), "dir", c.Stat().Direction, "conns", n)
-	if h.gate.offline.Load() || h.gate.admit(p) != nil { // since while the connection was made
+	if h.gater.offline.Load() || h.gater.mayConnect(p) != nil { // since while the connection was made
 		_ = c.Close()
 	}
 	if n > 1 {
@@ -130,7 +130,7 @@ func (h *Host) Conns(p peer.ID) []Conn {
 // Revoke puts peers in the place of the revoked ones, and ends the connections
 // to them.
 func (h *Host) Revoke(peers []peer.ID) {
-	h.gate.setRevoked(peers)
+	h.gater.setRevoked(peers)
 	sw, err := h.running()
 	if err != nil {
 		return
@@ -144,7 +144,7 @@ func (h *Host) Revoke(peers []peer.ID) {
 // nobody is dialed, and who dials this node is turned away before it could see
 // who this is.
 func (h *Host) SetOnline(on bool) {
-	h.gate.offline.Store(!on)
+	h.gater.offline.Store(!on)
 	sw, err := h.running()
 	if err != nil || on {
 		return

@@ -59,7 +59,7 @@ func DefaultListen() []ma.Multiaddr {
 type Host struct {
 	o     Options
 	log   *limitedLog
-	gate  *gate
+	gater *gater
 	ring  *keyring
 	book  *addrBook
 	muxer *multistream.MultistreamMuxer[protocol.ID]
@@ -105,7 +105,7 @@ func NewHost(o Options) (*Host, error) {
 	h := &Host{
 		o:     o,
 		log:   log,
-		gate:  newGate(o.Allow, log, o.Offline),
+		gater: newGater(o.Allow, log, o.Offline),
 		ring:  newKeyring(o.Secret),
 		book:  newAddrBook(),
 		muxer: multistream.NewMultistreamMuxer[protocol.ID](),

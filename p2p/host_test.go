@@ -73,7 +73,7 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 	}
 	addr := ma.StringCast("/ip4/192.0.2.1/tcp/1")
 	open := func(dir network.Direction) (network.ConnManagementScope, error) {
-		s, err := n.host.gate.OpenConnection(dir, true, addr)
+		s, err := n.host.gater.OpenConnection(dir, true, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func TestConnectionsOfOnePeerAreBounded(t *testing.T) {
 		t.Errorf("after the end of all: %v", err)
 	}
 	for range maxConns {
-		_, err = n.host.gate.OpenConnection(network.DirOutbound, true, addr)
+		_, err = n.host.gater.OpenConnection(network.DirOutbound, true, addr)
 	}
 	if err == nil {
 		t.Error("connections are not bounded in all")
@@ -345,7 +345,7 @@ func TestPeerIsToldOfConnections(t *testing.T) {
 // What ends before libp2p's listener hands it out is not counted for ever: the
 // listener asks whether it is closed, and forgets it.
 func TestConnectionsThatEndBeforeTheyAreHandedOutAreNotCounted(t *testing.T) {
-	g := newGate(nil, newLimitedLog(slog.New(slog.DiscardHandler)), false)
+	g := newGater(nil, newLimitedLog(slog.New(slog.DiscardHandler)), false)
 	scope, err := g.OpenConnection(network.DirInbound, true, ma.StringCast("/ip4/127.0.0.1/tcp/1"))
 	if err != nil {
 		t.Fatal(err)

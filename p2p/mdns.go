@@ -47,7 +47,7 @@ type notifee Host
 // Nothing is proven yet of the peer: dialing it will show whether it is one.
 func (n *notifee) HandlePeerFound(p peer.AddrInfo) {
 	h := (*Host)(n)
-	if p.ID == h.ID() || h.gate.admit(p.ID) != nil {
+	if p.ID == h.ID() || h.gater.mayConnect(p.ID) != nil {
 		return
 	}
 	if err := h.book.set(p.ID, fromMDNS, p.Addrs, 0); err != nil {

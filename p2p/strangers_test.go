@@ -87,17 +87,17 @@ func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
 		c.Close()
 	}
 	poll(t, "the strangers to be gone", func() bool {
-		a.host.gate.mu.Lock()
-		defer a.host.gate.mu.Unlock()
-		return a.host.gate.strangers == 0 && a.host.gate.conns == 1
+		a.host.gater.mu.Lock()
+		defer a.host.gater.mu.Unlock()
+		return a.host.gater.strangers == 0 && a.host.gater.conns == 1
 	})
 	if err := b.stop(); err != nil {
 		t.Error(err)
 	}
 	poll(t, "b to be gone", func() bool {
-		a.host.gate.mu.Lock()
-		defer a.host.gate.mu.Unlock()
-		return a.host.gate.conns == 0 && len(a.host.gate.peers) == 0 && len(a.host.gate.hosts) == 0
+		a.host.gater.mu.Lock()
+		defer a.host.gater.mu.Unlock()
+		return a.host.gater.conns == 0 && len(a.host.gater.peers) == 0 && len(a.host.gater.hosts) == 0
 	})
 }
 
@@ -105,7 +105,7 @@ func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
 // host has all of.
 func TestStrangersAreLimitedByAddress(t *testing.T) {
 	a := startNode(t)
-	g := newGate(nil, a.host.log, false)
+	g := newGater(nil, a.host.log, false)
 	open := func(format string, n int) (opened []network.ConnManagementScope) {
 		for i := range n {
 			if s, err := g.OpenConnection(network.DirInbound, false, ma.StringCast(fmt.Sprintf(format, i%250))); err == nil {

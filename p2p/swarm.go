@@ -57,8 +57,8 @@ func (h *Host) newSwarm() (*swarm.Swarm, error) {
 		return nil, err
 	}
 	sw, err := swarm.NewSwarm(id, ps, eventbus.NewBus(),
-		swarm.WithConnectionGater(h.gate),
-		swarm.WithResourceManager(h.gate),
+		swarm.WithConnectionGater(h.gater),
+		swarm.WithResourceManager(h.gater),
 		swarm.WithDialTimeout(dialTimeout),
 		swarm.WithDialTimeoutLocal(dialTimeout),
 		swarm.WithDialRanker(swarm.NoDelayDialRanker),
@@ -85,14 +85,14 @@ func (h *Host) addTCP(sw *swarm.Swarm) error {
 	if err != nil {
 		return err
 	}
-	up, err := upgrader.New([]sec.SecureTransport{secure}, muxers, nil, h.gate, h.gate,
+	up, err := upgrader.New([]sec.SecureTransport{secure}, muxers, nil, h.gater, h.gater,
 		upgrader.WithAcceptTimeout(acceptTimeout))
 	if err != nil {
 		return err
 	}
 	// Without reuse of the listening port: two nodes that dial each other at
 	// the same time would meet in one half-made connection.
-	t, err := tcp.NewTCPTransport(keyedUpgrader{up, h.ring}, h.gate, nil, tcp.DisableReuseport(), tcp.WithConnectionTimeout(connectTimeout))
+	t, err := tcp.NewTCPTransport(keyedUpgrader{up, h.ring}, h.gater, nil, tcp.DisableReuseport(), tcp.WithConnectionTimeout(connectTimeout))
 	if err != nil {
 		return err
 	}

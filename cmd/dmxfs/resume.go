@@ -203,7 +203,7 @@ var inheritTrouble func() error
 func (d successor) inherit(v *member.View) error {
 	d.rules.begin(v) // Rule answers as it did
 	locks := make(chan error, 1)
-	go func() { locks <- d.engine.TakeOver(d.left.parts.Locks) }()
+	go func() { locks <- d.engine.Inherit(d.left.parts.Locks) }()
 	server, err := fusefs.Resume(d.mountOptions(v), d.left.parts.Mount, func(fd int) int {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			return -1

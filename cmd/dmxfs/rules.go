@@ -113,7 +113,7 @@ func (r *rules) forOpen(path string, mount fusefs.Rule) fusefs.Rule {
 // others the database cannot be opened meanwhile.
 func sharedMemory(path string, mount fusefs.Rule) fusefs.Rule {
 	if mount.Open && strings.HasSuffix(path, "-shm") {
-		mount.Kept, mount.Yield = true, 0
+		mount.UntilClose, mount.Yield = true, 0
 		if mount.Wait <= 0 {
 			mount.Wait = sharedMemoryWait
 		}
@@ -128,11 +128,11 @@ const sharedMemoryWait = 5 * time.Second
 func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
 	out := mount
 	if r.Open != policy.OpenDefault {
-		out.Open, out.Kept = r.Open == policy.OpenLock, false
+		out.Open, out.UntilClose = r.Open == policy.OpenLock, false
 	}
 	out.PerProcess = r.PerProcess()
 	if policy.Exclusive(r.Algorithm) {
-		out.Yield, out.Kept = 0, false
+		out.Yield, out.UntilClose = 0, false
 	}
 	if r.Yield.Set {
 		out.Yield = r.Yield.For

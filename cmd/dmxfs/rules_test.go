@@ -42,7 +42,7 @@ open = "lock"
 		"yields":     {Open: true, PerProcess: true, Yield: 3 * time.Second},
 		"off":        {Yield: 20 * time.Second, Wait: time.Minute},
 		"strict":     {Open: true, PerProcess: true, Wait: 2 * time.Second},
-		"d/a.db-shm": {Open: true, Kept: true, Wait: time.Minute},
+		"d/a.db-shm": {Open: true, UntilClose: true, Wait: time.Minute},
 	} {
 		if got := r.forOpen(path, mount); got != want {
 			t.Errorf("%s: %+v, want %+v", path, got, want)

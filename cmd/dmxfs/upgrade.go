@@ -267,7 +267,7 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 		return nil, errors.New("the daemon was asked to end")
 	default:
 	}
-	return d.engine.HandOver()
+	return d.engine.Bequeath()
 }
 
 // duplicate is another descriptor of l.

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/internal/long"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 var (

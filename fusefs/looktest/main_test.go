@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/long"
-
-	"golang.org/x/sys/unix"
 )
 
 // childEnv is set in the child, to the directory that it works in.

@@ -82,7 +82,7 @@ func (e *Engine) Freeze() { e.epochs.freeze() }
 // elsewhere: the permissions that guard it end with the epoch.
 // Freeze must have been called; what else happens meanwhile, also that a later
 // epoch begins, makes the result worthless, but does no harm: then it may be nil,
-// and must not be sent. So it is after HandOver, when what programs have written
+// and must not be sent. So it is after Bequeath, when what programs have written
 // by mappings is not written out any more: the successor does that.
 func (e *Engine) State() []byte { return e.epochs.state() }
 
@@ -102,18 +102,18 @@ func (e *Engine) Sync(from locks.NodeID, epoch locks.Epoch, state []byte) error 
 // next Install. It returns what was lost.
 func (e *Engine) Expelled(reason string) []LostLock { return e.epochs.expelled(reason) }
 
-// HandOver ends this engine in favor of one in another process. It freezes it for
-// good, and returns what [Engine.TakeOver] of the other one needs; it grants, gives
+// Bequeath ends this engine in favor of one in another process. It freezes it for
+// good, and returns what [Engine.Inherit] of the other one needs; it grants, gives
 // and sends nothing from then on. Calls of Lock, Test and Admit that wait, and
-// those to come, end with [locks.ErrHandedOver]. Of all methods only those that
+// those to come, end with [locks.ErrBequeathed]. Of all methods only those that
 // tell something, and State, do something still. An error means that nothing has
 // happened: there is a moment, as when the view changes, at which it cannot be.
 //
 // Nothing may be written under locks any more, and no other call may be under way
 // but those of Lock and Test that wait.
-func (e *Engine) HandOver() ([]byte, error) { return e.bequest.handOver() }
+func (e *Engine) Bequeath() ([]byte, error) { return e.bequest.bequeath() }
 
-// TakeOver makes this engine, which is new, what another one was at its HandOver:
+// Inherit makes this engine, which is new, what another one was at its Bequeath:
 // between two epochs. It holds what that one held, with the same tokens and in the
 // same tenure, and what waited there has its place. A call of Lock with the same
 // key, owner, handle, mode, range and Try goes on with what waits, or was granted
@@ -123,7 +123,7 @@ func (e *Engine) HandOver() ([]byte, error) { return e.bequest.handOver() }
 // The next Install must be of the view that drops the node of that engine and adds
 // this one; else Expelled is to be called before it. The methods of Files may be
 // called from the next State on. Until Install, Rule has to answer as it did.
-func (e *Engine) TakeOver(state []byte) error { return e.heirs.takeOver(state) }
+func (e *Engine) Inherit(state []byte) error { return e.heirs.takeLegacy(state) }
 
 // Resumed lists the requests, as the Recorder knows them, that were taken over.
 func (e *Engine) Resumed() []uint64 {

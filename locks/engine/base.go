@@ -29,9 +29,9 @@ type base struct {
 	breathe func() // of mu, for machines
 	lastID  uint64 // tickets, requests and queries
 
-	left   atomic.Bool // see Leave; set under mu
-	closed bool
-	handed bool // see HandOver: closed, left and frozen for good
+	left       atomic.Bool // see Leave; set under mu
+	closed     bool
+	bequeathed bool // see Bequeath: closed, left and frozen for good
 
 	// These are set by epochs only.
 	tenure   atomic.Uint64
@@ -67,37 +67,6 @@ func (b *base) Moment() locks.Moment { return locks.Moment(time.Since(b.start)) 
 // Tenure is the present one.
 func (b *base) Tenure() locks.Tenure { return locks.Tenure(b.tenure.Load()) }
 
-// Admit is asked directly before I/O under a lock that was granted in tenure
-// t. It returns nil when the I/O may begin now, waits while this node is
-// suspended, and returns [locks.ErrLost] when the tenure is over.
-func (b *base) Admit(cancel <-chan struct{}, t locks.Tenure) error {
-	for {
-		if b.Tenure() != t {
-			return locks.ErrLost
-		}
-		if b.o.Live(b.o.Guard) {
-			return nil
-		}
-		b.mu.Lock()
-		changed, closed, why := b.changed, b.closed, b.over()
-		b.mu.Unlock()
-		if closed {
-			return why
-		}
-		// Live again, or expelled: the driver calls Resume, ResumeIO or Expelled. The
-		// condition is looked at once more, since it may have come true
-		// before changed was read.
-		if b.Tenure() != t || b.o.Live(b.o.Guard) {
-			continue
-		}
-		select {
-		case <-changed:
-		case <-cancel:
-			return locks.ErrInterrupted
-		}
-	}
-}
-
 // broadcast wakes everybody who waits for a change of phase or tenure.
 // REQUIRES: mu held.
 func (b *base) broadcast() {
@@ -112,8 +81,8 @@ func (b *base) id() uint64 {
 
 // over is why nothing is granted by this engine any more, if it is closed.
 func (b *base) over() error {
-	if b.handed {
-		return locks.ErrHandedOver
+	if b.bequeathed {
+		return locks.ErrBequeathed
 	}
 	return errClosed
 }

@@ -130,7 +130,7 @@ func (ep *epochs) adopt(verdicts map[locks.Key]*verdict) error {
 		if en.alg != v.alg && en.holds() && !v.barrier[self] {
 			// Two names of one file with different rules, made behind the
 			// back of all mounts: the others know nothing of this holder.
-			ep.o.Log.Error("a file is held here by a name whose rule is another one than by its name elsewhere: it is not kept apart",
+			ep.o.Log.Error("two names of a file have rules with different algorithms: what is locked by the one here does not exclude those who lock by the other; give both names one rule",
 				"key", k.String(), "path", en.path, "here", en.alg.Name, "elsewhere", v.alg.Name)
 			v.barrier[self] = true
 		}

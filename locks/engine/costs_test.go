@@ -22,7 +22,7 @@ var costsOf = map[string][]string{
 	"Delegation":   nil, // looks at two fields, as do the next ones without a row
 	"Expelled":     {"expelled"},
 	"Freeze":       {"view"},
-	"HandOver":     {"hand over"},
+	"Bequeath":     {"hand over"},
 	"Install":      {"view"},
 	"Leave":        {"leave"},
 	"Lock":         {"take", "take by many", "take in another order", "replace", "downgrade"},
@@ -40,7 +40,7 @@ var costsOf = map[string][]string{
 	"Share":        {"share"},
 	"State":        {"view"},
 	"Sync":         {"view"},
-	"TakeOver":     {"hand over"},
+	"Inherit":      {"hand over"},
 	"Tenure":       nil,
 	"Test":         {"ask", "ask of many"},
 	"Unlock":       {"unlock one by one"},
@@ -213,9 +213,9 @@ var costs = []struct {
 		}
 	}},
 	{"hand over", takeMany, func(e *Engine, n int) {
-		state, err := e.HandOver()
+		state, err := e.Bequeath()
 		if err == nil {
-			err = New(e.o).TakeOver(state)
+			err = New(e.o).Inherit(state)
 		}
 		if err != nil {
 			panic(err)

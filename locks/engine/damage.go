@@ -118,7 +118,7 @@ func (d *damages) send() {
 	}
 }
 
-// begin is sendDamage at the begin of an epoch.
+// begin is send at the begin of an epoch.
 func (d *damages) begin() {
 	clear(d.heard) // who gave them gives them again
 	d.send()

@@ -22,37 +22,37 @@ import (
 // give up all of what it is for, as by closing the file, it was granted before
 // that, and goes with the rest.
 
-// arrives is the key under which tickets on their way are found: what they will replace
+// deliveredTo is the key under which tickets on their way are found: what they will replace
 // is of the same owner, in class Open of the same open file.
-func (en *entry) arrives(t *ticket) uint64 {
+func (en *entry) deliveredTo(t *ticket) uint64 {
 	if en.key.Class == locks.Open {
 		return uint64(t.Handle)
 	}
 	return uint64(t.req.Owner)
 }
 
-// departs puts t, which was granted, on its way to its program.
-func (en *entry) departs(t *ticket) {
+// beginDelivery puts t, which was granted, on its way to its program.
+func (en *entry) beginDelivery(t *ticket) {
 	if en.underway == nil {
 		en.underway = map[uint64][]*ticket{}
 	}
 	t.underway = true
-	en.underway[en.arrives(t)] = append(en.underway[en.arrives(t)], t)
+	en.underway[en.deliveredTo(t)] = append(en.underway[en.deliveredTo(t)], t)
 }
 
-// arrived takes t from those on their way. It is false if something else did.
-func (en *entry) arrived(t *ticket) bool {
+// endDelivery takes t from those on their way. It is false if something else did.
+func (en *entry) endDelivery(t *ticket) bool {
 	if !t.underway {
 		return false
 	}
 	t.underway = false
-	without(en.underway, en.arrives(t), t)
+	without(en.underway, en.deliveredTo(t), t)
 	return true
 }
 
 // undo gives up t, which is on its way.
 func (hs *holdings) undo(en *entry, t *ticket, reason string) {
-	en.arrived(t)
+	en.endDelivery(t)
 	hs.lose(t, reason)
 	hs.replace(en, []locks.TicketID{t.ID}, nil)
 	hs.entries.settle(en)
@@ -73,7 +73,7 @@ func (hs *holdings) undoAll(en *entry, to uint64, err error, reason string, whic
 // tell lets the program of t have it: it takes its place.
 func (hs *holdings) tell(en *entry, t *ticket) {
 	switch {
-	case hs.gone(en, t) || !en.arrived(t):
+	case hs.gone(en, t) || !en.endDelivery(t):
 	case en.handles == nil:
 		t.waiting = &notWaiting
 		hs.place(t)
@@ -93,9 +93,9 @@ func (hs *holdings) gone(en *entry, t *ticket) bool {
 	return hs.entries.all[en.key] != en || hs.left.Load() || hs.Tenure() != t.tenure
 }
 
-// renew makes good what is cached of the file of en, for r.
-// REQUIRES: mu held; it is held again when renew returns.
-func (cl *calls) renew(en *entry, r *locks.Request) error {
+// refresh makes good what is cached of the file of en, for r.
+// REQUIRES: mu held; it is held again when refresh returns.
+func (cl *calls) refresh(en *entry, r *locks.Request) error {
 	for en.fresh != en.stale && !r.Blind {
 		seen := en.stale
 		cl.mu.Unlock()
@@ -105,7 +105,7 @@ func (cl *calls) renew(en *entry, r *locks.Request) error {
 		if err == nil {
 			en.fresh = max(en.fresh, seen)
 		} else if en.fresh < seen { // else another request has done it
-			return fmt.Errorf("renew what is cached of %q: %w", r.Path, err)
+			return fmt.Errorf("refresh what is cached of %q: %w", r.Path, err)
 		}
 	}
 	return nil
@@ -121,9 +121,9 @@ func (cl *calls) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 	g := locks.Grant{Token: t.token, Tenure: t.tenure}
 	reason := ""
 	// What would be read may be old: better no lock than a wrong one.
-	err := cl.renew(en, r)
+	err := cl.refresh(en, r)
 	if err != nil {
-		reason = "released: what is cached of the file could not be renewed: " + err.Error()
+		reason = "released: what is cached of the file could not be refreshed: " + err.Error()
 	} else if !r.Blind {
 		if err = cl.damages.take(en.key, r.Path); err != nil {
 			reason = "released: " + err.Error()
@@ -138,8 +138,8 @@ func (cl *calls) deliver(cancel <-chan struct{}, en *entry, t *ticket, r *locks.
 		}
 		cl.mu.Lock()
 	}
-	if cl.handed && t.underway {
-		return locks.Grant{}, locks.ErrHandedOver // it is on its way still
+	if cl.bequeathed && t.underway {
+		return locks.Grant{}, locks.ErrBequeathed // it is on its way still
 	}
 	if err != nil {
 		if t.underway && !cl.holdings.gone(en, t) {

@@ -136,7 +136,7 @@ func TestALockMayBeGivenUpWhileItIsDelivered(t *testing.T) {
 				}()
 				time.Sleep(20 * time.Millisecond)
 				a.dead.Store(how != "refresh fails")
-				close(cancel) // fusefs.release: withdraw, then UnlockHandle
+				close(cancel) // lockCalls.release of fusefs: withdraw, then UnlockHandle
 				a.UnlockHandle(r.Key, r.Handle, "closed")
 				close(gate)
 				if x := <-done; x != nil {

@@ -22,9 +22,9 @@
 //
 // With the last Sync every machine is restored and granting goes on.
 // [Engine.Expelled] ends a tenure instead: everything held is lost.
-// [Engine.HandOver] ends the engine between two epochs, and [Engine.TakeOver] of
+// [Engine.Bequeath] ends the engine between two epochs, and [Engine.Inherit] of
 // another one, in the process that takes the place of this one, goes on with the
-// next epoch (handover.go).
+// next epoch (bequest.go).
 //
 // # Invariants
 //
@@ -88,7 +88,7 @@
 //   - closings: what waits for a lock that may be on its way out.
 //   - inbox: the frames of members, also of epochs to come.
 //   - epochs: freeze, state, install, restore; what is lost with a tenure.
-//   - bequest: hands over what there is to the next process.
+//   - bequest: leaves what there is to the next process.
 //   - calls: serve lock and unlock.
 //
 // Under them are pure types, which tests step by themselves: an owner's pieces

@@ -52,7 +52,7 @@ func (ep *epochs) freeze() {
 		ep.sync = nil
 		return
 	}
-	if !ep.handed {
+	if !ep.bequeathed {
 		ep.stop()
 	}
 }
@@ -78,7 +78,7 @@ func (ep *epochs) stop() {
 func (ep *epochs) state() []byte {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.phase >= restoring || ep.handed {
+	if ep.phase >= restoring || ep.bequeathed {
 		return nil // the epoch that this was for is over, or is for the successor
 	}
 	ep.stated = true         // machines that are made from now on say nothing at once
@@ -118,7 +118,7 @@ func (ep *epochs) state() []byte {
 	}
 	ep.outboxes.endFlush()
 	ep.outboxes.awaitFlushes()
-	if ep.phase >= restoring || ep.handed {
+	if ep.phase >= restoring || ep.bequeathed {
 		return nil // another epoch has begun meanwhile
 	}
 	return said.bytes()
@@ -141,7 +141,7 @@ func (ep *epochs) writeOut(todo []*entry) {
 func (ep *epochs) install(v *locks.View) {
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.handed {
+	if ep.bequeathed {
 		return // its successor goes on
 	}
 	ep.rename(v.Self)
@@ -177,7 +177,7 @@ func (ep *epochs) collect(from locks.NodeID, epoch locks.Epoch, state []byte) er
 	}
 	ep.mu.Lock()
 	defer ep.mu.Unlock()
-	if ep.handed || ep.sync == nil || ep.view.Epoch != epoch || ep.view.Index(from) < 0 {
+	if ep.bequeathed || ep.sync == nil || ep.view.Epoch != epoch || ep.view.Index(from) < 0 {
 		return nil // of an epoch that is over, or restored
 	}
 	if _, again := ep.sync.told[from]; again {
@@ -251,7 +251,7 @@ type LostLock struct {
 // expelled is [Engine.Expelled].
 func (ep *epochs) expelled(reason string) []LostLock {
 	ep.mu.Lock()
-	if ep.handed {
+	if ep.bequeathed {
 		ep.mu.Unlock()
 		return nil // its successor finds out
 	}

@@ -173,7 +173,7 @@ func (f *failing) most(n int) {
 	f.a.o.MaxLocks = n
 }
 
-// stale makes the next grant renew what is cached, as if another node had written.
+// stale makes the next grant refresh what is cached, as if another node had written.
 func (n *node) stale(k locks.Key) {
 	n.Engine.mu.Lock()
 	defer n.Engine.mu.Unlock()

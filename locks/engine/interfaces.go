@@ -27,7 +27,8 @@ type Files interface {
 	Expelled()
 }
 
-// BulkFlusher may be implemented by Files as well.
+// BulkFlusher may be implemented by Files as well, so that a view that changes
+// waits for the storage once, and not once for each key.
 type BulkFlusher interface {
 	// FlushAll is Flush of each of ks, at less cost: before a new view all that
 	// was written under locks is written out. It returns the errors.
@@ -46,8 +47,9 @@ type Cleaner interface {
 // Yielder may be implemented by Files as well, so that open locks which are not
 // in use give way without delay.
 type Yielder interface {
-	// Yield says that Engine.Wanted is not 0 for k, of class Open. Unlike the methods of Files it is called under the
-	// engine's mutex: it returns at once, and calls nothing of the engine.
+	// Yield says that Engine.Wanted is not 0 for k, of class Open. Unlike the
+	// methods of Files it is called under the engine's mutex: it returns at
+	// once, and calls nothing of the engine.
 	Yield(k locks.Key)
 }
 
@@ -59,7 +61,8 @@ type Recorder interface {
 	Healthy() error
 }
 
-// Pacer may be implemented by a Recorder as well.
+// Pacer may be implemented by a Recorder as well, so that nothing is lost only
+// because the disk is slower than who asks for locks.
 type Pacer interface {
 	// Pace waits, not for long, while there is much to be stored; sooner if the
 	// caller has much to add. It is called where nobody else waits for the caller.

@@ -9,12 +9,12 @@ import (
 	"github.com/dmxfs/dmxfs/locks/wire"
 )
 
-// LegacyVersion is that of the form of what HandOver gives and TakeOver takes. It
+// LegacyVersion is that of the form of what Bequeath gives and Inherit takes. It
 // grows with every change: who reads another one refuses it.
 const LegacyVersion = 1
 
 // legacy is what an engine leaves to the one that takes its place in another
-// process, see handover.go. Times are told by how long ago they were.
+// process, see bequest.go. Times are told by how long ago they were.
 type legacy struct {
 	epoch    locks.Epoch
 	self     locks.NodeID

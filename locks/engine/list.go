@@ -9,7 +9,8 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-// State of a lock in [LockInfo].
+// LockState is what a row of [LockInfo] stands for: a ticket, or permissions of
+// which no ticket makes use.
 type LockState uint8
 
 const (
@@ -142,8 +143,8 @@ func (rp *reports) listKey(found *rows[listed], en *entry) {
 		}
 	}
 	for from := uint64(0); from < locks.MaxOffset && rp.entries.all[en.key] == en; rp.mu.breathe() {
-		kept, next := en.machine.Kept(from, maxAtOnce)
-		for _, r := range kept {
+		permitted, next := en.machine.Permitted(from, maxAtOnce)
+		for _, r := range permitted {
 			found.add(listed{listedKey: k, rng: r, since: en.since, token: en.machine.Token(), mode: locks.Write, state: Cached})
 		}
 		from = next

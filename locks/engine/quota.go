@@ -11,7 +11,8 @@ import (
 // pieces of what it holds. A request is refused when there are too many; giving
 // up is not, also where it makes two pieces of one.
 
-// DefaultMaxLocks is how many locks a process may have.
+// DefaultMaxLocks is how many tickets a process may have, held and waiting, if
+// Options.MaxLocks says nothing else.
 const DefaultMaxLocks = 250_000
 
 // user is who has locks: a process, or of programs that the daemon cannot see an

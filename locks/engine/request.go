@@ -104,7 +104,7 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	} else {
 		cl.stepper.acquire(t)
 	}
-	return c.end(en, t)
+	return c.finish(en, t)
 }
 
 // goOn goes on with t where the process before this one has left it.
@@ -113,12 +113,12 @@ func (c *call) goOn(en *entry, t *ticket) (locks.Grant, error) {
 	if c.timer != nil && c.timer.Stop() {
 		c.timer.Reset(max(0, time.Duration(c.r.Patience)*time.Millisecond-time.Since(t.req.asked)))
 	}
-	return c.end(en, t)
+	return c.finish(en, t)
 }
 
-// end waits until t is decided, and tells of it.
+// finish waits until t is decided, and tells of it: here a call of a program blocks.
 // REQUIRES: c.mu held. It is released.
-func (c *call) end(en *entry, t *ticket) (locks.Grant, error) {
+func (c *call) finish(en *entry, t *ticket) (locks.Grant, error) {
 	if c.waiters.has(t) {
 		c.await(t)
 	}
@@ -178,8 +178,8 @@ func (c *call) await(t *ticket) {
 	timeout := t.await(c.cancel, c.limit)
 	c.mu.Lock()
 	switch waits := c.waiters.has(t); {
-	case c.handed && waits:
-		t.own().err = locks.ErrHandedOver
+	case c.bequeathed && waits:
+		t.own().err = locks.ErrBequeathed
 	case waits && timeout:
 		why := c.reports.waitsFor(t)
 		c.tickets.withdraw(t, fmt.Errorf("%w: %s", locks.ErrTimeout, why), "waited as long as it may: "+why)

@@ -47,7 +47,7 @@ type sweeper struct {
 // again.
 // REQUIRES: mu held. It may let go of it in between.
 func (sw *sweeper) sweep(now time.Time) time.Duration {
-	if sw.handed {
+	if sw.bequeathed {
 		return time.Hour
 	}
 	s := sweeping{sw, now, time.Hour}

@@ -89,7 +89,7 @@ func (tk *tickets) decided(en *entry, d locks.Outcome) {
 		}
 		wait.token = d.Token
 		tk.journal.record(Granted, en, t.req, wait)
-		en.departs(t)
+		en.beginDelivery(t)
 	} else {
 		wait.reason, wait.final = tk.reports.holders(en, t.req), true
 		t.own().err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)

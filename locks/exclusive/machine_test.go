@@ -149,8 +149,8 @@ func TestAMemberIsNotKeptWaiting(t *testing.T) {
 	if lines := b.out.Lines(); len(b.out.Send) != 2 || !b.out.Handover || len(b.out.Done) > 0 {
 		t.Errorf("%q, want the token of n1 and then the own one", lines)
 	}
-	if kept, _ := b.Kept(0, 1); len(kept) > 0 || b.Wanted() != 0 {
-		t.Errorf("kept %v, wanted %v", kept, b.Wanted())
+	if rs, _ := b.Permitted(0, 1); len(rs) > 0 || b.Wanted() != 0 {
+		t.Errorf("rs %v, wanted %v", rs, b.Wanted())
 	}
 }
 

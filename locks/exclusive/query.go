@@ -40,8 +40,8 @@ func (m *machine) others() []locks.NodeID {
 // Stamp is the stamp of a waiting ticket.
 func (m *machine) Stamp(id locks.TicketID) locks.Stamp { return m.mustWait(id).Stamp }
 
-// Kept is everything, while the lock is here and nobody uses it.
-func (m *machine) Kept(from uint64, _ int) (locks.Ranges, uint64) {
+// Permitted is everything, while the lock is here and nobody uses it.
+func (m *machine) Permitted(from uint64, _ int) (locks.Ranges, uint64) {
 	if m.frozen || m.held > 0 || !m.core.Has() || m.site.N() == 1 || from > 0 {
 		return nil, locks.MaxOffset
 	}

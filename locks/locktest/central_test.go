@@ -388,9 +388,9 @@ func (m *server) Wanted() locks.Mode {
 	return 0
 }
 
-func (m *server) Kept(uint64, int) (locks.Ranges, uint64) { return nil, locks.MaxOffset }
-func (m *server) Token() locks.Token                      { return m.token }
-func (m *server) Check() error                            { return nil }
+func (m *server) Permitted(uint64, int) (locks.Ranges, uint64) { return nil, locks.MaxOffset }
+func (m *server) Token() locks.Token                           { return m.token }
+func (m *server) Check() error                                 { return nil }
 
 func (m *server) Idle() bool {
 	return len(m.tickets)+len(m.in)+len(m.queue) == 0 && !m.frozen && !m.neverIdle

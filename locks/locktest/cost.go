@@ -200,9 +200,9 @@ var costs = []cost{
 			c.nodes[0].Stamp(locks.TicketID(i + 1))
 		}
 	}},
-	{"Kept", "what many left", false, gaveUp, func(c *crowd, n int) {
+	{"Permitted", "what many left", false, gaveUp, func(c *crowd, n int) {
 		for from := uint64(0); from < locks.MaxOffset; {
-			_, from = c.nodes[0].Kept(from, 100)
+			_, from = c.nodes[0].Permitted(from, 100)
 		}
 	}},
 	{"Wanted", "many", false, oneWaits, each(func(m locks.Machine) { m.Wanted() })},

@@ -30,7 +30,7 @@ import (
 //	state [n0]             the machines
 //	waits n0/1             what the ticket waits for
 //	suspects n0 W A        who may hold what conflicts
-//	kept n0                what the node has without asking
+//	permitted n0           what the node may grant without asking
 //
 // What is below the line is what the machines did; -rewrite writes it anew.
 func RunFiles(t *testing.T, alg locks.Algorithm, opt Options, dir string) {
@@ -117,7 +117,7 @@ func (f *file) do(line string) error {
 		return nil
 	case "state":
 		return f.state(args)
-	case "waits", "suspects", "kept":
+	case "waits", "suspects", "permitted":
 		return f.query(cmd, args)
 	}
 	times := 1
@@ -235,9 +235,9 @@ func (f *file) query(cmd string, args []string) error {
 			return fmt.Errorf("suspects wants a mode and a range")
 		}
 		fmt.Fprintf(&f.out, "%v\n", n.machine.Suspects(parseMode(args[1]), r))
-	case "kept":
-		kept, _ := n.machine.Kept(0, math.MaxInt)
-		fmt.Fprintf(&f.out, "%v\n", kept)
+	case "permitted":
+		ranges, _ := n.machine.Permitted(0, math.MaxInt)
+		fmt.Fprintf(&f.out, "%v\n", ranges)
 	}
 	return nil
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
-// Algorithm makes machines of this package.
+// Algorithm is "maekawa" of the rules: exclusive locks by votes of quorums. It keeps the lock
+// until a member wants it; for other variants see [With].
 var Algorithm = With(Options{})
 
 // Options choose a variant.

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"pgregory.net/rapid"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // model is the obvious version: the mode and the handle of each byte.

@@ -7,7 +7,8 @@ import (
 	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
-// Algorithm makes machines of this package.
+// Algorithm is "rcv" of the rules: exclusive locks by relative consensus voting. It keeps the lock
+// until a member wants it; for other variants see [With].
 var Algorithm = With(Options{})
 
 // Options choose a variant.

@@ -9,7 +9,8 @@ import (
 	"github.com/dmxfs/dmxfs/locks/exclusive"
 )
 
-// Algorithm makes machines of this package.
+// Algorithm is "ring" of the rules: exclusive locks by requests that travel round a
+// ring. It keeps the lock until a member wants it; for other variants see [With].
 var Algorithm = With(Options{})
 
 // Options choose a variant.

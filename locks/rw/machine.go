@@ -2,7 +2,8 @@ package rw
 
 import "github.com/dmxfs/dmxfs/locks"
 
-// Algorithm makes machines of this package.
+// Algorithm is "rw" of the rules, the default: locks for reading are shared, and
+// those on ranges that do not overlap do not concern each other.
 var Algorithm = locks.Algorithm{
 	Name:   "rw",
 	Shared: true,

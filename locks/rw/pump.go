@@ -99,7 +99,7 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 	}
 	b := m.blocker(t)
 	t.block(b)
-	complete := m.obtain(t, b != nil, out)
+	complete := m.requestMissing(t, b != nil, out)
 	t.moved = false
 	if complete && b == nil {
 		if !out.MayEnter {
@@ -116,9 +116,10 @@ func (m *machine) enter(t *claim, out *locks.Turn) {
 	}
 }
 
-// obtain reports whether t has the permissions that it needs. If not, it asks
-// for those for which no answer is under way.
-func (m *machine) obtain(t *claim, blocked bool, out *locks.Turn) bool {
+// requestMissing reports whether t has the permissions that it needs. If not, it
+// sends a REQUEST to each member whose permission is missing, but to those where
+// an answer that serves t is under way.
+func (m *machine) requestMissing(t *claim, blocked bool, out *locks.Turn) bool {
 	complete, again := true, false
 	var own *holds
 	var req *request

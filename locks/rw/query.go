@@ -31,16 +31,16 @@ func (m *machine) Blockers(id locks.TicketID, most int) (local []locks.TicketID,
 	return local, remote
 }
 
-// Kept is where this node could write without asking anybody, beyond what is
+// Permitted is where this node could write without asking anybody, beyond what is
 // written. It is empty when there is nobody to ask.
-func (m *machine) Kept(from uint64, most int) (kept locks.Ranges, next uint64) {
+func (m *machine) Permitted(from uint64, most int) (permitted locks.Ranges, next uint64) {
 	if len(m.known) == 0 {
 		return nil, locks.MaxOffset
 	}
 	for range most {
 		r, ok := m.owned(from)
 		if !ok {
-			return kept, locks.MaxOffset
+			return permitted, locks.MaxOffset
 		}
 		from = r.End
 		overlapping(m.held.writes, byMode, r, func(t *claim) bool {
@@ -48,13 +48,13 @@ func (m *machine) Kept(from uint64, most int) (kept locks.Ranges, next uint64) {
 			return false
 		})
 		if !r.Empty() {
-			kept = extend(kept, r)
+			permitted = extend(permitted, r)
 		}
 		if from >= locks.MaxOffset {
 			break
 		}
 	}
-	return kept, from
+	return permitted, from
 }
 
 // Idle reports whether nothing is lost by dropping the machine but its clock

@@ -17,12 +17,12 @@ var (
 	ErrForm = errors.New("message has a malformed field")
 )
 
-// Uint appends v.
+// Uint appends v as a varint of encoding/binary: 7 bits a byte, the lowest first.
 func Uint[T ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~uint](b []byte, v T) []byte {
 	return binary.AppendUvarint(b, uint64(v))
 }
 
-// Bool appends v.
+// Bool appends a byte: 1 for true, 0 for false.
 func Bool(b []byte, v bool) []byte {
 	if v {
 		return append(b, 1)
@@ -36,12 +36,12 @@ func String[T ~string | ~[]byte](b []byte, v T) []byte {
 	return append(b, v...)
 }
 
-// Range appends r.
+// Range appends the start and the end of r.
 func Range(b []byte, r locks.Range) []byte {
 	return Uint(Uint(b, r.Start), r.End)
 }
 
-// Ranges appends s.
+// Ranges appends the number of ranges in s, and each.
 func Ranges(b []byte, s locks.Ranges) []byte {
 	b = Uint(b, uint(len(s)))
 	for _, r := range s {

@@ -62,12 +62,14 @@ func (n *Node) input(ctx context.Context, in member.Input) error {
 // locks of this node must have been released.
 func (n *Node) Leave(ctx context.Context) error { return n.input(ctx, member.Leave{}) }
 
-// Dead gives a proof of death, see member.Dead.
+// Dead tells the machine that a node of this host is dead. The caller must hold the
+// proof, see member.Dead; how is for people.
 func (n *Node) Dead(ctx context.Context, node member.Node, how string) error {
 	return n.input(ctx, member.Dead{Node: node, How: how})
 }
 
-// SetAddrs says that the addresses of this node have changed.
+// SetAddrs tells the machine the addresses of this node, which others learn from
+// its record on the storage until it joins anew; see member.SetAddrs.
 func (n *Node) SetAddrs(ctx context.Context, addrs []string) error {
 	return n.input(ctx, member.SetAddrs{Addrs: addrs})
 }
@@ -95,7 +97,8 @@ func (n *Node) wish(ctx context.Context, patience time.Duration, make_ func(memb
 	}
 }
 
-// Remove drops a member that may be alive, see member.Remove.
+// Remove drops a member that may be alive, and returns when it is out, after at
+// most patience; see member.Remove. why is for people.
 func (n *Node) Remove(ctx context.Context, patience time.Duration, node member.Node, why string) error {
 	return n.wish(ctx, patience, func(w member.Wish) member.Input { return member.Remove{Wish: w, Node: node, Why: why} })
 }

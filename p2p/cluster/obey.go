@@ -137,7 +137,7 @@ func (n *Node) freeze(f *member.Freeze) {
 			n.engine.Freeze()
 			go func() {
 				if n.engine.State() == nil {
-					return // all is handed over: it is not this process that leaves
+					return // all is left to the successor: it is not this process that leaves
 				}
 				n.give(item{in: member.Frozen{Seq: seq}})
 			}()

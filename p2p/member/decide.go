@@ -82,6 +82,6 @@ func (m *Machine) tryUnreadable() {
 	case m.proposer.open != nil && m.proposer.open.view.Epoch > bad.epoch: // under way
 	case m.joining.quit || m.now < m.joining.at || !m.cfg.Bury.IsZero():
 	default:
-		m.joining.takeOver()
+		m.joining.proposeAbove()
 	}
 }

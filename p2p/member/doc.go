@@ -26,7 +26,7 @@
 //	S3  No node grants at an epoch before it has the SYNC of all its members.
 //	S4  All that are live in an epoch tell files apart by the same.
 //	S5  A node goes on with what its former self held only if nobody has granted
-//	    anything, since that was handed over, by a view with neither of them; and
+//	    anything, since that was left to it, by a view with neither of them; and
 //	    only one does. See succession.go.
 //	L1  After the last fault all nodes that run are live in one view, within
 //	    L + delta + 3 s + back-off (at most 2 s) + 1 s, and 7S, with Ls for L

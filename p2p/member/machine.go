@@ -57,7 +57,8 @@ type Config struct {
 	Made func() string
 }
 
-// State is what a node is.
+// State is where a node is between its start and its end, as itself sees it: others
+// may have dropped it already.
 type State uint8
 
 const (
@@ -217,7 +218,8 @@ func (m *Machine) Step(now int64, in Input, out *Output) {
 // Self is this node, in its present incarnation.
 func (m *Machine) Self() Node { return m.me }
 
-// State is what this node is.
+// State tells whether this node is in its view; being so is not being live, see
+// [Output.LiveUntil].
 func (m *Machine) State() State { return m.state }
 
 // View is the view that this node has installed or, outside, the newest that

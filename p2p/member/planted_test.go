@@ -89,7 +89,7 @@ var places = []mutant.Edit{
 	{File: "step.go",
 		Old: "		m.proposer.linked(op, in.Err)\n",
 		New: "		open := m.proposer.open\n		m.proposer.linked(op, in.Err)\n		if m.bug == \"believeLink\" && in.Err == nil && open != nil && open.view.same(op.View) {\n			m.learn(open.view, true)\n		}\n"},
-	{File: "proposer.go",
+	{File: "viewproposal.go",
 		Old: "		o.stage = stageUnknown\n	}\n",
 		New: "		o.stage = stageUnknown\n	}\n	if p.bug == \"forgetUnknown\" && err != nil {\n		p.open = nil\n	}\n"},
 	{File: "twins.go",

@@ -35,10 +35,10 @@ func (j *joining) tryRestored() {
 	}
 }
 
-// takeOver proposes a view above one that cannot be read, of this node alone.
+// proposeAbove proposes a view above one that cannot be read, of this node alone.
 // Members of that one may be alive. They learn of this one, or lose their look
 // tenure, while it holds back: see View.Unsure.
-func (j *joining) takeOver() {
+func (j *joining) proposeAbove() {
 	bad := j.scans.bad
 	w := j.above(bad.epoch+1, ReasonUnreadable, bad.Error())
 	if len(j.view.Members) == 0 {

@@ -125,7 +125,7 @@ func (m *Machine) outside(w *View) {
 	m.heartbeats.outside()
 	m.forget(w)
 	m.asking.drop()
-	if m.proposer.open == nil { // one of takeOver is open still, and adds this incarnation
+	if m.proposer.open == nil { // one of proposeAbove is open still, and adds this incarnation
 		m.draw(m.view)
 	}
 	m.joining.rebase()

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dmxfs/dmxfs/p2p/member"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 const (

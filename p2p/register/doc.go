@@ -51,7 +51,7 @@
 //   - asks: what newcomers and members tell each other by way of the storage.
 //   - room: room for views, kept for when the storage is full.
 //   - records: where peers can be reached.
-//   - views: views are linked, and looked for.
+//   - views: views are linked (viewlink.go), and looked for (viewlook.go).
 //   - pruner: what is of no use any more is removed.
 //   - founder: a cluster is opened, or founded.
 //   - restorer: a cluster that was removed is made anew.

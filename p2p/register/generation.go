@@ -88,7 +88,8 @@ func (s *secrets) readGeneration(dir directory, n uint64) (Generation, error) {
 	return g, nil
 }
 
-// ErrNotNext: the secret was changed by somebody else.
+// ErrNotNext is returned by [Dir.SetGeneration] if another host has changed the
+// secret meanwhile: its secret counts.
 var ErrNotNext = errors.New("the secret was changed by another host")
 
 // SetGeneration makes g count from now on. If there is a generation of that

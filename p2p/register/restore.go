@@ -22,7 +22,8 @@ type Lost struct {
 	View       *member.View
 }
 
-// ErrThere: the cluster is there.
+// ErrThere is returned by [Dir.Restore] if the directory has a cluster by now, by
+// another node perhaps: nothing was written.
 var ErrThere = errors.New("a cluster is there")
 
 // restorer makes the directory of a cluster that has lost it.

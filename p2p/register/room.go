@@ -107,7 +107,8 @@ func (r *room) nearlyFull(size int64) bool {
 	return err == nil && st.Blocks > 0 && int64(st.Bavail) < size/unit
 }
 
-// writeView is writeTemp for a view: it takes from the room if there is no other.
+// writeView is writeTemp for a view, see views.Link: it takes from the room if there
+// is no other.
 func (r *room) writeView(dir directory, name string, data []byte, mode os.FileMode) error {
 	full := dir.writeTemp(name, data, mode)
 	if !errors.Is(full, ErrFull) {
@@ -127,7 +128,7 @@ func (r *room) writeView(dir directory, name string, data []byte, mode os.FileMo
 	return full
 }
 
-// linkView is link for a view: the name may need room, too, for which a file of
+// linkView is link for a view, see views.Link: the name may need room, too, for which a file of
 // the room is removed.
 func (r *room) linkView(dir directory, from, to string) error {
 	err := dir.link(from, to)

@@ -12,7 +12,7 @@ import (
 // A daemon can be replaced by another process while programs hold locks and wait
 // for some. The engine of the one is frozen, as between two epochs, and leaves what
 // it has to the engine of the other one (legacy.go). That one makes the machines
-// as they were, frozen too (takeover.go), so that the next epoch carries all over
+// as they were, frozen too (heirs.go), so that the next epoch carries all over
 // by the same State, Sync and Restore as any other. For the other members it is
 // another node in the place of one that has gone: the view that adds it must be
 // the one that drops its former self, otherwise somebody may have been granted
@@ -22,7 +22,7 @@ import (
 // end with every epoch. Nor is what it knows of caches: everything is renewed at
 // the next grant.
 
-// bequest hands over what there is to another process.
+// bequest leaves what there is to the process that succeeds this one.
 type bequest struct {
 	*base
 	waiters  *waiters
@@ -35,20 +35,20 @@ type bequest struct {
 	epochs   *epochs
 }
 
-// errNotNow is why HandOver fails.
-var errNotNow = errors.New("the locks of this node cannot be handed over now")
+// errNotNow is why Bequeath fails.
+var errNotNow = errors.New("the locks of this node cannot be left to a successor now")
 
-// handOver is [Engine.HandOver].
-func (h *bequest) handOver() ([]byte, error) {
+// bequeath is [Engine.Bequeath].
+func (h *bequest) bequeath() ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, en := range h.entries.snapshot() {
 		h.holdings.giveUpAside(en)
 	}
-	if err := h.mayHandOver(); err != nil {
+	if err := h.mayBequeath(); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotNow, err)
 	}
-	h.handed, h.closed = true, true
+	h.bequeathed, h.closed = true, true
 	h.left.Store(true)
 	h.epochs.stop()
 	for _, t := range h.waiters.sorted() {
@@ -56,24 +56,24 @@ func (h *bequest) handOver() ([]byte, error) {
 			continue
 		}
 		if t.req.Try { // which is made anew: it has no place to keep
-			h.tickets.withdraw(t, locks.ErrHandedOver, locks.ErrHandedOver.Error())
+			h.tickets.withdraw(t, locks.ErrBequeathed, locks.ErrBequeathed.Error())
 			continue
 		}
-		t.fail(locks.ErrHandedOver)
+		t.fail(locks.ErrBequeathed)
 	}
-	h.queries.fail(locks.ErrHandedOver)
+	h.queries.fail(locks.ErrBequeathed)
 	h.stated = true
 	l, now := h.describe(), time.Now()
 	h.broadcast()
 	return l.bytes(now), nil
 }
 
-// mayHandOver is an error if this is no moment at which the locks of this node can
+// mayBequeath is an error if this is no moment at which the locks of this node can
 // be told in full and the others have settled what they are.
-func (h *bequest) mayHandOver() error {
+func (h *bequest) mayBequeath() error {
 	switch {
-	case h.handed:
-		return locks.ErrHandedOver
+	case h.bequeathed:
+		return locks.ErrBequeathed
 	case h.closed:
 		return errClosed
 	case h.phase != active:

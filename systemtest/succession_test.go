@@ -21,15 +21,15 @@ type legacy struct {
 	state  []byte
 }
 
-// takeOver replaces the daemon of p by another one, which its programs use from
+// replaceDaemon replaces the daemon of p by another one, which its programs use from
 // then on. It returns nil if it cannot be at this moment: nothing has happened then.
-func (w *world) takeOver(p *proc) *proc {
+func (w *world) replaceDaemon(p *proc) *proc {
 	if !p.alive() || p.stopped() || p.closing || w.opt.wired {
 		return nil
 	}
 	l := &legacy{former: p, node: p.status().Self}
 	var err error
-	if l.state, err = p.engine.HandOver(); err != nil {
+	if l.state, err = p.engine.Bequeath(); err != nil {
 		w.logf("%s is not replaced: %v", p.name, err)
 		return nil
 	}
@@ -53,7 +53,7 @@ func (w *world) takeOver(p *proc) *proc {
 
 // inherit makes p, which has not begun to run, go on with what l says.
 func (p *proc) inherit(l *legacy) {
-	if err := p.engine.TakeOver(l.state); err != nil {
+	if err := p.engine.Inherit(l.state); err != nil {
 		p.w.check.failf("%s: %v", p.name, err)
 	}
 	p.programs, l.former.programs = l.former.programs, nil
@@ -67,7 +67,7 @@ func (p *proc) inherit(l *legacy) {
 // again asks the successor for what the program waits for, and reports whether it
 // does: whether that was what its call has ended with.
 func (g *program) again(err error, req *locks.Request, cancel chan struct{}, told func(locks.Grant, error)) bool {
-	if !errors.Is(err, locks.ErrHandedOver) {
+	if !errors.Is(err, locks.ErrBequeathed) {
 		return false
 	}
 	select {
@@ -95,50 +95,50 @@ func (g *program) lock(req *locks.Request, cancel chan struct{}, told func(locks
 // replacements are faults that replace a daemon.
 var replacements = []fault{
 	{"takeover", func(w *world, p *proc, d time.Duration) time.Duration {
-		w.takeOver(p)
+		w.replaceDaemon(p)
 		return time.Second
 	}},
 	{"takeover of all, one after the other", func(w *world, p *proc, d time.Duration) time.Duration {
 		for i, o := range w.running() {
-			w.after(time.Duration(i)*w.between(0, time.Second), func() { w.takeOver(o) })
+			w.after(time.Duration(i)*w.between(0, time.Second), func() { w.replaceDaemon(o) })
 		}
 		return 6 * time.Second
 	}},
 	{"takeover of several at once", func(w *world, p *proc, d time.Duration) time.Duration {
 		for _, o := range w.running() {
 			if o == p || w.chance(0.5) {
-				w.takeOver(o)
+				w.replaceDaemon(o)
 			}
 		}
 		return time.Second
 	}},
 	{"takeover by one that is stopped", func(w *world, p *proc, d time.Duration) time.Duration {
-		if s := w.takeOver(p); s != nil {
+		if s := w.replaceDaemon(p); s != nil {
 			s.stop(d)
 		}
 		return d
 	}},
 	{"takeover by one that is stopped at its link", func(w *world, p *proc, d time.Duration) time.Duration {
-		if s := w.takeOver(p); s != nil {
+		if s := w.replaceDaemon(p); s != nil {
 			return w.stopAt(s, beforeLink, d)
 		}
 		return 0
 	}},
 	{"takeover by one that reaches nobody", func(w *world, p *proc, d time.Duration) time.Duration {
-		if s := w.takeOver(p); s != nil {
+		if s := w.replaceDaemon(p); s != nil {
 			w.isolate([]*proc{s}, w.others(s), w.chance(0.5), true, true, d)
 		}
 		return d
 	}},
 	{"takeover by one that dies", func(w *world, p *proc, d time.Duration) time.Duration {
-		if s := w.takeOver(p); s != nil {
+		if s := w.replaceDaemon(p); s != nil {
 			w.after(w.between(0, 50*ms), func() { w.restart(s, w.between(1*ms, d), w.chance(0.7)) })
 		}
 		return d + time.Second
 	}},
 	{"takeover of a takeover", func(w *world, p *proc, d time.Duration) time.Duration {
-		if s := w.takeOver(p); s != nil {
-			w.after(w.between(0, 500*ms), func() { w.takeOver(s) })
+		if s := w.replaceDaemon(p); s != nil {
+			w.after(w.between(0, 500*ms), func() { w.replaceDaemon(s) })
 		}
 		return 2 * time.Second
 	}},

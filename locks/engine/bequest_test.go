@@ -19,7 +19,7 @@ import (
 func (c *net) succeed(old, name locks.NodeID) *node {
 	c.t.Helper()
 	a := c.nodes[old]
-	state, err := a.HandOver()
+	state, err := a.Bequeath()
 	if err != nil {
 		c.t.Fatalf("%s hands over: %v", old, err)
 	}
@@ -27,7 +27,7 @@ func (c *net) succeed(old, name locks.NodeID) *node {
 	a.stop()
 	c.remove(old)
 	b := c.nodes[c.add(name)]
-	if err := b.TakeOver(state); err != nil {
+	if err := b.Inherit(state); err != nil {
 		c.t.Fatalf("%s takes over: %v", name, err)
 	}
 	return b
@@ -42,7 +42,7 @@ func (c *net) remove(id locks.NodeID) {
 func isHandedOver(t *testing.T, ps ...*pending) {
 	t.Helper()
 	for i, p := range ps {
-		if !p.is() || !errors.Is(p.err, locks.ErrHandedOver) {
+		if !p.is() || !errors.Is(p.err, locks.ErrBequeathed) {
 			t.Errorf("call %d that waited: ended %v, %v", i, p.is(), p.err)
 		}
 	}
@@ -299,18 +299,18 @@ func TestHandOverWhileAFileIsWrittenOut(t *testing.T) {
 		a.Unlock(w.Key, 1, locks.Whole)
 		p := b.start(w)
 		time.Sleep(time.Second)
-		if _, err := a.HandOver(); !errors.Is(err, errNotNow) {
+		if _, err := a.Bequeath(); !errors.Is(err, errNotNow) {
 			t.Errorf("handed over: %v", err)
 		}
 		close(gate)
 		mustGrant(t, p)
-		if _, err := a.HandOver(); err != nil {
+		if _, err := a.Bequeath(); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// HandOver fails when it is not sure what is held, and nothing has happened then.
+// Bequeath fails when it is not sure what is held, and nothing has happened then.
 func TestHandOverAtTheWrongMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)
@@ -319,7 +319,7 @@ func TestHandOverAtTheWrongMoment(t *testing.T) {
 		mustGrant(t, a.start(w))
 		fails := func(when string) {
 			t.Helper()
-			if state, err := a.HandOver(); err == nil || state != nil {
+			if state, err := a.Bequeath(); err == nil || state != nil {
 				t.Errorf("handed over %s", when)
 			}
 		}
@@ -334,7 +334,7 @@ func TestHandOverAtTheWrongMoment(t *testing.T) {
 		a.Condemn(w.Key, []locks.HandleID{1}, "")
 		mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, locks.Whole)))
 
-		state, err := a.HandOver()
+		state, err := a.Bequeath()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,20 +343,20 @@ func TestHandOverAtTheWrongMoment(t *testing.T) {
 			t.Error("the engine says what it holds after it has handed it over")
 		}
 		fails("twice")
-		if err := c.nodes["n1"].TakeOver(state); err == nil {
+		if err := c.nodes["n1"].Inherit(state); err == nil {
 			t.Error("a member took over the locks of another one")
 		}
-		if _, err := a.try(w); !errors.Is(err, locks.ErrHandedOver) {
+		if _, err := a.try(w); !errors.Is(err, locks.ErrBequeathed) {
 			t.Errorf("a try: %v", err)
 		}
 		if err := a.Admit(nil, a.Tenure()+1); !errors.Is(err, locks.ErrLost) {
 			t.Errorf("I/O of another tenure: %v", err)
 		}
 		a.dead.Store(true)
-		if err := a.Admit(nil, a.Tenure()); !errors.Is(err, locks.ErrHandedOver) {
+		if err := a.Admit(nil, a.Tenure()); !errors.Is(err, locks.ErrBequeathed) {
 			t.Errorf("I/O: %v", err)
 		}
-		if _, err := a.Test(nil, w); !errors.Is(err, locks.ErrHandedOver) {
+		if _, err := a.Test(nil, w); !errors.Is(err, locks.ErrBequeathed) {
 			t.Errorf("a question: %v", err)
 		}
 		// The next view does not bring it back.
@@ -365,7 +365,7 @@ func TestHandOverAtTheWrongMoment(t *testing.T) {
 		if err := a.Sync("n0", c.epoch, []byte{0}); err != nil { // as if it held nothing
 			t.Error(err)
 		}
-		if _, err := a.try(w); !errors.Is(err, locks.ErrHandedOver) {
+		if _, err := a.try(w); !errors.Is(err, locks.ErrBequeathed) {
 			t.Errorf("a try in a later view: %v", err)
 		}
 	})
@@ -448,7 +448,7 @@ func TestASuccessorIsWhatItsFormerSelfWas(t *testing.T) {
 			waiting := a.random(rnd)
 			elsewhere = append(elsewhere, b.random(rnd)...)
 			waiting = slices.DeleteFunc(waiting, (*pending).is)
-			state, err := a.HandOver()
+			state, err := a.Bequeath()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -456,7 +456,7 @@ func TestASuccessorIsWhatItsFormerSelfWas(t *testing.T) {
 			a.stop()
 			c.remove("n0")
 			x := c.nodes[c.add("n0x")]
-			if err := x.TakeOver(state); err != nil {
+			if err := x.Inherit(state); err != nil {
 				t.Fatal(err)
 			}
 			x.Engine.mu.Lock()

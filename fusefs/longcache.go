@@ -11,42 +11,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxKept bounds what the kernel is told to keep for long: as much is dropped,
+// maxLongCached bounds what the kernel is told to keep for long: as much is dropped,
 // one by one, when another host is going to change something. The rest is kept
 // for Options.TTL.
-const maxKept = 16384
+const maxLongCached = 16384
 
-// kept is what the kernel may keep for Options.CacheTime.
-type kept struct {
+// longCache is what of names, attributes and lists of directories the kernel may
+// keep for Options.CacheTime, which is as long as this node has the lease of names.
+// Pages of files are not in it, see pagecache.go.
+type longCache struct {
 	*base
 	mu    sync.Mutex
-	names map[keptName]keptThing
-	nodes map[uint64]keptThing // of which only attributes were told, or a listing
-	tids  map[uint32]keptAnswer
+	names map[cachedName]cachedThing
+	nodes map[uint64]cachedThing // of which only attributes were told, or a listing
+	tids  map[uint32]cachedAnswer
 	swept int64
 
-	dropping map[keptName]keptThing // what drop has taken out of names
-	renames  atomic.Uint64          // how many have begun, and how many are over: changes under mu
+	dropping map[cachedName]cachedThing // what drop has taken out of names
+	renames  atomic.Uint64              // how many have begun, and how many are over: changes under mu
 
 	one sync.Mutex // held by who drops: who comes meanwhile waits until that is done
 }
 
-// keptName is a name in a directory, by its node ID. The zero value is none.
-type keptName struct {
+// cachedName is a name in a directory, by its node ID. The zero value is none.
+type cachedName struct {
 	dir  uint64
 	name string
 }
 
-// keptThing is what was told of a name, or of a file.
-type keptThing struct {
+// cachedThing is what was told of a name, or of a file.
+type cachedThing struct {
 	node    uint64 // 0: that there is no file of the name
 	listing bool   // of a directory
 	at      int64  // when, on the server's clock
 }
 
-// keptAnswer is the last answer that a thread was given. The kernel takes it over
+// cachedAnswer is the last answer that a thread was given. The kernel takes it over
 // when that goes on.
-type keptAnswer struct {
+type cachedAnswer struct {
 	request uint64
 	at      int64
 }
@@ -54,7 +56,7 @@ type keptAnswer struct {
 // add writes down what is going to be told, if there is room, and if it was found
 // out after the last drop: s is from before. A name must not have been changed
 // since: the kernel may have the answer for the place that it has moved to.
-func (k *kept) add(in *fuse.InHeader, x keptName, what keptThing, s since, now int64) bool {
+func (k *longCache) add(in *fuse.InHeader, x cachedName, what cachedThing, s since, now int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.arrivals.all.Load() != s.arrivals || x.name != "" && k.renames.Load() != s.renames {
@@ -75,14 +77,14 @@ func (k *kept) add(in *fuse.InHeader, x keptName, what keptThing, s since, now i
 		what.listing = what.listing || old.listing
 		k.nodes[what.node] = what
 	}
-	k.tids[in.Pid] = keptAnswer{request: in.Unique, at: now}
+	k.tids[in.Pid] = cachedAnswer{request: in.Unique, at: now}
 	return true
 }
 
 // begin makes what add needs. REQUIRES: k.mu held.
-func (k *kept) begin() {
+func (k *longCache) begin() {
 	if k.tids == nil {
-		k.names, k.nodes, k.tids = make(map[keptName]keptThing), make(map[uint64]keptThing), make(map[uint32]keptAnswer)
+		k.names, k.nodes, k.tids = make(map[cachedName]cachedThing), make(map[uint64]cachedThing), make(map[uint32]cachedAnswer)
 	}
 }
 
@@ -93,11 +95,11 @@ func (k *kept) begin() {
 //
 // The first call is for a drop that begins meanwhile, the second one for who was
 // told of x meanwhile: done. With exchange, y gets the name x as well.
-func (k *kept) renamed(x, y keptName, exchange, done bool) (kept bool) {
+func (k *longCache) renamed(x, y cachedName, exchange, done bool) (kept bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.renames.Add(1)
-	of := func(x keptName) (keptThing, bool) {
+	of := func(x cachedName) (cachedThing, bool) {
 		if a, ok := k.names[x]; ok {
 			return a, true
 		}
@@ -122,8 +124,8 @@ func (k *kept) renamed(x, y keptName, exchange, done bool) (kept bool) {
 
 // hasRoom forgets, at most once a second, what the kernel has forgotten by itself.
 // REQUIRES: k.mu held.
-func (k *kept) hasRoom(now int64) bool {
-	if len(k.names)+len(k.nodes) < maxKept && len(k.tids) < maxKept {
+func (k *longCache) hasRoom(now int64) bool {
+	if len(k.names)+len(k.nodes) < maxLongCached && len(k.tids) < maxLongCached {
 		return true
 	}
 	if now-k.swept < 1000 {
@@ -132,10 +134,10 @@ func (k *kept) hasRoom(now int64) bool {
 	k.swept = now
 	// The time counts from when an answer was taken over.
 	over := now - (k.opts.CacheTime + tickSlack).Milliseconds() - takenOver
-	maps.DeleteFunc(k.names, func(_ keptName, x keptThing) bool { return x.at < over })
-	maps.DeleteFunc(k.nodes, func(_ uint64, x keptThing) bool { return x.at < over && !x.listing })
-	maps.DeleteFunc(k.tids, func(_ uint32, x keptAnswer) bool { return x.at < now-takenOver })
-	return len(k.names)+len(k.nodes) < maxKept && len(k.tids) < maxKept
+	maps.DeleteFunc(k.names, func(_ cachedName, x cachedThing) bool { return x.at < over })
+	maps.DeleteFunc(k.nodes, func(_ uint64, x cachedThing) bool { return x.at < over && !x.listing })
+	maps.DeleteFunc(k.tids, func(_ uint32, x cachedAnswer) bool { return x.at < now-takenOver })
+	return len(k.names)+len(k.nodes) < maxLongCached && len(k.tids) < maxLongCached
 }
 
 // drop makes the kernel forget all that it may keep for long, and returns when it
@@ -143,7 +145,7 @@ func (k *kept) hasRoom(now int64) bool {
 //
 // It takes the locks of directories, see expireEntry. If one is held for as long as
 // that, what is left goes by itself: drop takes no longer than Options.CacheTime.
-func (k *kept) drop(ctx context.Context) {
+func (k *longCache) drop(ctx context.Context) {
 	k.one.Lock()
 	defer k.one.Unlock()
 	k.mu.Lock()
@@ -192,7 +194,7 @@ func (k *kept) drop(ctx context.Context) {
 }
 
 // awaitTakenOver waits until a thread has gone on with an answer.
-func (k *kept) awaitTakenOver(ctx context.Context, tid uint32, a keptAnswer) {
+func (k *longCache) awaitTakenOver(ctx context.Context, tid uint32, a cachedAnswer) {
 	var ran progress
 	for k.now()-a.at <= takenOver && ctx.Err() == nil && !closed(k.conn.dead) {
 		if !k.conn.readers.serves(a.request) && k.procs.hasGoneOn(tid, &ran) {
@@ -209,7 +211,7 @@ func (k *kept) awaitTakenOver(ctx context.Context, tid uint32, a keptAnswer) {
 // harm to a read(2) that was granted its lock and asks for the size: if another
 // host has changed that, since it was told here, then there was a drop before the
 // grant, and nothing has been written down of the file since, because it is open.
-func (k *kept) forget(id uint64, listing bool) {
+func (k *longCache) forget(id uint64, listing bool) {
 	if listing {
 		k.dev.forgetPages(id, 0, 0)
 		return
@@ -221,7 +223,7 @@ func (k *kept) forget(id uint64, listing bool) {
 // mayKeepNames reports whether the kernel may keep names in dir for long: not
 // where the directory has names that differ in case for one. lease is of
 // leases.look: if the directory is made one of those, it ends.
-func (k *kept) mayKeepNames(dir *node, lease uint64) bool {
+func (k *longCache) mayKeepNames(dir *node, lease uint64) bool {
 	if dir.key.dev != k.devices.root {
 		return false // what is mounted here may be of any type
 	}
@@ -246,26 +248,26 @@ const casefolded = 0x40000000
 
 // mayKeepAttr reports whether the kernel may keep attributes of n for long: not
 // what it is told while the file is open, see forget.
-func (k *kept) mayKeepAttr(n *node) bool {
+func (k *longCache) mayKeepAttr(n *node) bool {
 	if n.key.dev != k.devices.root {
 		return false // what is mounted here may be of any type
 	}
 	if !n.isRegular() {
 		return true
 	}
-	n.keptLong.Swap(true)
+	n.longCached.Swap(true)
 	return !n.hasHandles()
 }
 
 // keepsAttr notes that the kernel may keep the attributes of n for long.
-func (k *kept) keepsAttr(n *node) {
+func (k *longCache) keepsAttr(n *node) {
 	n.toldAt.Store(k.now() + (k.opts.CacheTime - k.attrTTL).Milliseconds())
 }
 
-// keptOpen is called when n is opened by a handle that has to wait for its lock at
-// its first use: a read(2) comes here then, before it looks at the size.
-func (b *base) keptOpen(n *node) {
-	if n.keptLong.Swap(false) {
+// endLongCached is called when n is opened by a handle that has to wait for its
+// lock at its first use: a read(2) comes here then, before it looks at the size.
+func (b *base) endLongCached(n *node) {
+	if n.longCached.Swap(false) {
 		b.dev.forgetAttr(n.id)
 	}
 }

@@ -22,9 +22,9 @@ type takeover struct {
 	passed *node         // who has granted in a view with none of them
 }
 
-// takeOver replaces the process of n, whose engine was frozen at this moment, by
+// replaceDaemon replaces the process of n, whose engine was frozen at this moment, by
 // one that starts after a pause. It reports whether n was in a state for that.
-func (w *world) takeOver(n *node, pause int64) bool {
+func (w *world) replaceDaemon(n *node, pause int64) bool {
 	if !n.granting() {
 		return false
 	}
@@ -80,24 +80,24 @@ func (c *checker) noticed(n *node) {
 // replaced are faults that replace a daemon, alone and with something else.
 var replaced = []fault{
 	{"takeover", func(w *world, n *node, d int64) int64 {
-		w.takeOver(n, w.between(0, 500)/ms)
+		w.replaceDaemon(n, w.between(0, 500)/ms)
 		return 1000
 	}},
 	{"slow takeover", func(w *world, n *node, d int64) int64 {
-		w.takeOver(n, w.rng.Int64N(d)+1)
+		w.replaceDaemon(n, w.rng.Int64N(d)+1)
 		return d
 	}},
 	{"takeover of several", func(w *world, n *node, d int64) int64 {
 		for _, o := range w.running() {
 			if o == n || w.chance(0.5) {
-				w.takeOver(o, w.between(0, 1000)/ms)
+				w.replaceDaemon(o, w.between(0, 1000)/ms)
 			}
 		}
 		return 2000
 	}},
 	{"takeover and a fault of the successor", func(w *world, n *node, d int64) int64 {
 		pause := w.between(0, 300) / ms
-		if !w.takeOver(n, pause) {
+		if !w.replaceDaemon(n, pause) {
 			return 0
 		}
 		w.pending++
@@ -109,7 +109,7 @@ var replaced = []fault{
 			case w.chance(0.3):
 				w.restart(s, w.between(0, 1000)/ms, w.chance(0.7))
 			case w.chance(0.5):
-				w.takeOver(s, w.between(0, 300)/ms)
+				w.replaceDaemon(s, w.between(0, 300)/ms)
 			default:
 				s.stop(d)
 			}
@@ -118,7 +118,7 @@ var replaced = []fault{
 	}},
 	{"takeover by one that is stopped before its link", func(w *world, n *node, d int64) int64 {
 		pause := w.between(0, 300) / ms
-		if w.takeOver(n, pause) {
+		if w.replaceDaemon(n, pause) {
 			w.after((pause+1)*ms, func() {
 				if s := w.target(n.name); s != nil {
 					s.disk.stopAt, s.disk.stopFor = beforeLink, d
@@ -129,8 +129,8 @@ var replaced = []fault{
 		return pause + 3*d
 	}},
 	{"takeover by two", func(w *world, n *node, d int64) int64 {
-		w.takeOver(n, w.between(0, 100)/ms)
-		w.takeOver(n, w.between(0, 100)/ms)
+		w.replaceDaemon(n, w.between(0, 100)/ms)
+		w.replaceDaemon(n, w.between(0, 100)/ms)
 		return 1000
 	}},
 }
@@ -187,7 +187,7 @@ func TestTakeoverWhileAllIsWell(t *testing.T) {
 				}
 				views := w.check.views
 				for i := range c.who {
-					if !w.takeOver(w.target(string(rune('a'+i))), c.pause) {
+					if !w.replaceDaemon(w.target(string(rune('a'+i))), c.pause) {
 						t.Fatal("it could not be replaced")
 					}
 				}
@@ -220,7 +220,7 @@ func TestTwoSuccessors(t *testing.T) {
 		w.runUntil(20_000, w.settled)
 		n := w.target("a")
 		former := n.m.Self()
-		w.takeOver(n, w.between(0, 50)/ms)
+		w.replaceDaemon(n, w.between(0, 50)/ms)
 		clone := *n.host
 		clone.boot, clone.lock.Ino = "clone", 1000
 		w.after(w.between(0, 50), func() {

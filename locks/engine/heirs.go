@@ -45,8 +45,8 @@ type heirs struct {
 	since     locks.Moment        // when they were taken over
 }
 
-// takeOver is [Engine.TakeOver].
-func (h *heirs) takeOver(state []byte) error {
+// takeLegacy is [Engine.Inherit].
+func (h *heirs) takeLegacy(state []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.view != nil || h.phase != outside || len(h.entries.all) > 0 {
@@ -131,7 +131,7 @@ func (h *heirs) inherit(l *legacy, k *legacyKey, now time.Time) error {
 	}
 	m, ok := en.machine.(locks.Heir)
 	if !ok {
-		return fmt.Errorf("%s cannot be handed over", k.algorithm)
+		return fmt.Errorf("%s has no machines that could be inherited", k.algorithm)
 	}
 	var held, waiting []locks.Ticket
 	for _, t := range k.tickets {
@@ -177,7 +177,7 @@ func (h *heirs) settleTicket(en *entry, x *legacyTicket, req *request, now time.
 		en.took(t)
 		switch {
 		case x.state == legacyUnderway:
-			en.departs(t)
+			en.beginDelivery(t)
 			h.offer(t)
 		case en.handles == nil:
 			o := en.owner(req.Owner)

@@ -32,7 +32,8 @@ func (vs *views) clusterID() string {
 	return ""
 }
 
-// Look implements [Register].
+// Look lists the views, reads the newest, and what newcomers ask, with one listing
+// for all of it; see [Register].
 func (vs *views) Look(op member.LookOp) (member.Look, error) {
 	var l member.Look
 	dir, err := vs.open(viewsDir)

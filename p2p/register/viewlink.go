@@ -11,7 +11,8 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-// Link implements [Register].
+// Link writes a view to a file of its own, in full, and links that to the name
+// of the view, which only one can make; see [Register].
 //
 // The source of the link stays until a look shows a view of its epoch: the
 // machine tries the same link until it knows the outcome. It is written once.

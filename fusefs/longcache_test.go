@@ -54,32 +54,32 @@ func TestAKeptDirectory(t *testing.T) {
 
 // What is written down has a bound. When there is no room, what has expired by itself
 // goes: not what an answer that is late may just have brought.
-func TestKeptIsBounded(t *testing.T) {
+func TestLongCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	k := &kept{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
+	k := &longCache{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
 	in := &fuse.InHeader{Unique: 1}
 	in.Pid = 1
 	add := func(i int, now int64) bool {
-		return k.add(in, keptName{1, fmt.Sprint(i)}, keptThing{node: uint64(i)}, since{}, now)
+		return k.add(in, cachedName{1, fmt.Sprint(i)}, cachedThing{node: uint64(i)}, since{}, now)
 	}
-	for i := range maxKept {
+	for i := range maxLongCached {
 		if !add(i, 5000) {
 			t.Fatalf("no room for number %d", i)
 		}
 	}
 	expired := 5000 + (MaxCacheTime + tickSlack).Milliseconds() + takenOver
 	switch {
-	case add(maxKept, 6000), add(maxKept, expired):
+	case add(maxLongCached, 6000), add(maxLongCached, expired):
 		t.Error("more than the bound")
 	case !add(0, 6000):
 		t.Error("not again what is there")
-	case !add(maxKept, expired+2000):
+	case !add(maxLongCached, expired+2000):
 		t.Error("what has expired is in the way")
 	case len(k.names) > 10:
 		t.Errorf("%d names are left", len(k.names))
 	}
 	k.arrivals.all.Add(1)
-	if add(maxKept+1, expired+3000) {
+	if add(maxLongCached+1, expired+3000) {
 		t.Error("what was found out before a lock came is kept")
 	}
 }

@@ -26,10 +26,10 @@ const (
 	maxHostStrangers = 32
 )
 
-// gate decides who may connect. It is the connection gater of libp2p, and its
+// gater decides who may connect. It is the connection gater of libp2p, and its
 // resource manager: only the latter hears of connections whose handshake fails,
 // which is what a stranger, or a node with another secret, looks like.
-type gate struct {
+type gater struct {
 	network.NullResourceManager
 	allow func(peer.ID) bool // may be nil
 	log   *limitedLog
@@ -45,18 +45,18 @@ type gate struct {
 }
 
 var (
-	_ connmgr.ConnectionGater = (*gate)(nil)
-	_ network.ResourceManager = (*gate)(nil)
+	_ connmgr.ConnectionGater = (*gater)(nil)
+	_ network.ResourceManager = (*gater)(nil)
 )
 
-func newGate(allow func(peer.ID) bool, log *limitedLog, offline bool) *gate {
-	g := &gate{allow: allow, log: log, revoked: make(map[peer.ID]bool), hosts: make(map[string]int), peers: make(map[peer.ID]int)}
+func newGater(allow func(peer.ID) bool, log *limitedLog, offline bool) *gater {
+	g := &gater{allow: allow, log: log, revoked: make(map[peer.ID]bool), hosts: make(map[string]int), peers: make(map[peer.ID]int)}
 	g.offline.Store(offline)
 	return g
 }
 
-// admit says why p may not be connected, or nil.
-func (g *gate) admit(p peer.ID) error {
+// mayConnect says why p may not be connected, or nil.
+func (g *gater) mayConnect(p peer.ID) error {
 	g.mu.Lock()
 	revoked := g.revoked[p]
 	g.mu.Unlock()
@@ -69,7 +69,7 @@ func (g *gate) admit(p peer.ID) error {
 	return nil
 }
 
-func (g *gate) setRevoked(peers []peer.ID) {
+func (g *gater) setRevoked(peers []peer.ID) {
 	revoked := make(map[peer.ID]bool, len(peers))
 	for _, p := range peers {
 		revoked[p] = true
@@ -80,25 +80,27 @@ func (g *gate) setRevoked(peers []peer.ID) {
 }
 
 // InterceptPeerDial is asked before a dial.
-func (g *gate) InterceptPeerDial(p peer.ID) bool { return !g.offline.Load() && g.admit(p) == nil }
+func (g *gater) InterceptPeerDial(p peer.ID) bool { return !g.offline.Load() && g.mayConnect(p) == nil }
 
 // InterceptAddrDial is asked for each address of a dial.
-func (g *gate) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
+func (g *gater) InterceptAddrDial(peer.ID, ma.Multiaddr) bool { return true }
 
 // InterceptAccept is asked when a connection comes in; see OpenConnection.
-func (g *gate) InterceptAccept(network.ConnMultiaddrs) bool { return true }
+func (g *gater) InterceptAccept(network.ConnMultiaddrs) bool { return true }
 
 // InterceptSecured is asked after the handshake; see connScope.SetPeer.
-func (g *gate) InterceptSecured(network.Direction, peer.ID, network.ConnMultiaddrs) bool { return true }
+func (g *gater) InterceptSecured(network.Direction, peer.ID, network.ConnMultiaddrs) bool {
+	return true
+}
 
 // InterceptUpgraded is asked when a connection is complete. It asks once more,
 // for a peer that was revoked during the handshake.
-func (g *gate) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
-	return !g.offline.Load() && g.admit(c.RemotePeer()) == nil, 0
+func (g *gater) InterceptUpgraded(c network.Conn) (bool, control.DisconnectReason) {
+	return !g.offline.Load() && g.mayConnect(c.RemotePeer()) == nil, 0
 }
 
 // OpenConnection counts a connection before its handshake.
-func (g *gate) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) (network.ConnManagementScope, error) {
+func (g *gater) OpenConnection(dir network.Direction, _ bool, addr ma.Multiaddr) (network.ConnManagementScope, error) {
 	if g.offline.Load() {
 		return nil, network.ErrResourceLimitExceeded
 	}
@@ -145,7 +147,7 @@ func hostOf(addr ma.Multiaddr) string {
 // connScope is one connection, from before its handshake to its end.
 type connScope struct {
 	network.NullScope
-	g       *gate
+	g       *gater
 	addr    ma.Multiaddr
 	host    string
 	inbound bool
@@ -208,7 +210,7 @@ func (s *connScope) PeerScope() network.PeerScope {
 // SetPeer is called when the handshake has shown who the peer is. An error
 // ends the connection.
 func (s *connScope) SetPeer(p peer.ID) error {
-	err := s.g.admit(p)
+	err := s.g.mayConnect(p)
 	s.g.mu.Lock()
 	s.known()
 	if err == nil && s.inbound && s.g.peers[p] >= maxPeerConns {
@@ -223,7 +225,7 @@ func (s *connScope) SetPeer(p peer.ID) error {
 	}
 	s.g.mu.Unlock()
 	if err != nil {
-		s.g.log.warnOnce("gate:"+string(p), "refused a connection", "peer", p, "addr", s.addr, "err", err)
+		s.g.log.warnOnce("gater:"+string(p), "refused a connection", "peer", p, "addr", s.addr, "err", err)
 	}
 	return err
 }

@@ -6,10 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/locks"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // A rename takes along what the kernel keeps of a name: under a lock it is seen
@@ -46,15 +46,15 @@ func TestKeptNamesMove(t *testing.T) {
 // What is kept of a name follows it, whether a drop has begun or not.
 func TestRenamesOfKeptNames(t *testing.T) {
 	t.Parallel()
-	a, b, c := keptName{1, "a"}, keptName{1, "b"}, keptName{2, "c"}
+	a, b, c := cachedName{1, "a"}, cachedName{1, "b"}, cachedName{2, "c"}
 	in := &fuse.InHeader{Unique: 1}
 	in.Pid = 1
-	k := &kept{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
-	k.add(in, a, keptThing{node: 7}, since{}, 1)
+	k := &longCache{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
+	k.add(in, a, cachedThing{node: 7}, since{}, 1)
 	if !k.renamed(a, b, false, false) || k.names[a].node != 7 || k.names[b].node != 7 {
 		t.Errorf("before a rename: %v", k.names)
 	}
-	if k.add(in, a, keptThing{node: 7}, since{}, 1) {
+	if k.add(in, a, cachedThing{node: 7}, since{}, 1) {
 		t.Error("what was found out before a rename is kept")
 	}
 	if k.renamed(a, b, false, true); len(k.names) != 1 || k.names[b].node != 7 {
@@ -64,7 +64,7 @@ func TestRenamesOfKeptNames(t *testing.T) {
 	if !k.renamed(c, b, true, true) || len(k.names) != 1 || k.names[c].node != 7 {
 		t.Errorf("after an exchange during a drop: %v", k.names)
 	}
-	if k.renamed(a, keptName{3, "z"}, false, true) {
+	if k.renamed(a, cachedName{3, "z"}, false, true) {
 		t.Error("a name that is not kept is taken for one")
 	}
 }
