@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -17,7 +18,7 @@ func notInside(root *os.File, source string) error {
 	if err != nil || above == "" {
 		return err
 	}
-	return withCode(exitRefused, fmt.Errorf("%s is inside the shared directory %s of a cluster (it has %s): a file would have one lock for those hosts and another one here; mount %s, and use the directory below that mount",
+	return exitcode.With(exitcode.Refused, fmt.Errorf("%s is inside the shared directory %s of a cluster (it has %s): a file would have one lock for those hosts and another one here; mount %s, and use the directory below that mount",
 		source, above, register.Name, above))
 }
 

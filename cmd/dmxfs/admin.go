@@ -10,6 +10,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -53,7 +54,7 @@ func (a *adminOrders) removePeer(r *http.Request) error {
 func (a *adminOrders) revokePeer(r *http.Request) error {
 	id, why, undo := r.FormValue("peer"), r.FormValue("reason"), r.FormValue("undo") != ""
 	if _, err := peer.Decode(id); err != nil {
-		return withCode(exitUsage, fmt.Errorf("%q is not a peer ID: %w", id, err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%q is not a peer ID: %w", id, err))
 	}
 	if id == a.self {
 		return errors.New("a node cannot revoke itself: unmount it, or revoke it on another member")

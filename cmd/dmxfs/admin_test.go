@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -61,11 +62,11 @@ func TestBreakALock(t *testing.T) {
 			next := b.helper("append", kind, file, "new", "50")
 			b.blocked(file, 1)
 
-			if _, err := c.try("locks", "break", file, b.dir, "--yes"); code(err) != exitUsage || !strings.Contains(err.Error(), "--reason") {
+			if _, err := c.try("locks", "break", file, b.dir, "--yes"); code(err) != exitcode.Usage || !strings.Contains(err.Error(), "--reason") {
 				t.Errorf("without a reason: %v", err)
 			}
 			_, err := c.tryWith("n\n", "locks", "break", file, b.dir, "--reason", "a test")
-			if code(err) != exitFailure || !strings.Contains(err.Error(), fmt.Sprint(old.cmd.Process.Pid)) || !strings.Contains(err.Error(), "nothing was done") {
+			if code(err) != exitcode.Failure || !strings.Contains(err.Error(), fmt.Sprint(old.cmd.Process.Pid)) || !strings.Contains(err.Error(), "nothing was done") {
 				t.Errorf("answered with no: %v", err)
 			}
 			if old.ended() || next.ended() {
@@ -96,7 +97,7 @@ func TestBreakALock(t *testing.T) {
 			if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, fmt.Sprintf("pid=%d", old.cmd.Process.Pid)) {
 				t.Error("the holder's log does not name it")
 			}
-			if _, err := c.try("locks", "break", file, a.dir, "--reason", "again", "--yes"); code(err) != exitFailure || !strings.Contains(err.Error(), "no program holds a lock") {
+			if _, err := c.try("locks", "break", file, a.dir, "--reason", "again", "--yes"); code(err) != exitcode.Failure || !strings.Contains(err.Error(), "no program holds a lock") {
 				t.Errorf("break what nobody holds: %v", err)
 			}
 		})
@@ -143,11 +144,11 @@ func TestRemoveAPeer(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{id, a.dir, "--yes"}, exitUsage, "--reason"},
-		{[]string{a.peers().Self, a.dir, "--reason=x", "--yes"}, exitUsage, "that is this node"},
-		{[]string{"nobody", a.dir, "--reason=x", "--yes"}, exitFailure, "is not a member"},
-		{[]string{host(t), a.dir, "--reason=x", "--yes"}, exitUsage, "3 members are on host"},
-		{[]string{id, a.dir, "--reason=x"}, exitFailure, "nothing was done"},
+		{[]string{id, a.dir, "--yes"}, exitcode.Usage, "--reason"},
+		{[]string{a.peers().Self, a.dir, "--reason=x", "--yes"}, exitcode.Usage, "that is this node"},
+		{[]string{"nobody", a.dir, "--reason=x", "--yes"}, exitcode.Failure, "is not a member"},
+		{[]string{host(t), a.dir, "--reason=x", "--yes"}, exitcode.Usage, "3 members are on host"},
+		{[]string{id, a.dir, "--reason=x"}, exitcode.Failure, "nothing was done"},
 	} {
 		if _, err := c.try(append([]string{"peers", "remove"}, x.args...)...); code(err) != x.code || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("peers remove %v: %v", x.args, err)
@@ -194,7 +195,7 @@ func TestRevokeAPeer(t *testing.T) {
 	if len(p.Members) != 1 || len(p.Revoked) != 1 || p.Revoked[0] != id || len(p.Gone) != 1 || p.Gone[0].ID != id {
 		t.Errorf("peers: %+v", p)
 	}
-	if err := b.tryMount(); code(err) != exitRefused || !strings.Contains(err.Error(), "revoked") {
+	if err := b.tryMount(); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "revoked") {
 		t.Errorf("a revoked peer mounts: %v", err)
 	}
 	if _, err := c.try("peers", "revoke", id, a.dir, "--undo", "--reason", "found it"); err != nil {
@@ -217,7 +218,7 @@ func TestHealth(t *testing.T) {
 	a.cut(b, d)
 	await(t, "it is suspended", func() bool {
 		out, err := c.try("status", a.dir)
-		if code(err) == exitSick && strings.Contains(out, "suspended") && strings.Contains(out, "no promise from") {
+		if code(err) == exitcode.Sick && strings.Contains(out, "suspended") && strings.Contains(out, "no promise from") {
 			return true
 		}
 		return len(b.peers().Gone) > 0 // on a slow machine that is over already
@@ -235,7 +236,7 @@ func TestHealth(t *testing.T) {
 		return len(p.Members) == 2 && len(p.Gone) == 1 && p.Gone[0].ID == id(t, a) && p.Gone[0].State == "expelled" &&
 			strings.Contains(p.Gone[0].Why, "silent for")
 	})
-	if out, err := c.try("status", a.dir); code(err) != exitSick || !strings.Contains(out, "problem") {
+	if out, err := c.try("status", a.dir); code(err) != exitcode.Sick || !strings.Contains(out, "problem") {
 		t.Errorf("status of an expelled node: %v\n%s", err, out)
 	}
 	if out := c.run("peers", b.dir); !strings.Contains(out, "expelled") {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // A watcher can be killed, too. The daemon notices, by a pipe that the watcher
@@ -205,7 +206,7 @@ func (m *minder) ends(err error) {
 	defer m.mu.Unlock()
 	m.untold = &readyMessage{}
 	if err != nil {
-		m.untold = &readyMessage{Error: err.Error(), Code: exitCode(err), Passing: passing(err)}
+		m.untold = &readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: passing(err)}
 	}
 	m.tellEnd()
 }
@@ -298,7 +299,7 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	case m.Passing:
 		return true, &mayPass{&errGone{m.Error}}
 	case m.Error != "":
-		return true, withCode(m.Code, &errGone{m.Error})
+		return true, exitcode.With(m.Code, &errGone{m.Error})
 	}
 	return true, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -29,7 +30,7 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("POST /locks/break", func(w http.ResponseWriter, r *http.Request) {
 		var q admin.BreakOrder
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-			admin.Reply(w, nil, withCode(exitUsage, err))
+			admin.Reply(w, nil, exitcode.With(exitcode.Usage, err))
 			return
 		}
 		admin.AllReceived(q.Locks)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 func newLocksBreakCommand(s streams) *cobra.Command {
@@ -92,10 +93,10 @@ func (w *breakWish) check() error {
 	switch w.class {
 	case "", "open", "flock", "posix":
 	default:
-		return withCode(exitUsage, fmt.Errorf("--class %q: must be open, flock or posix", w.class))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--class %q: must be open, flock or posix", w.class))
 	}
 	if strings.TrimSpace(w.reason) == "" {
-		return withCode(exitUsage, errors.New("give the --reason: it goes to the journals"))
+		return exitcode.With(exitcode.Usage, errors.New("give the --reason: it goes to the journals"))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -100,8 +101,8 @@ func TestAWatcherWhoseLogNobodyReads(t *testing.T) {
 func TestWhatMayPassIsNotFinal(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[member.EndCode]int{
-		member.EndLost: exitFailure, member.EndUnreachable: exitFailure, member.EndPartial: exitFailure,
-		member.EndRevoked: exitRefused, member.EndTwin: exitRefused, member.EndRestored: exitRefused,
+		member.EndLost: exitcode.Failure, member.EndUnreachable: exitcode.Failure, member.EndPartial: exitcode.Failure,
+		member.EndRevoked: exitcode.Refused, member.EndTwin: exitcode.Refused, member.EndRestored: exitcode.Refused,
 	} {
 		if got := endCode(&cluster.Ended{End: member.End{Code: code}}); got != want {
 			t.Errorf("%v: %d, want %d", code, got, want)
@@ -115,7 +116,7 @@ func TestWhatMayPassIsNotFinal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&minder{lastWord: w}).ends(withCode(exitRefused, x.err))
+		(&minder{lastWord: w}).ends(exitcode.With(exitcode.Refused, x.err))
 		w.Close()
 		self, err := os.FindProcess(os.Getpid())
 		if err != nil {
@@ -152,8 +153,8 @@ func TestTheEndIsToldToAWatcherThatBegins(t *testing.T) {
 // A shared directory that fails says nothing of the options.
 func TestStorageThatFailsIsNoWrongOption(t *testing.T) {
 	t.Parallel()
-	if err := statedir.Make(t.TempDir(), -1); err == nil || exitCode(err) != exitFailure {
-		t.Errorf("%v: %d", err, exitCode(err))
+	if err := statedir.Make(t.TempDir(), -1); err == nil || exitcode.Of(err) != exitcode.Failure {
+		t.Errorf("%v: %d", err, exitcode.Of(err))
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -141,7 +142,7 @@ func (d *daemon) unmount(lazy bool) error {
 	err := d.server.Load().Unmount(lazy)
 	switch {
 	case errors.Is(err, fusefs.ErrBusy):
-		return withCode(exitBusy, err)
+		return exitcode.With(exitcode.Busy, err)
 	case errors.Is(err, fusefs.ErrCopies):
 		d.log.Warn("the daemon ends, and with it what is left of the mount", "err", err)
 		d.quitOnce.Do(func() { close(d.quit) })
@@ -168,7 +169,7 @@ func (d *daemon) serve(ctx context.Context, served, nodeDone, netDone chan error
 			return &dead{err}
 		}
 		d.endLocks()
-		return &dead{withCode(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", d.refused(err)))}
+		return &dead{exitcode.With(endCode(err), fmt.Errorf("this node is no member of the cluster any more: %w", d.refused(err)))}
 	case err := <-netDone:
 		netDone <- nil
 		d.endLocks()
@@ -300,7 +301,7 @@ func (d *daemon) awaitJoin(ctx context.Context, nodeDone chan error) error {
 			return nil
 		case err := <-nodeDone:
 			nodeDone <- err
-			return withCode(endCode(err), d.refused(err))
+			return exitcode.With(endCode(err), d.refused(err))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), d.leave(nodeDone))
 		case <-tick.C:
@@ -313,7 +314,7 @@ func (d *daemon) awaitJoin(ctx context.Context, nodeDone chan error) error {
 func (d *daemon) mount() error {
 	opts, err := fusefs.ParseMountOptions(d.cfg.MountOptions)
 	if err != nil {
-		return withCode(exitUsage, err)
+		return exitcode.With(exitcode.Usage, err)
 	}
 	o := d.mountOptions(d.node.Load().Status().View)
 	o.MountPoint, o.Replace, o.Source, o.Mount = d.cfg.Mountpoint, d.cfg.Replace, d.cfg.Source, opts

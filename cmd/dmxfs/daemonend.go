@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -55,13 +56,13 @@ func (e *dead) Unwrap() error { return e.error }
 func endCode(err error) int {
 	e, ok := errors.AsType[*cluster.Ended](err)
 	if !ok {
-		return exitFailure
+		return exitcode.Failure
 	}
 	switch e.Code {
 	case member.EndLost, member.EndUnreachable, member.EndPartial: // the network may come yet
-		return exitFailure
+		return exitcode.Failure
 	}
-	return exitRefused
+	return exitcode.Refused
 }
 
 // stuckPatience is how long the end of a part may take that should take no

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -32,7 +33,7 @@ func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 	if err := syncfs(root); err != nil {
 		t.Errorf("after the daemon's end: %v", err)
 	}
-	if next, err := statedir.Open(path, int(root.Fd())); exitCode(err) != exitBusy {
+	if next, err := statedir.Open(path, int(root.Fd())); exitcode.Of(err) != exitcode.Busy {
 		t.Errorf("the state directory is free before the process ends: %v, %v", next, err)
 	}
 }

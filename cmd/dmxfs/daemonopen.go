@@ -19,6 +19,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -52,7 +53,7 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 		log.Warn(w, "source", cfg.Source, "type", d.storage.Type)
 	}
 	if d.params, err = cfg.Params(); err != nil {
-		return d, withCode(exitUsage, err)
+		return d, exitcode.With(exitcode.Usage, err)
 	}
 	if left != nil {
 		d.state = left.state
@@ -69,7 +70,7 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 	}
 	secret, err := p2p.ParseSecret(c.Secret)
 	if err != nil {
-		return d, withCode(exitRefused, err)
+		return d, exitcode.With(exitcode.Refused, err)
 	}
 	if err := d.openParts(c, kept); err != nil {
 		return d, err
@@ -99,7 +100,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 	}
 	given, err := d.givenSecret(len(kept.all()) > 0)
 	if err != nil {
-		return nil, kept, withCode(exitUsage, err)
+		return nil, kept, exitcode.With(exitcode.Usage, err)
 	}
 	if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
 		return nil, kept, err
@@ -109,10 +110,10 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 		return nil, kept, err // retryable: the storage may still get mounted
 	}
 	if err != nil {
-		return nil, kept, withCode(storageCode(err), err)
+		return nil, kept, exitcode.With(storageCode(err), err)
 	}
 	if err := kept.refuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
-		return nil, kept, withCode(exitRefused, err)
+		return nil, kept, exitcode.With(exitcode.Refused, err)
 	}
 	return c, kept, nil
 }
@@ -191,11 +192,11 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	listen, err := multiaddrs(d.cfg.Listen)
 	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("--listen: %w", err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--listen: %w", err))
 	}
 	book := &addressBook{register: d.register, node: &d.node, log: d.log, online: make(chan struct{})}
 	if err := book.static(d.cfg.Peers); err != nil {
-		return withCode(exitUsage, fmt.Errorf("--peer: %w", err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--peer: %w", err))
 	}
 	d.host, err = p2p.NewHost(p2p.Options{
 		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: d.cfg.MDNS, Log: d.log,

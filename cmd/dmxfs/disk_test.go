@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // Tests of trouble with the local disk.
@@ -103,7 +105,7 @@ func TestFullDisk(t *testing.T) {
 
 	c.run("unmount", a.dir)
 	free = fill(t, disk)
-	if err := a.tryMount(); code(err) != exitFailure || !strings.Contains(err.Error(), "space") || !strings.Contains(err.Error(), disk) {
+	if err := a.tryMount(); code(err) != exitcode.Failure || !strings.Contains(err.Error(), "space") || !strings.Contains(err.Error(), disk) {
 		t.Errorf("a start with a full disk: %v", err)
 	}
 	free()

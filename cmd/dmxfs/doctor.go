@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 func newDoctorCommand(s streams) *cobra.Command {
@@ -42,7 +43,7 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *join != "" {
 			if len(args) == 2 {
-				return withCode(exitUsage, errors.New("--join takes one directory"))
+				return exitcode.With(exitcode.Usage, errors.New("--join takes one directory"))
 			}
 			return doctor.Join(c.Context(), *join, args[0], patience, s.err)
 		}
@@ -56,7 +57,7 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 			err = printDoctor(s, x)
 		}
 		if err == nil && !x.Fit {
-			err = withCode(exitFailure, errSilent)
+			err = exitcode.With(exitcode.Failure, errSilent)
 		}
 		return err
 	}

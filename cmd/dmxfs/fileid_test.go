@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // wantRefused checks that a mount is refused, with these words.
@@ -17,8 +18,8 @@ func (m *testMount) wantRefused(words ...string) {
 	if err == nil {
 		m.c.t.Fatalf("%s mounts, want it refused: %q", m.src, words)
 	}
-	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != exitRefused {
-		m.c.t.Errorf("want exit code %d", exitRefused)
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != exitcode.Refused {
+		m.c.t.Errorf("want exit code %d", exitcode.Refused)
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {

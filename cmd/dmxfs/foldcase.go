@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -49,10 +50,10 @@ func refuseFolded(cfg config.Config, root *os.File, storage fusefs.Storage, reg 
 	}
 	folds, err := foldsCase(root)
 	if err != nil {
-		return withCode(storageCode(err), err)
+		return exitcode.With(storageCode(err), err)
 	}
 	if folds {
-		return withCode(exitRefused, fmt.Errorf("%s: this storage (%s) takes names that differ in case only for one file, and files are told apart by path here, so that one file would have several locks: "+
+		return exitcode.With(exitcode.Refused, fmt.Errorf("%s: this storage (%s) takes names that differ in case only for one file, and files are told apart by path here, so that one file would have several locks: "+
 			"mount with --file-id=inode, if the storage shows all hosts the same inode numbers (`dmxfs doctor` finds out)", cfg.Source, storage.Type))
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -235,7 +236,7 @@ func (h *history) onDisk() error {
 	if h.late == nil {
 		return nil
 	}
-	return withCode(exitSick, fmt.Errorf("the journal is in memory only, since its disk does not take it, and another program would lose it: %w", h.late))
+	return exitcode.With(exitcode.Sick, fmt.Errorf("the journal is in memory only, since its disk does not take it, and another program would lose it: %w", h.late))
 }
 
 func (h *history) Pace(much bool)             { h.now().Pace(much) }

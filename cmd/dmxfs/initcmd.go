@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -88,33 +89,33 @@ func (x *setup) check() error {
 	if st, err := os.Stat(x.source); err != nil {
 		return directoryProblem(config.Config{Source: x.source}, x.source, err)
 	} else if !st.IsDir() {
-		return withCode(exitUsage, fmt.Errorf("%s is not a directory", x.source))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%s is not a directory", x.source))
 	}
 	if all, err := mountinfo.Read(); err != nil {
 		return err
 	} else if m, ok := mountinfo.At(all, x.source); ok && m.Type == fsType {
-		return withCode(exitBusy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
+		return exitcode.With(exitcode.Busy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
 	}
 	written := x.source + x.mountpoint
 	if x.fstab { // all of it is one line there
 		written += x.state + x.etc + strings.Join(x.listen, "")
 	}
 	if strings.ContainsAny(written, ",%\\\"") || strings.ContainsFunc(written, func(r rune) bool { return unicode.IsControl(r) || x.fstab && unicode.IsSpace(r) }) {
-		return withCode(exitUsage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
+		return exitcode.With(exitcode.Usage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
 	}
 	if _, err := multiaddrs(x.listen); err != nil { // now, not at the next boot
-		return withCode(exitUsage, fmt.Errorf("--listen: %w", err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--listen: %w", err))
 	}
 	_, err := os.Stat(filepath.Join(x.source, register.Name, register.ClusterFile))
 	switch {
 	case err == nil && x.first:
-		return withCode(exitRefused, fmt.Errorf("there is a cluster in %s: this is not its first host; leave --first out", x.source))
+		return exitcode.With(exitcode.Refused, fmt.Errorf("there is a cluster in %s: this is not its first host; leave --first out", x.source))
 	case errors.Is(err, fs.ErrNotExist) && !x.first:
-		return withCode(exitRefused, fmt.Errorf("no cluster is in %s: is the shared directory mounted there? If it is, and this is the first host of all, give --first", x.source))
+		return exitcode.With(exitcode.Refused, fmt.Errorf("no cluster is in %s: is the shared directory mounted there? If it is, and this is the first host of all, give --first", x.source))
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("look for a cluster: %w", err)
 	case len(x.exclusive) > 0 && !x.first:
-		return withCode(exitUsage, errors.New("--exclusive is for the first host: the others take the rules of the cluster, which dmxfs policy set changes"))
+		return exitcode.With(exitcode.Usage, errors.New("--exclusive is for the first host: the others take the rules of the cluster, which dmxfs policy set changes"))
 	}
 	return nil
 }
@@ -134,7 +135,7 @@ func (x *setup) askDoctor(ctx context.Context, s streams) error {
 	}
 	fmt.Fprintf(s.out, "The doctor: %s\n", found.Verdict)
 	if !found.Fit {
-		return withCode(exitFailure, fmt.Errorf("%s is not fit for dmxfs; nothing was written", x.source))
+		return exitcode.With(exitcode.Failure, fmt.Errorf("%s is not fit for dmxfs; nothing was written", x.source))
 	}
 	for _, o := range found.Options {
 		x.options = append(x.options, strings.TrimPrefix(o, "--"))
@@ -324,12 +325,12 @@ func (f newFile) missing(mountpoint string) (string, error) {
 					return "", nil
 				}
 				if w[2] != fsType {
-					return "", withCode(exitBusy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, mountpoint))
+					return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, mountpoint))
 				}
-				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
+				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
 			}
 			if point, has := stateOfLine(line); has != "" && has == state {
-				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, point, state))
+				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, point, state))
 			}
 		}
 		if len(b) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
@@ -337,7 +338,7 @@ func (f newFile) missing(mountpoint string) (string, error) {
 		}
 		return f.text, nil
 	case string(b) != f.text:
-		return "", withCode(exitBusy, fmt.Errorf("%s is there already, and says something else: move it away first", f.path))
+		return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s is there already, and says something else: move it away first", f.path))
 	}
 	return "", nil
 }

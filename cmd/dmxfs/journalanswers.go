@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -58,26 +59,26 @@ func journalFilter(q url.Values) (journal.Filter, error) {
 	for key, t := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if v := q.Get(key); v != "" {
 			if *t, err = time.Parse(time.RFC3339Nano, v); err != nil {
-				return f, withCode(exitUsage, err)
+				return f, exitcode.With(exitcode.Usage, err)
 			}
 		}
 	}
 	for key, n := range map[string]*int{"pid": &f.PID, "last": &f.Last} {
 		if v := q.Get(key); v != "" {
 			if *n, err = strconv.Atoi(v); err != nil {
-				return f, withCode(exitUsage, err)
+				return f, exitcode.With(exitcode.Usage, err)
 			}
 		}
 	}
 	for _, name := range q["event"] {
 		ev, err := journal.ParseEvent(name)
 		if err != nil {
-			return f, withCode(exitUsage, err)
+			return f, exitcode.With(exitcode.Usage, err)
 		}
 		f.Events = append(f.Events, ev)
 	}
 	if err := f.Check(); err != nil {
-		return f, withCode(exitUsage, err)
+		return f, exitcode.With(exitcode.Usage, err)
 	}
 	return f, nil
 }

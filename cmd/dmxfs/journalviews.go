@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
@@ -188,7 +189,7 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r 
 		err = nil // both were told the same, most likely nothing
 	}
 	if err = errors.Join(err, w.err); err != nil {
-		if exitCode(w.err) == exitNoMount {
+		if exitcode.Of(w.err) == exitcode.NoMount {
 			return noDaemon(w.err, r)
 		}
 		return err

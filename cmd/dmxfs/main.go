@@ -8,6 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 func main() {
@@ -28,5 +30,5 @@ func endAnyway(ctx context.Context) {
 	<-ctx.Done()
 	time.Sleep(endPatience)
 	fmt.Fprintln(os.Stderr, "dmxfs: interrupted; what it waits for does not end: a path on storage that hangs?")
-	os.Exit(exitFailure)
+	os.Exit(exitcode.Failure)
 }

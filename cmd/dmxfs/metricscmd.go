@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 )
 
@@ -29,7 +30,7 @@ the most requests of this host wait, by name.`,
 	clientFor := askTimeoutFlag(c, answerTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *paths < 0 || *paths > metrics.MaxPaths {
-			return withCode(exitUsage, fmt.Errorf("--paths %d: must be 0 to %d", *paths, metrics.MaxPaths))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--paths %d: must be 0 to %d", *paths, metrics.MaxPaths))
 		}
 		cl, r, err := clientFor(args)
 		if err != nil {

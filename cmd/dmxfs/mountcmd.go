@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // newMountCommand makes the command that mounts.
@@ -37,11 +38,11 @@ func newMountCommand(s streams) *cobra.Command {
 			return c.Help()
 		}
 		if slices.Contains(args, "") {
-			return withCode(exitUsage, errors.New("a directory has an empty name: is a variable of a script not set?"))
+			return exitcode.With(exitcode.Usage, errors.New("a directory has an empty name: is a variable of a script not set?"))
 		}
 		if len(args) > 0 && c.Parent() == nil {
 			if n := commandMeant(args[0], c); n != "" {
-				return withCode(exitUsage, fmt.Errorf("%s is neither a command nor a directory that is here: is %q meant?", args[0], "dmxfs "+n))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("%s is neither a command nor a directory that is here: is %q meant?", args[0], "dmxfs "+n))
 			}
 		}
 		switch len(args) {
@@ -116,7 +117,7 @@ func background(ctx context.Context, cfg config.Config, out io.Writer) error {
 	}
 	if m.Error != "" {
 		_ = cmd.Wait()
-		return withCode(m.Code, errors.New(m.Error))
+		return exitcode.With(m.Code, errors.New(m.Error))
 	}
 	for _, w := range m.Warnings {
 		fmt.Fprintf(out, "dmxfs: %s\n", printableLines(w))

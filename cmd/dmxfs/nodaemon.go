@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // noDaemon says what mount a missing daemon belongs to, and what to do.
 func noDaemon(err error, r statedir.Registration) error {
-	if exitCode(err) != exitNoMount {
+	if exitcode.Of(err) != exitcode.NoMount {
 		return err
 	}
 	if started := startedAnew(r); started != nil {
-		return withCode(exitNoMount, fmt.Errorf("%w for %s: its daemon has ended, and %w", err, r.Mountpoint, started))
+		return exitcode.With(exitcode.NoMount, fmt.Errorf("%w for %s: its daemon has ended, and %w", err, r.Mountpoint, started))
 	}
-	return withCode(exitNoMount, fmt.Errorf("%w for %s: it is not mounted, or its daemon has ended (mount it with: dmxfs %s)", err, r.Mountpoint, mountArgs(r)))
+	return exitcode.With(exitcode.NoMount, fmt.Errorf("%w for %s: it is not mounted, or its daemon has ended (mount it with: dmxfs %s)", err, r.Mountpoint, mountArgs(r)))
 }
 
 // startedAnew says what has become of the process that starts the daemon of a mount

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // The daemon has died, and the process that would start it anew is stopped: commands
@@ -23,8 +25,8 @@ func TestDeathBesideAStoppedWatcher(t *testing.T) {
 	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)
 	for _, command := range []string{"status", "locks"} {
 		_, err := c.try(command, m.dir)
-		if code(err) != exitNoMount || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want exit number %d and %q", command, err, exitNoMount, want)
+		if code(err) != exitcode.NoMount || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want exit number %d and %q", command, err, exitcode.NoMount, want)
 		}
 	}
 	pids := []int{m.watcher}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -23,8 +24,8 @@ func final(err error) bool {
 	if _, ok := errors.AsType[*mayPass](err); ok {
 		return false
 	}
-	code := exitCode(err)
-	return code == exitRefused || code == exitUsage
+	code := exitcode.Of(err)
+	return code == exitcode.Refused || code == exitcode.Usage
 }
 
 // troubles of storage, of local disks and of a host that has too little of
@@ -56,10 +57,10 @@ func passing(err error) bool { return isOneOf(err, troubles) || isOneOf(err, mis
 // storageCode is the exit number for an error of the shared directory.
 func storageCode(err error) int {
 	if errors.Is(err, register.ErrNoLink) || errors.Is(err, register.ErrUnusable) {
-		return exitRefused // whatever number the client has for it
+		return exitcode.Refused // whatever number the client has for it
 	}
 	if isOneOf(err, troubles) {
-		return exitFailure
+		return exitcode.Failure
 	}
-	return exitRefused
+	return exitcode.Refused
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/policy"
@@ -81,7 +82,7 @@ func (a *adminOrders) setPolicy(r *http.Request) (admin.Policy, error) {
 	}
 	p, err := policy.Parse("the new rules", string(text))
 	if err != nil {
-		return admin.Policy{}, withCode(exitUsage, err)
+		return admin.Policy{}, exitcode.With(exitcode.Usage, err)
 	}
 	// One that cannot be followed is replaced, too.
 	if now, err := a.rules.inForce(); err == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/policy"
 )
@@ -57,7 +58,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *asJSON && *asTOML {
-			return withCode(exitUsage, errors.New("--json and --toml: give one of them"))
+			return exitcode.With(exitcode.Usage, errors.New("--json and --toml: give one of them"))
 		}
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -184,7 +185,7 @@ func belowRoot(path, mountpoint string) (string, error) {
 	case below(abs, mountpoint):
 		return strings.Trim(strings.TrimPrefix(abs, mountpoint), "/"), nil
 	case filepath.IsAbs(path):
-		return "", withCode(exitUsage, fmt.Errorf("%s is not below the mount %s", path, mountpoint))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("%s is not below the mount %s", path, mountpoint))
 	}
 	return strings.Trim(filepath.Clean("/"+path), "/"), nil
 }
@@ -211,7 +212,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 				return fmt.Errorf("read standard input: %w", err)
 			}
 			if p, err = policy.Parse("standard input", string(b)); err != nil {
-				return withCode(exitUsage, err)
+				return exitcode.With(exitcode.Usage, err)
 			}
 		} else if p, err = config.ReadPolicyFile(args[0]); err != nil {
 			return err

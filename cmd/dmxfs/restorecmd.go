@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -123,7 +124,7 @@ func (x *restoration) run(ctx context.Context, confirm func() error) (restoredJS
 		err = context.Cause(ctx)
 	}
 	if errors.Is(err, register.ErrThere) {
-		err = withCode(exitRefused, fmt.Errorf("%w: nothing was changed", err))
+		err = exitcode.With(exitcode.Refused, fmt.Errorf("%w: nothing was changed", err))
 	}
 	return out, err
 }
@@ -163,7 +164,7 @@ func (x *restoration) open(k keptView) (*os.File, error) {
 	}
 	marks, err := marksOf(root)
 	if err == nil && marks != k.Root && !x.moved {
-		err = withCode(exitRefused, fmt.Errorf("%s is not the directory that it was: is the storage mounted? If the directory was removed and made anew, give --new-directory; nothing was changed", x.r.Source))
+		err = exitcode.With(exitcode.Refused, fmt.Errorf("%s is not the directory that it was: is the storage mounted? If the directory was removed and made anew, give --new-directory; nothing was changed", x.r.Source))
 	}
 	if err != nil {
 		root.Close()
@@ -178,7 +179,7 @@ func gone(d *register.Dir) error {
 	case err != nil:
 		return err
 	case !ok:
-		return withCode(exitRefused, fmt.Errorf("%w: there is nothing to restore; \"dmxfs status\" tells what a mount waits for", register.ErrThere))
+		return exitcode.With(exitcode.Refused, fmt.Errorf("%w: there is nothing to restore; \"dmxfs status\" tells what a mount waits for", register.ErrThere))
 	}
 	return nil
 }

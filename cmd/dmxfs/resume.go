@@ -24,6 +24,7 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -67,7 +68,7 @@ func takeLeft() (*heir, error) {
 	os.Unsetenv(leftEnv)
 	os.Unsetenv(whyEnv)
 	if err != nil {
-		return nil, withCode(exitUsage, fmt.Errorf("%s: %w", leftEnv, err))
+		return nil, exitcode.With(exitcode.Usage, fmt.Errorf("%s: %w", leftEnv, err))
 	}
 	if h.parts, err = relay.Get(fd); err == nil {
 		err = json.Unmarshal(h.parts.Head, &h.heirloom)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // streams are what a command reads and writes. Results go to out, everything
@@ -28,7 +30,7 @@ func run(ctx context.Context, name string, args []string, s streams) int {
 		var err error
 		if args, err = mountHelperArgs(args); err != nil {
 			fmt.Fprintf(s.err, "dmxfs: %v\n", err)
-			return exitUsage
+			return exitcode.Usage
 		}
 	}
 	root.SetArgs(args)
@@ -36,7 +38,7 @@ func run(ctx context.Context, name string, args []string, s streams) int {
 	if err != nil && !errors.Is(err, errSilent) {
 		fmt.Fprintf(s.err, "dmxfs: %s\n", printableLines(err.Error()))
 	}
-	return exitCode(err)
+	return exitcode.Of(err)
 }
 
 // errSilent: the exit number says it all, or it has been said.
@@ -79,7 +81,7 @@ is also a command is written with a slash: dmxfs ./status`
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return withCode(exitUsage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
 		}
 		return nil
 	}

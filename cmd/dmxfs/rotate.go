@@ -15,6 +15,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
@@ -177,7 +178,7 @@ func awaitGranting(ctx context.Context, limit time.Duration, status func() membe
 // rotate gives the cluster a new secret, if it can be begun within limit.
 func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (admin.Rotated, error) {
 	if !t.rotating.TryLock() {
-		return admin.Rotated{}, withCode(exitBusy, errors.New("the secret is being changed already"))
+		return admin.Rotated{}, exitcode.With(exitcode.Busy, errors.New("the secret is being changed already"))
 	}
 	defer t.rotating.Unlock()
 	if err := awaitGranting(ctx, limit, t.node.Load().Status); err != nil {

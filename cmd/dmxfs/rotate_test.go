@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -173,7 +174,7 @@ func (c *testCluster) staysOut(gone *testMount, old string) {
 	for _, state := range []string{gone.state, filepath.Join(c.dir, "state-of-a-thief")} {
 		for _, args := range [][]string{nil, {"--secret", file}} {
 			gone.state, gone.args = state, args
-			if err := gone.tryMount(); code(err) != exitRefused || !strings.Contains(err.Error(), "secret") {
+			if err := gone.tryMount(); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s %v: a revoked peer mounts: %v", state, args, err)
 			}
 		}
@@ -192,7 +193,7 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 	b.mount()
 	c.awaitMembers(2)
 	d := c.add()
-	if err := d.tryMount(); code(err) != exitRefused || !strings.Contains(err.Error(), "dmxfs secret show") {
+	if err := d.tryMount(); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "dmxfs secret show") {
 		t.Errorf("without the new secret: %v", err)
 	}
 	file := filepath.Join(c.dir, "new-secret")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -58,7 +59,7 @@ func (r *rules) askFor(toml string) error {
 	}
 	p, err := policy.Parse("the rules of the options", toml)
 	if err != nil {
-		return withCode(exitUsage, err)
+		return exitcode.With(exitcode.Usage, err)
 	}
 	r.asked = p
 	return nil

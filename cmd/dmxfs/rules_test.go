@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
@@ -70,7 +71,7 @@ func TestPathsOfPolicyCheck(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"/mnta/x", "/other"} {
-		if got, err := belowRoot(path, "/mnt"); exitCode(err) != exitUsage {
+		if got, err := belowRoot(path, "/mnt"); exitcode.Of(err) != exitcode.Usage {
 			t.Errorf("%s: %q %v", path, got, err)
 		}
 	}

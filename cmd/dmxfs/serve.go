@@ -13,6 +13,7 @@ import (
 	lumberjack "gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -53,7 +54,7 @@ func serve(ctx context.Context, cfg config.Config, m *minder, root *os.File, log
 func newLogger(cfg config.Config, w io.Writer) (*slog.Logger, error) {
 	level, err := config.LogLevel(cfg.LogLevel)
 	if err != nil {
-		return nil, withCode(exitUsage, err)
+		return nil, exitcode.With(exitcode.Usage, err)
 	}
 	opts := &slog.HandlerOptions{Level: level}
 	if cfg.LogFormat == "json" {

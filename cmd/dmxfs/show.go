@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -26,7 +27,7 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 		var v T
 		if err := cl.Get(c.Context(), path, &v); err != nil {
 			x, ok := any(&v).(*admin.Status)
-			if !ok || exitCode(err) != exitNoMount || waitingStatus(r.State, x) != nil {
+			if !ok || exitcode.Of(err) != exitcode.NoMount || waitingStatus(r.State, x) != nil {
 				return noDaemon(err, r)
 			}
 		}
@@ -37,7 +38,7 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 			err = printTable(s.out, heads, rows)
 		}
 		if x, ok := any(v).(admin.Status); ok && !x.Healthy && err == nil {
-			err = withCode(exitSick, errSilent)
+			err = exitcode.With(exitcode.Sick, errSilent)
 		}
 		return err
 	}

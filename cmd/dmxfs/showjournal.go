@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -55,20 +56,20 @@ as a duration that has passed since, like 2h30m.`,
 		var err error
 		now := time.Now()
 		if f.Since, err = parseTime(*since, now); err != nil {
-			return withCode(exitUsage, fmt.Errorf("--since: %w", err))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--since: %w", err))
 		}
 		if f.Until, err = parseTime(*until, now); err != nil {
-			return withCode(exitUsage, fmt.Errorf("--until: %w", err))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--until: %w", err))
 		}
 		for _, n := range *names {
 			ev, err := journal.ParseEvent(strings.TrimSpace(n))
 			if err != nil {
-				return withCode(exitUsage, fmt.Errorf("--event: %w", err))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("--event: %w", err))
 			}
 			f.Events = append(f.Events, ev)
 		}
 		if err := views.check(&f); err != nil {
-			return withCode(exitUsage, err)
+			return exitcode.With(exitcode.Usage, err)
 		}
 		cl, r, err := clientFor(mountAbove(views.explain, args))
 		if err != nil {
@@ -95,7 +96,7 @@ func showOwn(ctx context.Context, cl *admin.Client, r statedir.Registration, f j
 	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
 	if errors.Is(err, admin.ErrNoDaemon) {
 		if f.Follow {
-			return withCode(exitNoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
+			return exitcode.With(exitcode.NoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
 		}
 		return readJournal(ctx, r, f, out)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -81,7 +82,7 @@ func findPeer(v admin.Peers, name string) (admin.Peer, error) {
 	case 0:
 		return admin.Peer{}, fmt.Errorf("%s is not a member: see dmxfs peers", name)
 	}
-	return admin.Peer{}, withCode(exitUsage, fmt.Errorf("%d members are on host %s: give the ID", len(found), name))
+	return admin.Peer{}, exitcode.With(exitcode.Usage, fmt.Errorf("%d members are on host %s: give the ID", len(found), name))
 }
 
 func newPeersRemoveCommand(s streams) *cobra.Command {
@@ -134,7 +135,7 @@ the secret is changed ("dmxfs secret rotate").`,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		known := err == nil
-		if err != nil && cl == nil || exitCode(err) == exitUsage {
+		if err != nil && cl == nil || exitcode.Of(err) == exitcode.Usage {
 			return err
 		}
 		if !known { // no member: its ID will do
@@ -165,7 +166,7 @@ the secret is changed ("dmxfs secret rotate").`,
 // daemon to ask.
 func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, statedir.Registration, error), args []string, reason string) (*admin.Client, admin.Peer, error) {
 	if strings.TrimSpace(reason) == "" {
-		return nil, admin.Peer{}, withCode(exitUsage, errors.New("give the --reason: it goes to the journal"))
+		return nil, admin.Peer{}, exitcode.With(exitcode.Usage, errors.New("give the --reason: it goes to the journal"))
 	}
 	cl, r, err := clientFor(args[1:])
 	if err != nil {
@@ -177,7 +178,7 @@ func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, state
 	}
 	m, err := findPeer(v, args[0])
 	if err == nil && m.ID == v.Self {
-		err = withCode(exitUsage, errors.New("that is this node: unmount it"))
+		err = exitcode.With(exitcode.Usage, errors.New("that is this node: unmount it"))
 	}
 	return cl, m, err
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
@@ -28,11 +29,11 @@ func openSource(cfg config.Config) (*os.File, error) {
 		case err != nil:
 			return nil, directoryProblem(cfg, p, err)
 		case !st.IsDir():
-			return nil, withCode(exitUsage, fmt.Errorf("%s is not a directory", p))
+			return nil, exitcode.With(exitcode.Usage, fmt.Errorf("%s is not a directory", p))
 		}
 	}
 	if m, ok := mountinfo.At(all, cfg.Mountpoint); ok && m.Type == fsType {
-		return nil, withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s); unmount it first", cfg.Mountpoint, m.Source))
+		return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s); unmount it first", cfg.Mountpoint, m.Source))
 	}
 	root, err := os.Open(cfg.Source)
 	if err != nil {
@@ -41,7 +42,7 @@ func openSource(cfg config.Config) (*os.File, error) {
 	if cfg.Mountpoint != cfg.Source {
 		in, err := statedir.Inside(filepath.Dir(cfg.Mountpoint), int(root.Fd()))
 		if err == nil && in {
-			err = withCode(exitUsage, fmt.Errorf("the mount point %s is inside the shared directory %s: who walks that would come to the mount itself; choose one outside, or mount over the shared directory itself",
+			err = exitcode.With(exitcode.Usage, fmt.Errorf("the mount point %s is inside the shared directory %s: who walks that would come to the mount itself; choose one outside, or mount over the shared directory itself",
 				cfg.Mountpoint, cfg.Source))
 		}
 		if err != nil {
@@ -52,7 +53,7 @@ func openSource(cfg config.Config) (*os.File, error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && insideDmxfs(all, cfg.Source) {
 		root.Close()
-		return nil, withCode(exitBusy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
+		return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
 	}
 	if err := notInside(root, cfg.Source); err != nil {
 		root.Close()
@@ -72,7 +73,7 @@ func insideDmxfs(all []mountinfo.Mount, path string) bool {
 func openDead(all []mountinfo.Mount, cfg config.Config) (*os.File, error) {
 	m, ok := mountinfo.At(all, cfg.Mountpoint)
 	if !ok || m.Type != fsType {
-		return nil, withCode(exitBusy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
+		return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
 	}
 	if err := replaceable(cfg); err != nil {
 		return nil, err
@@ -95,6 +96,6 @@ func replaceable(cfg config.Config) error {
 	if os.Geteuid() == 0 || cfg.Source != cfg.Mountpoint {
 		return nil
 	}
-	return withCode(exitRefused, fmt.Errorf("the daemon of %s has died, and only root can mount in the place of a dead mount without uncovering the directory that it protects: "+
+	return exitcode.With(exitcode.Refused, fmt.Errorf("the daemon of %s has died, and only root can mount in the place of a dead mount without uncovering the directory that it protects: "+
 		"end the programs that use it, then dmxfs unmount %s and mount again", cfg.Mountpoint, cfg.Mountpoint))
 }

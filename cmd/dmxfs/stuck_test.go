@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 )
@@ -31,7 +32,7 @@ func TestAStuckEngineEndsTheDaemon(t *testing.T) {
 	if !strings.Contains(log.String(), d.state.File("stuck.txt")) {
 		t.Errorf("the log: %s", log)
 	}
-	if code := endCode(cluster.ErrStuck); code != exitFailure {
+	if code := endCode(cluster.ErrStuck); code != exitcode.Failure {
 		t.Errorf("exit code %d: it would not be started again", code)
 	}
 }

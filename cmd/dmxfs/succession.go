@@ -20,6 +20,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -133,7 +134,7 @@ func newCheckCommand(s streams) *cobra.Command {
 			}
 			a, err := agreeWith(text)
 			if err != nil {
-				return withCode(exitUsage, fmt.Errorf("terms on standard input: %w", err))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("terms on standard input: %w", err))
 			}
 			return printJSON(s.out, a)
 		},

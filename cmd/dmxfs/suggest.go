@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -29,7 +30,7 @@ func flagProblem(c *cobra.Command, err error) error {
 			hint = "; is --" + n + " meant?"
 		}
 	}
-	return withCode(exitUsage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
+	return exitcode.With(exitcode.Usage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
 }
 
 // listenProblem says what to do when an address cannot be had.
@@ -74,7 +75,7 @@ func notHanging(cfg config.Config, limit time.Duration) error {
 		return nil
 	case <-late.C:
 	}
-	return withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s), and has not answered for %v: is its daemon stopped, or does the storage hang? To replace it, end the daemon, and unmount it by umount -l first",
+	return exitcode.With(exitcode.Busy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s), and has not answered for %v: is its daemon stopped, or does the storage hang? To replace it, end the daemon, and unmount it by umount -l first",
 		cfg.Mountpoint, m.Source, limit))
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -102,7 +103,7 @@ func awaitTrial(ctx context.Context, cfg config.Config, said <-chan trialMessage
 			case m.End && m.Error == "":
 				return nil // it has closed the directory: an unmount is not busy
 			case m.End:
-				return withCode(m.Code, errors.New(m.Error))
+				return exitcode.With(m.Code, errors.New(m.Error))
 			}
 			if doing = m.Doing; late == nil {
 				late = time.After(trialTime)
@@ -123,12 +124,12 @@ func newTrialCommand(s streams) *cobra.Command {
 			nameProcess()
 			var cfg config.Config
 			if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
-				return withCode(exitUsage, fmt.Errorf("configuration on standard input: %w", err))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("configuration on standard input: %w", err))
 			}
 			tell := json.NewEncoder(os.NewFile(readyFD, "trial"))
 			m := trialMessage{End: true}
 			if err := trial(cfg, func(step string) { _ = tell.Encode(trialMessage{Doing: step}) }); err != nil {
-				m.Error, m.Code = err.Error(), exitCode(err)
+				m.Error, m.Code = err.Error(), exitcode.Of(err)
 			}
 			return tell.Encode(m)
 		},
@@ -161,5 +162,5 @@ func trial(cfg config.Config, doing func(step string)) error {
 		return nil // the daemon says so, and nothing is made there
 	}
 	err = d.Trial(storage.Type, doing)
-	return withCode(storageCode(err), err)
+	return exitcode.With(storageCode(err), err)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
@@ -84,14 +85,14 @@ copies, and with them the daemon.`,
 // endLeft ends what is left of a mount that is not in its place any more: a watcher
 // that waits for its storage, and would mount again. A daemon that is left has users.
 func endLeft(ctx context.Context, point string, r statedir.Registration) error {
-	none := withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
+	none := exitcode.With(exitcode.NoMount, fmt.Errorf("%s is no dmxfs mount", point))
 	lock, err := os.Open(filepath.Join(r.State, "lock"))
 	if r.State == "" || err != nil {
 		return none
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return withCode(exitBusy, fmt.Errorf("%s is not mounted here any more, but programs, or other mount namespaces, have it still: its daemon%s ends with them, or by SIGTERM",
+		return exitcode.With(exitcode.Busy, fmt.Errorf("%s is not mounted here any more, but programs, or other mount namespaces, have it still: its daemon%s ends with them, or by SIGTERM",
 			point, statedir.Owner(lock)))
 	}
 	lock.Close() // it may be on its way
@@ -154,7 +155,7 @@ func removeMount(point string, lazy bool) error {
 	}
 	if err := unix.Unmount(point, flags); err != nil {
 		if errors.Is(err, unix.EBUSY) {
-			return withCode(exitBusy, fmt.Errorf("%s is in use: end the programs that use it (fuser -m %s), or give --lazy", point, point))
+			return exitcode.With(exitcode.Busy, fmt.Errorf("%s is in use: end the programs that use it (fuser -m %s), or give --lazy", point, point))
 		}
 		return fmt.Errorf("unmount %s: %w", point, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/journal"
@@ -70,7 +71,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	nothing := func() {}
 	var o admin.UpgradeOrder
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
-		return x, nothing, withCode(exitUsage, err)
+		return x, nothing, exitcode.With(exitcode.Usage, err)
 	}
 	if o.Program == "" {
 		o.Program = ownProgram()
@@ -85,7 +86,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	program, err := openProgram(o.Program)
 	if err != nil {
 		cancel()
-		return x, nothing, withCode(exitUsage, err)
+		return x, nothing, exitcode.With(exitcode.Usage, err)
 	}
 	over := func() {
 		program.Close()
@@ -94,7 +95,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	if err := offMount(program, u.d.cfg.Mountpoint); err != nil {
 		program.Close()
 		cancel()
-		return x, nothing, withCode(exitUsage, err)
+		return x, nothing, exitcode.With(exitcode.Usage, err)
 	}
 	a, err := checkProgram(ctx, program, termsOf(u.d.cfg, u.d.server.Load().Greeting()))
 	if err == nil && o.Check {
@@ -108,7 +109,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	x.State = admin.UpgradeRunning
 	if !u.take(x) {
 		over()
-		return x, nothing, withCode(exitBusy, errors.New("the daemon is being upgraded already"))
+		return x, nothing, exitcode.With(exitcode.Busy, errors.New("the daemon is being upgraded already"))
 	}
 	return x, func() {
 		go func() {
@@ -157,7 +158,7 @@ func newOrder() string {
 // mayBegin is an error if it can be seen that it would be in vain.
 func (u *upgrader) mayBegin() error {
 	if !u.d.live(time.Duration(u.d.params.Guard)*time.Millisecond) || !u.d.node.Load().Status().Granting {
-		return withCode(exitSick, errors.New("this node is not sure at the moment that it is a member, or the members agree on a new view (dmxfs status tells why): try again when locks can be had"))
+		return exitcode.With(exitcode.Sick, errors.New("this node is not sure at the moment that it is a member, or the members agree on a new view (dmxfs status tells why): try again when locks can be had"))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
@@ -62,7 +63,7 @@ install the new version in its place, then call this.`,
 			x, err := upgradeMount(c.Context(), point, o)
 			if err != nil {
 				if len(points) > 1 {
-					err = withCode(exitCode(err), fmt.Errorf("%s: %w", point, err))
+					err = exitcode.With(exitcode.Of(err), fmt.Errorf("%s: %w", point, err))
 				}
 				errs = append(errs, err)
 				continue
@@ -92,16 +93,16 @@ func upgradeText(x *admin.Upgrade) string {
 func pointOf(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", withCode(exitUsage, fmt.Errorf("--config: %w", err))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("--config: %w", err))
 	}
 	var x struct {
 		Mountpoint string `toml:"mountpoint"`
 	}
 	if err := toml.Unmarshal(b, &x); err != nil {
-		return "", withCode(exitUsage, fmt.Errorf("--config %s: %w", file, err))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("--config %s: %w", file, err))
 	}
 	if x.Mountpoint == "" {
-		return "", withCode(exitUsage, fmt.Errorf("--config %s names no mountpoint", file))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("--config %s names no mountpoint", file))
 	}
 	return x.Mountpoint, nil
 }
@@ -109,14 +110,14 @@ func pointOf(file string) (string, error) {
 // upgradePoints are the mount points that are meant.
 func upgradePoints(args []string, all bool) (points []string, err error) {
 	if len(args) > 1 {
-		return nil, withCode(exitUsage, errors.New("with --config no mount point is given"))
+		return nil, exitcode.With(exitcode.Usage, errors.New("with --config no mount point is given"))
 	}
 	if !all {
 		point, err := whichMount(args)
 		return []string{point}, err
 	}
 	if len(args) > 0 {
-		return nil, withCode(exitUsage, errors.New("--all is all mounts: no mount point goes with it"))
+		return nil, exitcode.With(exitcode.Usage, errors.New("--all is all mounts: no mount point goes with it"))
 	}
 	list, err := mountinfo.Read()
 	if err != nil {
@@ -128,7 +129,7 @@ func upgradePoints(args []string, all bool) (points []string, err error) {
 		}
 	}
 	if len(points) == 0 {
-		return nil, withCode(exitNoMount, errors.New("this user has no dmxfs mount on this host"))
+		return nil, exitcode.With(exitcode.NoMount, errors.New("this user has no dmxfs mount on this host"))
 	}
 	return points, nil
 }

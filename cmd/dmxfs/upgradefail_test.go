@@ -19,6 +19,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -276,7 +277,7 @@ func TestUpgradeWithoutTheDiskOfTheJournal(t *testing.T) {
 	defer h.Close()
 	h.setLate(unix.ENOSPC)
 	u := &upgrader{d: &daemon{journal: h}}
-	if _, _, err := u.order(httptest.NewRequest("POST", "/upgrade", strings.NewReader("{}"))); !errors.Is(err, unix.ENOSPC) || exitCode(err) != exitSick {
+	if _, _, err := u.order(httptest.NewRequest("POST", "/upgrade", strings.NewReader("{}"))); !errors.Is(err, unix.ENOSPC) || exitcode.Of(err) != exitcode.Sick {
 		t.Errorf("%v", err)
 	}
 	h.setLate(nil)

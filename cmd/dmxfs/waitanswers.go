@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -60,7 +61,7 @@ func answerLimit(r *http.Request, byDefault time.Duration) (time.Duration, error
 	}
 	limit, err := time.ParseDuration(v)
 	if err != nil || limit <= 0 {
-		return 0, withCode(exitUsage, fmt.Errorf("timeout %q: must be a time such as 2s", v))
+		return 0, exitcode.With(exitcode.Usage, fmt.Errorf("timeout %q: must be a time such as 2s", v))
 	}
 	return limit, nil
 }

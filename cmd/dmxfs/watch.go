@@ -22,6 +22,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -92,7 +93,7 @@ func (w *watcher) run(ctx context.Context) error {
 		return err
 	}
 	gone := removeMount(w.cfg.Mountpoint, false)
-	if exitCode(gone) == exitBusy {
+	if exitcode.Of(gone) == exitcode.Busy {
 		w.log.Warn("asked to end while programs use the mount, which is dead: it is taken away from them", "mount", w.cfg.Mountpoint)
 		gone = removeMount(w.cfg.Mountpoint, true)
 	}
@@ -187,7 +188,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	done()
 	switch {
 	case told && m.Error != "":
-		err := withCode(m.Code, errors.New(m.Error))
+		err := exitcode.With(m.Code, errors.New(m.Error))
 		if m.Passing {
 			err = &mayPass{err}
 		}
@@ -196,10 +197,10 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		return usable, nil
 	}
 	code := cmd.ProcessState.ExitCode()
-	if code == exitUsage {
-		code = exitFailure // the Go runtime ended it; what is wrong with options is told
+	if code == exitcode.Usage {
+		code = exitcode.Failure // the Go runtime ended it; what is wrong with options is told
 	}
-	return usable, withCode(code, &errGone{cmd.ProcessState.String()})
+	return usable, exitcode.With(code, &errGone{cmd.ProcessState.String()})
 }
 
 // askEvery is how often a daemon is asked to end.
@@ -460,7 +461,7 @@ func serveWatched(ctx context.Context, cfg config.Config, m *minder, root *os.Fi
 // tells it, once, that all is well or what is wrong.
 func startedBy(s streams) (cfg config.Config, report func(error, ...string), err error) {
 	if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
-		return cfg, nil, withCode(exitUsage, fmt.Errorf("configuration on standard input: %w", err))
+		return cfg, nil, exitcode.With(exitcode.Usage, fmt.Errorf("configuration on standard input: %w", err))
 	}
 	unix.CloseOnExec(readyFD)
 	tell := os.NewFile(readyFD, "ready")
@@ -472,7 +473,7 @@ func startedBy(s streams) (cfg config.Config, report func(error, ...string), err
 		told = true
 		m := readyMessage{Warnings: warnings}
 		if err != nil {
-			m = readyMessage{Error: err.Error(), Code: exitCode(err), Passing: passing(err)}
+			m = readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: passing(err)}
 		}
 		_ = json.NewEncoder(tell).Encode(m) // the other end may be gone
 		tell.Close()

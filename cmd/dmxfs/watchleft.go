@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/relay"
 )
 
@@ -100,7 +101,7 @@ func resumeWatch(ctx context.Context, s streams) error {
 	left, err := strconv.Atoi(os.Getenv(watchLeftEnv))
 	os.Unsetenv(watchLeftEnv)
 	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("%s: %w", watchLeftEnv, err))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%s: %w", watchLeftEnv, err))
 	}
 	p, err := relay.Get(left)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -52,7 +53,7 @@ func whichMount(args []string) (string, error) {
 	case 1:
 		return points[0], nil
 	case 0:
-		return "", withCode(exitNoMount, errors.New("no dmxfs is mounted on this host; name a mount point to see what is left of it"))
+		return "", exitcode.With(exitcode.NoMount, errors.New("no dmxfs is mounted on this host; name a mount point to see what is left of it"))
 	}
-	return "", withCode(exitUsage, fmt.Errorf("this host has %d dmxfs mounts, name one of them: %s", len(points), strings.Join(points, " ")))
+	return "", exitcode.With(exitcode.Usage, fmt.Errorf("this host has %d dmxfs mounts, name one of them: %s", len(points), strings.Join(points, " ")))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
@@ -102,11 +103,11 @@ func whyTarget(word, host string) (waitgraph.Target, error) {
 	pid, err := strconv.Atoi(word)
 	switch {
 	case err == nil && pid <= 0:
-		return waitgraph.Target{}, withCode(exitUsage, fmt.Errorf("%s is no process ID; a file of that name is ./%s", word, word))
+		return waitgraph.Target{}, exitcode.With(exitcode.Usage, fmt.Errorf("%s is no process ID; a file of that name is ./%s", word, word))
 	case err == nil:
 		return waitgraph.Target{PID: pid, Host: host}, nil
 	case host != "":
-		return waitgraph.Target{}, withCode(exitUsage, errors.New("--host goes with a process ID"))
+		return waitgraph.Target{}, exitcode.With(exitcode.Usage, errors.New("--host goes with a process ID"))
 	}
 	return waitgraph.Target{Path: word}, nil
 }
