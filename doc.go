@@ -25,6 +25,10 @@
 //   - sim/figures: the papers' figures and claims.
 //   - policy: the rules that say which algorithm serves which path.
 //   - systemtest: tests of all but the kernel and the network, on virtual time.
+//   - internal/boottime: the clock of time since boot.
+//   - internal/version: which dmxfs this program is.
+//   - internal/process: what Linux lets one do with processes.
+//   - internal/printing: tables, JSON and times for people, safe for terminals.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

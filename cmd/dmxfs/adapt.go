@@ -7,6 +7,7 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/journal"
@@ -175,7 +176,7 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 		op = a
 	}
 	began := time.Now()
-	done := register.Do(s.register, op, boottime)
+	done := register.Do(s.register, op, boottime.Milliseconds)
 	s.metrics.Storage(operationName(op), time.Since(began), done.Err)
 	return done.Look, done.Err
 }

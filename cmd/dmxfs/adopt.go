@@ -10,9 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // A watcher can be killed, too. The daemon notices, by a pipe that the watcher
@@ -152,7 +151,7 @@ func (m *minder) watched() error {
 		return err
 	}
 	cmd := exec.Command("/proc/self/exe", adoptCommand, m.cfg.Mountpoint)
-	cmd.Args[0] = processName
+	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), daemonEnv+"="+strconv.Itoa(os.Getpid()))
 	cmd.Stdin = bytes.NewReader(in)
@@ -331,8 +330,8 @@ func newAdoptCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: adoptCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
-			nameProcess()
-			outlive()
+			process.TakeName()
+			process.Outlive()
 			daemon, err := adopted()
 			if err != nil {
 				return err
@@ -360,9 +359,4 @@ func newAdoptCommand(s streams) *cobra.Command {
 			return err
 		},
 	}
-}
-
-// withoutSystemd is the environment of a process that is not to speak to systemd.
-func withoutSystemd() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "NOTIFY_SOCKET=") })
 }

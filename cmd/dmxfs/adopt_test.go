@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // The watcher is killed, again and again: the daemon has another one at once,
@@ -144,7 +146,7 @@ func TestAdopted(t *testing.T) {
 		if err := p.Signal(unix.Signal(0)); (err == nil) != want {
 			t.Errorf("a signal to process %d, the parent is %d: %v", pid, os.Getppid(), err)
 		}
-		if dying(p.Pid) || os.Getenv(daemonEnv) != "" {
+		if process.Dying(p.Pid) || os.Getenv(daemonEnv) != "" {
 			t.Errorf("process %d is dying, or the programs of a watcher know its daemon: %q", p.Pid, os.Getenv(daemonEnv))
 		}
 	}

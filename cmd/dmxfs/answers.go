@@ -14,7 +14,9 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -85,9 +87,9 @@ func (d *daemon) status() admin.Status {
 	s := d.node.Load().Status()
 	held, waiting := d.engine.Count()
 	j := admin.Status{
-		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version(),
+		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version.String(),
 		VersionSince: d.upgrader.since,
-		State:        stateName(s), Held: held, Waiting: waiting, UptimeS: (boottime() - d.upgrader.mounted()) / 1000,
+		State:        stateName(s), Held: held, Waiting: waiting, UptimeS: (boottime.Milliseconds() - d.upgrader.mounted()) / 1000,
 		Self: d.identity.ID().String(), StateDir: d.state.Path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()

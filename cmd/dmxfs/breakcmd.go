@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 func newLocksBreakCommand(s streams) *cobra.Command {
@@ -50,14 +51,14 @@ PATH is relative to the mount, or below it, or the file's identity as
 			w.path = rel
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", printable(m))
+			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", printing.Text(m))
 		}
 		held := w.heldIn(v.Locks)
 		if len(held) == 0 {
 			return fmt.Errorf("no program holds a lock of %q that was meant: see dmxfs locks", w.path)
 		}
 		fmt.Fprintln(s.err, "These are taken away:")
-		if err := printTable(s.err, lockHeads, lockRows(held, false, time.Now())); err != nil {
+		if err := printing.Table(s.err, lockHeads, lockRows(held, false, time.Now())); err != nil {
 			return err
 		}
 		if err := confirm(c.Context(), s, *yes, "Break them?"); err != nil {
@@ -68,7 +69,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			return err
 		}
 		for _, l := range a.Broken {
-			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", printable(l.Path), l.Class, l.Mode, l.PID, printable(l.Command), printable(l.Host))
+			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", printing.Text(l.Path), l.Class, l.Mode, l.PID, printing.Text(l.Command), printing.Text(l.Host))
 		}
 		if len(a.Errors) > 0 {
 			return errors.New(strings.Join(a.Errors, "; "))

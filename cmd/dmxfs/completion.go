@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -84,7 +85,7 @@ func offer(ctx context.Context, w words, begun string) []string {
 	// A shell takes a line each, with a description behind a tab. A name that is not
 	// UTF-8 is another one by now, see [admin.AsReceived].
 	out = slices.DeleteFunc(out, func(s string) bool {
-		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, unprintable) || strings.ContainsRune(s, utf8.RuneError)
+		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, printing.Unprintable) || strings.ContainsRune(s, utf8.RuneError)
 	})
 	slices.Sort(out)
 	return slices.Compact(out)

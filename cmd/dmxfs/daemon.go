@@ -13,24 +13,24 @@ import (
 	"sync/atomic"
 	"time"
 
+	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
 	"github.com/dmxfs/dmxfs/policy"
-
-	ma "github.com/multiformats/go-multiaddr"
-
-	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // daemon is one mount and all that serves it. It is where the parts meet.
@@ -223,7 +223,7 @@ func (d *daemon) join() error {
 		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: d.params, Saved: d.memory.loadSaved(),
 		Transport: (*clusterTransport)(d),
 		Storage:   (*storage)(d),
-		Now:       boottime,
+		Now:       boottime.Milliseconds,
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
 		Save:      d.memory.save,
 		Named:     d.state.AddLife,
@@ -257,7 +257,7 @@ func (d *daemon) self(addrs []ma.Multiaddr) (member.Member, error) {
 	}
 	m := member.Member{
 		Node: member.Node{Peer: d.identity.ID().String()},
-		Host: host, Version: version(), Boot: strings.TrimSpace(string(boot)),
+		Host: host, Version: version.String(), Boot: strings.TrimSpace(string(boot)),
 		Lock:  member.LockFile{Dev: uint64(st.Dev), Ino: st.Ino},
 		Cache: d.storage.ListingAge.Milliseconds(),
 	}
@@ -346,15 +346,6 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 func (d *daemon) live(guard time.Duration) bool {
 	n := d.node.Load()
 	return n != nil && n.Live(guard)
-}
-
-// boottime is CLOCK_BOOTTIME in milliseconds.
-func boottime() int64 {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic(fmt.Sprintf("clock_gettime: %v", err)) // it can't fail on Linux
-	}
-	return ts.Nano() / 1e6
 }
 
 // refused adds to the end of a membership what is different in the policies, or

@@ -11,6 +11,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -95,7 +96,7 @@ func (d *daemon) saveStacks() {
 // keepLastWords has what the Go runtime says, should it end this process, in a
 // file, and tells of that which the one of its role before it has left.
 func keepLastWords(cfg config.Config, r crash.Role, log *slog.Logger) {
-	v := thisVersion()
+	v := version.This()
 	report, err := crash.Begin(cfg.State, r, "version: "+v.Version, "go: "+v.Go+" "+v.OS+"/"+v.Arch, "commit: "+v.Commit, "mount: "+cfg.Mountpoint, crash.Started())
 	if err != nil {
 		log.Warn("the report on a crash cannot be written: only the log will have it", "err", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 func newDoctorCommand(s streams) *cobra.Command {
@@ -52,7 +53,7 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 			return err
 		}
 		if *asJSON {
-			err = printJSON(s.out, x)
+			err = printing.JSON(s.out, x)
 		} else {
 			err = printDoctor(s, x)
 		}
@@ -108,12 +109,12 @@ func tryFirst(ctx context.Context, source string) error {
 }
 
 func printDoctor(s streams, x doctor.Examination) error {
-	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printable(x.Source), x.Storage, printable(x.Partner))
+	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printing.Text(x.Source), x.Storage, printing.Text(x.Partner))
 	var rows [][]string
 	for _, f := range x.Findings {
 		rows = append(rows, []string{f.Check, f.Result, f.Text})
 	}
-	if err := printTable(s.out, []string{"CHECK", "RESULT", "WHAT WAS FOUND"}, rows); err != nil {
+	if err := printing.Table(s.out, []string{"CHECK", "RESULT", "WHAT WAS FOUND"}, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(s.out, "\n%s\n", x.Verdict)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // A daemon that is killed can be kept from ending by its own mount: one thread
@@ -25,32 +25,6 @@ import (
 
 // dyingEvery is how often the watcher looks whether the daemon is in that state.
 const dyingEvery = 250 * time.Millisecond
-
-// dying reports whether a process has ended but for threads that cannot: its
-// first thread is gone, and there are others.
-func dying(pid int) bool {
-	dir := filepath.Join("/proc", strconv.Itoa(pid))
-	b, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return false
-	}
-	if stateIn(b) != 'Z' {
-		return false
-	}
-	threads, err := os.ReadDir(filepath.Join(dir, "task"))
-	return err == nil && len(threads) > 1
-}
-
-// stateIn is the state of a process or thread in its /proc/PID/stat (proc_pid_stat(5)),
-// such as 'Z'; 0: it cannot be read.
-func stateIn(stat []byte) byte {
-	// The name before it may have anything in it, but nothing behind it has brackets.
-	rest := stat[bytes.LastIndexByte(stat, ')')+1:]
-	if len(rest) < 2 {
-		return 0
-	}
-	return rest[1]
-}
 
 // abortMount cuts the connection of the mount at a path, which stays in its
 // place and fails from then on.
@@ -87,7 +61,7 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool,
 			return
 		case <-tick.C:
 		}
-		if except() || !dying(pid) {
+		if except() || !process.Dying(pid) {
 			times = 0
 			continue
 		}
@@ -116,16 +90,16 @@ func endDyingBy(state, point string, abort func(point string) error) error {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for dying(pid) && isUpgrading(state) {
+	for process.Dying(pid) && isUpgrading(state) {
 		<-tick.C
 	}
-	if !dying(pid) {
+	if !process.Dying(pid) {
 		return nil
 	}
 	if err := abort(point); err != nil {
 		return err
 	}
-	for end := time.Now().Add(10 * time.Second); dying(pid); <-tick.C {
+	for end := time.Now().Add(10 * time.Second); process.Dying(pid); <-tick.C {
 		if time.Now().After(end) {
 			return fmt.Errorf("the former daemon (process %d) was killed and cannot end: does the storage hang?", pid)
 		}

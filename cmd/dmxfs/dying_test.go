@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // A process whose first thread has ended, and no other one, is told from those
@@ -28,10 +30,10 @@ func TestDying(t *testing.T) {
 	}
 	pid := cmd.Process.Pid
 	await(t, "its first thread has ended", func() bool { return procState(pid) == "Z" })
-	if !dying(pid) {
+	if !process.Dying(pid) {
 		t.Error("it has other threads, and is not taken for dying")
 	}
-	if dying(os.Getpid()) {
+	if process.Dying(os.Getpid()) {
 		t.Error("this process is taken for dying")
 	}
 	// One that executes another program looks like that, too: it is left alone.
@@ -57,7 +59,7 @@ func TestDying(t *testing.T) {
 	}, slog.New(slog.NewTextHandler(log, nil)))
 	state := t.TempDir()
 	write(t, filepath.Join(state, "lock"), fmt.Sprintln(pid))
-	write(t, filepath.Join(state, upgradingFile), fmt.Sprintln(boottime()+300))
+	write(t, filepath.Join(state, upgradingFile), fmt.Sprintln(boottime.Milliseconds()+300))
 	if err := endDyingBy(state, t.TempDir(), func(string) error {
 		if isUpgrading(state) {
 			t.Error("it is cut off while it executes another program")
@@ -66,12 +68,12 @@ func TestDying(t *testing.T) {
 	}); err != nil {
 		t.Error(err)
 	}
-	await(t, "all its threads have ended", func() bool { return !dying(pid) })
+	await(t, "all its threads have ended", func() bool { return !process.Dying(pid) })
 	if procState(pid) != "Z" {
 		t.Error("it is not a plain zombie")
 	}
 	_ = cmd.Wait() // it was killed
-	if dying(pid) {
+	if process.Dying(pid) {
 		t.Error("a process that is no more is taken for dying")
 	}
 }
@@ -157,13 +159,13 @@ func TestMountWhereADaemonCannotEnd(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed, or has ended
 	})
-	await(t, "its first thread has ended", func() bool { return dying(cmd.Process.Pid) })
+	await(t, "its first thread has ended", func() bool { return process.Dying(cmd.Process.Pid) })
 	write(t, filepath.Join(m.state, "lock"), fmt.Sprintln(cmd.Process.Pid))
 	if err := notHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, answerTime); err != nil {
 		t.Error(err)
 	}
-	if dying(cmd.Process.Pid) || !isDead(m.dir) {
-		t.Errorf("still dying %v, the mount is dead %v", dying(cmd.Process.Pid), isDead(m.dir))
+	if process.Dying(cmd.Process.Pid) || !isDead(m.dir) {
+		t.Errorf("still dying %v, the mount is dead %v", process.Dying(cmd.Process.Pid), isDead(m.dir))
 	}
 	if err := unix.Kill(daemon, unix.SIGKILL); err != nil {
 		t.Error(err)
@@ -182,20 +184,4 @@ func connection(t *testing.T, dir string) string {
 	}
 	t.Fatalf("%s is no mount", dir)
 	return ""
-}
-
-// A process may have any name.
-func TestStateInStat(t *testing.T) {
-	for stat, want := range map[string]byte{
-		"12 (dmxfs) Z 1 12 12 0":       'Z',
-		"12 (a) Z b) S 1 12 12 0":      'S',
-		"12 (two words) D 1 12 12 0":   'D',
-		"12 (brackets ))) R 1 12 12 0": 'R',
-		"12 (cut off)":                 0,
-		"":                             0,
-	} {
-		if got := stateIn([]byte(stat)); got != want {
-			t.Errorf("%q: %q, want %q", stat, got, want)
-		}
-	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -123,7 +124,7 @@ func (x *setup) check() error {
 // askDoctor examines the directory from two sides of this host, which finds what
 // it lacks altogether. What another host sees only that one can tell.
 func (x *setup) askDoctor(ctx context.Context, s streams) error {
-	fmt.Fprintf(s.err, "examining %s, some 15 s (--no-doctor leaves that out)\n", printable(x.source))
+	fmt.Fprintf(s.err, "examining %s, some 15 s (--no-doctor leaves that out)\n", printing.Text(x.source))
 	found, err := consult(ctx, s, []string{x.source, x.source}, "", 2*time.Minute)
 	if err != nil {
 		return fmt.Errorf("the doctor: %w (--no-doctor goes on without)", err)
@@ -294,17 +295,17 @@ func (x *setup) write(s streams) error {
 		if err != nil {
 			return fmt.Errorf("write %s: %w", f.path, err)
 		}
-		fmt.Fprintf(s.out, "%s %s\n", done, printable(f.path))
+		fmt.Fprintf(s.out, "%s %s\n", done, printing.Text(f.path))
 		for line := range strings.Lines(f.text) {
-			fmt.Fprintf(s.out, "    %s\n", printable(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(s.out, "    %s\n", printing.Text(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	fmt.Fprintln(s.out, "Next:")
 	for _, n := range next {
-		fmt.Fprintf(s.out, "    %s\n", printable(n))
+		fmt.Fprintf(s.out, "    %s\n", printing.Text(n))
 	}
 	if x.first {
-		fmt.Fprintf(s.out, "Then, on each other host: dmxfs init %s. What two hosts see of the storage, dmxfs doctor tells.\n", printable(strings.TrimPrefix(x.source+" "+x.mountpoint, x.mountpoint+" ")))
+		fmt.Fprintf(s.out, "Then, on each other host: dmxfs init %s. What two hosts see of the storage, dmxfs doctor tells.\n", printing.Text(strings.TrimPrefix(x.source+" "+x.mountpoint, x.mountpoint+" ")))
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
@@ -85,13 +86,13 @@ func membersTime(cl *admin.Client) time.Duration { return max(cl.Timeout*2/3, 10
 func (a *clusterJournal) warn(s streams) {
 	for _, m := range a.Silent {
 		if m.State == "expelled" {
-			fmt.Fprintf(s.err, "dmxfs: host %s (%s) was expelled, so its journal is not here: %s\n", printable(m.Host), m.ID, printable(m.Error))
+			fmt.Fprintf(s.err, "dmxfs: host %s (%s) was expelled, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
 		} else {
-			fmt.Fprintf(s.err, "dmxfs: host %s (%s) is silent, so its journal is not here: %s\n", printable(m.Host), m.ID, printable(m.Error))
+			fmt.Fprintf(s.err, "dmxfs: host %s (%s) is silent, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
 		}
 	}
 	for _, h := range a.Cut {
-		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printable(h), mostRecords, mostJSON>>20)
+		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printing.Text(h), mostRecords, mostJSON>>20)
 	}
 }
 
@@ -143,7 +144,7 @@ func printEntries(s streams, all []story.Entry) error {
 		}
 		bytes, pid, wait := "-", "-", "-"
 		if x.Mode != "" {
-			bytes = span(x.Start, x.End)
+			bytes = printing.Span(x.Start, x.End)
 		}
 		if x.PID != 0 {
 			pid = fmt.Sprint(x.PID)
@@ -156,7 +157,7 @@ func printEntries(s streams, all []story.Entry) error {
 			pid, x.Command, wait, x.Reason,
 		})
 	}
-	return printTable(s.out, []string{"TIME", "EPOCH", "HOST", "EVENT", "REQUEST", "PATH", "CLASS", "MODE", "BYTES", "PID", "COMMAND", "WAITED", "REASON"}, rows)
+	return printing.Table(s.out, []string{"TIME", "EPOCH", "HOST", "EVENT", "REQUEST", "PATH", "CLASS", "MODE", "BYTES", "PID", "COMMAND", "WAITED", "REASON"}, rows)
 }
 
 // fileStory is what --explain --json prints.
@@ -196,20 +197,20 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r 
 	}
 	x := fileStory{path, story.Tell(a.Entries, a.Hosts), w.g.Why(waitgraph.Target{Path: admin.AsReceived(path)}), a.Silent, a.Cut}
 	if asJSON {
-		return printJSON(s.out, x)
+		return printing.JSON(s.out, x)
 	}
 	a.warn(s)
 	if len(x.Sentences) == 0 && len(x.Now.Steps) == 0 {
-		fmt.Fprintln(s.err, "dmxfs: the journals have nothing of "+printable(path))
+		fmt.Fprintln(s.err, "dmxfs: the journals have nothing of "+printing.Text(path))
 	}
 	for _, y := range x.Sentences {
-		fmt.Fprintf(s.out, "%s  %s\n", y.Time.UTC().Format("2006-01-02 15:04:05.000Z"), printable(y.Text))
+		fmt.Fprintf(s.out, "%s  %s\n", y.Time.UTC().Format("2006-01-02 15:04:05.000Z"), printing.Text(y.Text))
 	}
 	if len(x.Now.Steps) > 0 {
 		fmt.Fprintln(s.out, "now:")
 	}
 	for _, l := range x.Now.Lines() {
-		fmt.Fprintln(s.out, "  "+printable(l))
+		fmt.Fprintln(s.out, "  "+printing.Text(l))
 	}
 	return nil
 }
@@ -234,7 +235,7 @@ func (v *journalViews) export(s streams, out *journalPrinter) (finish func(err e
 		return func(err error) error { return err }, nil
 	case "-":
 		out.tw, out.sink = nil, func(b []byte) error {
-			b = printableJSON(b)
+			b = printing.EscapeJSON(b)
 			_, err := s.out.Write(append(b[:len(b):len(b)], '\n'))
 			return err
 		}
@@ -305,14 +306,14 @@ func showRequests(ctx context.Context, s streams, cl *admin.Client, r statedir.R
 		return err
 	}
 	if asJSON {
-		return printJSON(s.out, all)
+		return printing.JSON(s.out, all)
 	}
 	var rows [][]string
 	now := time.Now()
 	for _, x := range all {
 		rows = append(rows, []string{
-			fmt.Sprint(x.Request), x.State, ago(x.Since, now), ago(x.Asked, now), x.Path, x.Class, x.Mode, fmt.Sprint(x.PID), x.Command, x.Reason,
+			fmt.Sprint(x.Request), x.State, printing.Ago(x.Since, now), printing.Ago(x.Asked, now), x.Path, x.Class, x.Mode, fmt.Sprint(x.PID), x.Command, x.Reason,
 		})
 	}
-	return printTable(s.out, []string{"REQUEST", "STATE", "SINCE", "ASKED", "PATH", "CLASS", "MODE", "PID", "COMMAND", "REASON"}, rows)
+	return printing.Table(s.out, []string{"REQUEST", "STATE", "SINCE", "ASKED", "PATH", "CLASS", "MODE", "PID", "COMMAND", "REASON"}, rows)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 // logLongWaits logs each request of a program of this host that waits for
@@ -59,7 +60,7 @@ func (t *lockTable) logWaits(ctx context.Context, due map[uint64]bool, log *slog
 		if logged++; logged > mostWaits {
 			continue
 		}
-		log.Warn("a program waits long for a lock", "path", l.Path, "class", l.Class, "mode", l.Mode, "bytes", span(l.Start, l.End),
+		log.Warn("a program waits long for a lock", "path", l.Path, "class", l.Class, "mode", l.Mode, "bytes", printing.Span(l.Start, l.End),
 			"pid", l.PID, "command", l.Command, "waited", time.Since(l.Since).Round(time.Millisecond).String(), "holders", holdersText(l.WaitsFor))
 	}
 	if logged > mostWaits {

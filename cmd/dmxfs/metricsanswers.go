@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -60,7 +61,7 @@ func (d onlooker) metricsHandler(paths bool) http.Handler {
 func (d onlooker) snapshot() metrics.Snapshot {
 	st, s := d.status(), d.node.Load().Status()
 	v := metrics.Snapshot{
-		Version: version(), State: st.State, Granting: s.Granting, Problems: len(st.Problems), Epoch: st.Epoch,
+		Version: version.String(), State: st.State, Granting: s.Granting, Problems: len(st.Problems), Epoch: st.Epoch,
 		Held: st.Held, Waiting: st.Waiting, EngineLongest: d.engine.Longest(),
 		Members: map[string]int{}, WaitsOn: map[metrics.Peer]int{}, LookAge: -1,
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 func newMetricsCommand(s streams) *cobra.Command {
@@ -46,7 +47,7 @@ the most requests of this host wait, by name.`,
 			if err != nil {
 				return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 			}
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
 		_, err = io.Copy(s.out, resp.Body)
 		return err

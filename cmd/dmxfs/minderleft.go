@@ -2,13 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // minderLeft is what the minder of the next program of this process needs.
@@ -37,11 +37,16 @@ func (l *minderLeft) files() (files []int) {
 func (m *minder) leave() (l minderLeft, files []int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err = errors.Join(copyFD(m.root, &l.Root), copyFD(m.leash, &l.Leash), copyFD(m.logs, &l.Logs),
-		copyFD(m.lastWord, &l.LastWord), copyFD(m.tell, &l.Tell))
-	if err != nil {
-		closeFDs(l.files())
-		return minderLeft{}, nil, err
+	for to, f := range map[*int]*os.File{&l.Root: m.root, &l.Leash: m.leash, &l.Logs: m.logs, &l.LastWord: m.lastWord, &l.Tell: m.tell} {
+		if f == nil {
+			continue
+		}
+		fd, err := process.Duplicate(f)
+		if err != nil {
+			process.CloseAll(l.files())
+			return minderLeft{}, nil, err
+		}
+		*to = fd
 	}
 	if m.lastWord != nil {
 		l.Watcher = m.watcher

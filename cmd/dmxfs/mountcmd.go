@@ -19,6 +19,8 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // newMountCommand makes the command that mounts.
@@ -59,7 +61,7 @@ func newMountCommand(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			outlive()
+			process.Outlive()
 			// A panic ends this process with SIGABRT, and not with 2, upon which
 			// systemd would not start it again: that is for wrong options.
 			debug.SetTraceback("crash")
@@ -96,7 +98,7 @@ func background(ctx context.Context, cfg config.Config, out io.Writer) error {
 	}
 	defer r.Close()
 	cmd := exec.Command("/proc/self/exe", watchCommand, cfg.Mountpoint)
-	cmd.Args[0] = processName
+	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.ExtraFiles = []*os.File{w}
@@ -120,7 +122,7 @@ func background(ctx context.Context, cfg config.Config, out io.Writer) error {
 		return exitcode.With(m.Code, errors.New(m.Error))
 	}
 	for _, w := range m.Warnings {
-		fmt.Fprintf(out, "dmxfs: %s\n", printableLines(w))
+		fmt.Fprintf(out, "dmxfs: %s\n", printing.Lines(w))
 	}
 	return cmd.Process.Release()
 }

@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -31,7 +29,7 @@ func startedAnew(r statedir.Registration) error {
 	if err != nil || pid == 0 {
 		return nil
 	}
-	if isStopped(pid) {
+	if process.Stopped(pid) {
 		return fmt.Errorf("the process that starts it anew is stopped: kill -CONT %d lets it go on", pid)
 	}
 	var s admin.Status
@@ -44,22 +42,8 @@ func startedAnew(r statedir.Registration) error {
 // waitingStatus is the status of a mount that has no daemon, but a process that
 // starts one. That answers at once, or never.
 func waitingStatus(state string, v *admin.Status) error {
-	if pid, err := watcherOf(state); err == nil && pid != 0 && isStopped(pid) {
+	if pid, err := watcherOf(state); err == nil && pid != 0 && process.Stopped(pid) {
 		return errors.New("it is stopped")
 	}
 	return askWatcher(state, v)
-}
-
-// isStopped reports whether a process was sent a SIGSTOP, or is traced and stands still.
-func isStopped(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && (stateIn(b) == 'T' || stateIn(b) == 't')
-}
-
-// sendEnd has a process end, also if it is stopped.
-func sendEnd(pid int) error {
-	if err := unix.Kill(pid, unix.SIGTERM); err != nil || !isStopped(pid) {
-		return err
-	}
-	return unix.Kill(pid, unix.SIGCONT)
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // The daemon has died, and the process that would start it anew is stopped: commands
@@ -19,7 +20,7 @@ func TestDeathBesideAStoppedWatcher(t *testing.T) {
 	if err := unix.Kill(m.watcher, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the watcher is stopped", func() bool { return isStopped(m.watcher) })
+	await(t, "the watcher is stopped", func() bool { return process.Stopped(m.watcher) })
 	m.signal(unix.SIGKILL)
 	await(t, "the daemon has ended", func() bool { return isDead(m.dir) })
 	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)

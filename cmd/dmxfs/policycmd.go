@@ -17,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
@@ -70,12 +71,12 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 		}
 		switch {
 		case *asJSON:
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		case *asTOML:
 			_, err := io.WriteString(s.out, v.TOML)
 			return err
 		}
-		return printTable(s.out, policyHeads, policyRows(v))
+		return printing.Table(s.out, policyHeads, policyRows(v))
 	}
 	return c
 }
@@ -131,9 +132,9 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 			}
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
-		return printTable(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.Rule)...)})
+		return printing.Table(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.Rule)...)})
 	}
 	return c
 }
@@ -231,9 +232,9 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
-		return printTable(s.out, policyHeads, policyRows(v))
+		return printing.Table(s.out, policyHeads, policyRows(v))
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -73,7 +74,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 			return err
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
 		fmt.Fprintf(s.out, "the cluster %s is in %s again: mounts go on within some seconds\n", v.Cluster, v.Source)
 		return nil

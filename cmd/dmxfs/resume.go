@@ -12,20 +12,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/libp2p/go-libp2p/core/peer"
+	ma "github.com/multiformats/go-multiaddr"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
-
-	"github.com/libp2p/go-libp2p/core/peer"
-	ma "github.com/multiformats/go-multiaddr"
-
-	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // heir is what the program before this one has left in this process.
@@ -80,7 +81,7 @@ func takeLeft() (*heir, error) {
 		}
 		return nil, err
 	}
-	closeOnExec()
+	process.CloseOnExec()
 	h.mark("started")
 	h.sock = os.NewFile(uintptr(h.Control), admin.SocketName)
 	h.state = &statedir.Dir{Path: h.Config.State, Lock: os.NewFile(uintptr(h.Lock), "lock")}
@@ -107,7 +108,7 @@ func (h *heir) back(ctx context.Context, why error) error {
 	if first == "" {
 		first = why.Error()
 	} else {
-		age := time.Duration(boottime()-h.Began) * time.Millisecond
+		age := time.Duration(boottime.Milliseconds()-h.Began) * time.Millisecond
 		if age > goOnTime || ctx.Err() != nil {
 			return why
 		}
@@ -193,7 +194,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
 		debug.SetGCPercent(d.left.gc)
 		ready()
-		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version(), "former", d.left.Version)
+		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version.String(), "former", d.left.Version)
 	})
 }
 
@@ -270,7 +271,7 @@ func (h *heir) mark(what string) {
 	if h.Ready == nil {
 		h.Ready = map[string]int{}
 	}
-	h.Ready[what] = int(boottime() - h.Began)
+	h.Ready[what] = int(boottime.Milliseconds() - h.Began)
 }
 
 func (h *heir) log(log *slog.Logger) {

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // streams are what a command reads and writes. Results go to out, everything
@@ -36,7 +38,7 @@ func run(ctx context.Context, name string, args []string, s streams) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errSilent) {
-		fmt.Fprintf(s.err, "dmxfs: %s\n", printableLines(err.Error()))
+		fmt.Fprintf(s.err, "dmxfs: %s\n", printing.Lines(err.Error()))
 	}
 	return exitcode.Of(err)
 }
@@ -57,7 +59,7 @@ fcntl lock between hosts, without a lock server.
 
 It goes to the background when the mount is usable. A mount point whose name
 is also a command is written with a slash: dmxfs ./status`
-	root.Version = version()
+	root.Version = version.String()
 	root.SetVersionTemplate("dmxfs {{.Version}}\n")
 	mount := newMountCommand(s)
 	mount.Use = "mount [flags] [SOURCE] MOUNTPOINT"

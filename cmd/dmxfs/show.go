@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -32,10 +33,10 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 			}
 		}
 		if *asJSON {
-			err = printJSON(s.out, v)
+			err = printing.JSON(s.out, v)
 		} else {
 			heads, rows := table(v)
-			err = printTable(s.out, heads, rows)
+			err = printing.Table(s.out, heads, rows)
 		}
 		if x, ok := any(v).(admin.Status); ok && !x.Healthy && err == nil {
 			err = exitcode.With(exitcode.Sick, errSilent)
@@ -107,15 +108,15 @@ standard error.`,
 			return noDaemon(err, r)
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: silent, so what its programs hold and wait for is not in this: %s\n", printable(m))
+			fmt.Fprintf(s.err, "dmxfs: silent, so what its programs hold and wait for is not in this: %s\n", printing.Text(m))
 		}
 		if *asJSON {
 			if v.Locks == nil {
 				v.Locks = []admin.Lock{}
 			}
-			return printJSON(s.out, v.Locks)
+			return printing.JSON(s.out, v.Locks)
 		}
-		return printTable(s.out, lockHeads, lockRows(v.Locks, *all, time.Now()))
+		return printing.Table(s.out, lockHeads, lockRows(v.Locks, *all, time.Now()))
 	}
 	return c
 }
@@ -125,7 +126,7 @@ func useOf(l admin.Lock, now time.Time) string {
 	if l.IdleSince == nil {
 		return l.Use
 	}
-	return l.Use + ", idle " + ago(*l.IdleSince, now)
+	return l.Use + ", idle " + printing.Ago(*l.IdleSince, now)
 }
 
 var lockHeads = []string{"PATH", "CLASS", "ALGORITHM", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "USE", "WAITS FOR"}
@@ -151,8 +152,8 @@ func lockRows(all []admin.Lock, cached bool, now time.Time) [][]string {
 			}
 			why = append(why, who)
 		}
-		rows = append(rows, []string{path, l.Class, l.Algorithm, l.Mode, span(l.Start, l.End), l.State, l.Host, pid, l.Command,
-			ago(l.Since, now), useOf(l, now), strings.Join(why, ", ")})
+		rows = append(rows, []string{path, l.Class, l.Algorithm, l.Mode, printing.Span(l.Start, l.End), l.State, l.Host, pid, l.Command,
+			printing.Ago(l.Since, now), useOf(l, now), strings.Join(why, ", ")})
 	}
 	return rows
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -198,7 +199,7 @@ func (p *journalPrinter) line(b []byte) error {
 		return p.sink(b)
 	}
 	if p.tw == nil {
-		b = printableJSON(b)
+		b = printing.EscapeJSON(b)
 		_, err := p.w.Write(append(b[:len(b):len(b)], '\n'))
 		return err
 	}
@@ -214,7 +215,7 @@ func (p *journalPrinter) line(b []byte) error {
 		req = fmt.Sprint(r.Request)
 	}
 	if r.Mode != "" {
-		bytes = span(r.Start, r.End)
+		bytes = printing.Span(r.Start, r.End)
 	}
 	if r.PID != 0 {
 		pid = fmt.Sprint(r.PID)
@@ -226,7 +227,7 @@ func (p *journalPrinter) line(b []byte) error {
 		r.Reason += " [" + r.Peer + "]"
 	}
 	fmt.Fprintf(p.tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format("2006-01-02 15:04:05.000"), r.Epoch,
-		r.Event, req, printable(r.Path), printable(r.Class), printable(r.Algorithm), printable(r.Mode), bytes, pid, printable(r.Command), wait, printable(r.Reason))
+		r.Event, req, printing.Text(r.Path), printing.Text(r.Class), printing.Text(r.Algorithm), printing.Text(r.Mode), bytes, pid, printing.Text(r.Command), wait, printing.Text(r.Reason))
 	p.rows++
 	if p.rows%align == 0 || time.Since(p.began) > time.Second {
 		p.began = time.Now()

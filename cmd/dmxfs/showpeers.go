@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -57,7 +58,7 @@ func peerRows(v admin.Peers, now time.Time) [][]string {
 		rows = append(rows, []string{j.ID, j.Host, j.State, "-", "-", "-", strings.Join(j.Addrs, " ")})
 	}
 	for _, g := range v.Gone {
-		rows = append(rows, []string{g.ID, g.Host, g.State, "-", ago(g.At, now), "-", g.Why})
+		rows = append(rows, []string{g.ID, g.Host, g.State, "-", printing.Ago(g.At, now), "-", g.Why})
 	}
 	for _, r := range v.Revoked {
 		rows = append(rows, []string{r, "-", "revoked", "-", "-", "-", "-"})
@@ -113,7 +114,7 @@ next holders write: be sure that the host is off, or cannot reach the storage.`
 		if err := post(c, cl, "/peers/remove", url.Values{"peer": {m.ID}, "reason": {*reason}}); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "%s (%s) is removed\n", printable(m.Host), m.ID)
+		fmt.Fprintf(s.out, "%s (%s) is removed\n", printing.Text(m.Host), m.ID)
 		return nil
 	}
 	return c
@@ -156,7 +157,7 @@ the secret is changed ("dmxfs secret rotate").`,
 		if *undo {
 			what = "may join again"
 		}
-		fmt.Fprintf(s.out, "%s (%s) %s\n", printable(m.Host), m.ID, what)
+		fmt.Fprintf(s.out, "%s (%s) %s\n", printing.Text(m.Host), m.ID, what)
 		return nil
 	}
 	return c
@@ -195,7 +196,7 @@ func askRemoval(c *cobra.Command, s streams, cl *admin.Client, m admin.Peer, yes
 			its = append(its, l)
 		}
 	}
-	fmt.Fprintf(s.err, "%s (%s) is %s.\n", printable(m.Host), m.ID, m.State)
+	fmt.Fprintf(s.err, "%s (%s) is %s.\n", printing.Text(m.Host), m.ID, m.State)
 	answered := true
 	for _, x := range v.Missing {
 		answered = answered && !strings.Contains(x, m.ID)
@@ -207,7 +208,7 @@ func askRemoval(c *cobra.Command, s streams, cl *admin.Client, m admin.Peer, yes
 		fmt.Fprintln(s.err, "It holds no lock.")
 	default:
 		fmt.Fprintln(s.err, "These end, and become free for the others:")
-		if err := printTable(s.err, lockHeads, lockRows(its, false, time.Now())); err != nil {
+		if err := printing.Table(s.err, lockHeads, lockRows(its, false, time.Now())); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -16,12 +15,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -136,7 +137,7 @@ func newCheckCommand(s streams) *cobra.Command {
 			if err != nil {
 				return exitcode.With(exitcode.Usage, fmt.Errorf("terms on standard input: %w", err))
 			}
-			return printJSON(s.out, a)
+			return printing.JSON(s.out, a)
 		},
 	}
 }
@@ -147,7 +148,7 @@ func agreeWith(text []byte) (agreement, error) {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return agreement{}, err
 	}
-	return agreement{version(), t.refusal(text)}, nil
+	return agreement{version.String(), t.refusal(text)}, nil
 }
 
 // text is t as another program is asked by it. Options that have no value are not in
@@ -199,7 +200,7 @@ func checkProgram(ctx context.Context, program *os.File, t terms) (agreement, er
 	// By its descriptor: what is asked is what is executed, also if another file gets
 	// its name meanwhile. A script finds itself no more by that, here as later.
 	cmd := exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", program.Fd()), checkCommand)
-	cmd.Args[0], cmd.Dir, cmd.Env = processName, "/", withoutSystemd()
+	cmd.Args[0], cmd.Dir, cmd.Env = process.Name, "/", process.WithoutSystemd()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &says
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
@@ -230,42 +231,13 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 
 var _ io.Writer = (*limitedBuffer)(nil)
 
-// openProgram opens a program to be executed.
-func openProgram(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("the program %s: %w", path, err)
-	}
-	f := os.NewFile(uintptr(fd), path)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Mode&0o111 == 0 {
-		f.Close()
-		return nil, fmt.Errorf("%s is no program: %w", path, errors.Join(err, unix.EACCES))
-	}
-	return f, nil
-}
-
 // become executes the program that is open as program in this process, in which files
 // stay open and nothing else does. left is what was left, and former the program that
 // goes on if this one cannot. It returns only with an error; then all is as it was.
 func become(program int, files []int, left, former int, why string) error {
-	return inherit(append(files[:len(files):len(files)], left), func() error {
+	return process.Inherit(append(files[:len(files):len(files)], left), func() error {
 		return execute(program, fmt.Sprintf("%d %d", left, former), why)
 	})
-}
-
-// inherit has files outlive execve(2), which exec calls. It returns only with an error.
-func inherit(files []int, exec func() error) error {
-	// Nothing is started meanwhile that would inherit them.
-	syscall.ForkLock.Lock()
-	defer syscall.ForkLock.Unlock()
-	defer closeOnExec()
-	for _, fd := range files {
-		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
-			return fmt.Errorf("descriptor %d: %w", fd, err)
-		}
-	}
-	return exec()
 }
 
 // execute is execve(2), with what the program finds in its environment.
@@ -275,18 +247,4 @@ func execute(program int, left, why string) error {
 		env = append(env, whyEnv+"="+strings.ToValidUTF8(strings.ReplaceAll(why, "\x00", ""), "?"))
 	}
 	return fmt.Errorf("execve: %w", syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program), os.Args, env))
-}
-
-// closeOnExec has all descriptors but the standard ones be closed by execve(2).
-func closeOnExec() {
-	if unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC) == nil {
-		return
-	}
-	all, _ := os.ReadDir("/proc/self/fd") // Linux before 5.11
-	for _, e := range all {
-		fd := 0
-		if _, err := fmt.Sscan(e.Name(), &fd); err == nil && fd > 2 {
-			unix.CloseOnExec(fd)
-		}
-	}
 }

@@ -21,8 +21,10 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/support"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -89,7 +91,7 @@ contain are left out. Names of files, hosts and programs are in it.`,
 // tellSupport tells what is in an archive.
 func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) error {
 	if !asJSON {
-		fmt.Fprintf(w, "%s has:\n%s", printable(file), printableLines(support.Contents(files)))
+		fmt.Fprintf(w, "%s has:\n%s", printing.Text(file), printing.Lines(support.Contents(files)))
 		return nil
 	}
 	type fileJSON struct {
@@ -107,7 +109,7 @@ func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) er
 		}
 		list = append(list, x)
 	}
-	return printJSON(w, struct {
+	return printing.JSON(w, struct {
 		File  string     `json:"file"`
 		Files []fileJSON `json:"files"`
 	}{file, list})
@@ -252,7 +254,7 @@ func supportVersions() ([]byte, error) {
 	}
 	osRelease, _ := os.ReadFile("/etc/os-release") // not everywhere
 	return json.MarshalIndent(map[string]any{
-		"dmxfs": thisVersion(), "kernel": unix.ByteSliceToString(u.Release[:]), "machine": unix.ByteSliceToString(u.Machine[:]), "os_release": strings.Split(string(osRelease), "\n"),
+		"dmxfs": version.This(), "kernel": unix.ByteSliceToString(u.Release[:]), "machine": unix.ByteSliceToString(u.Machine[:]), "os_release": strings.Split(string(osRelease), "\n"),
 	}, "", "  ")
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/top"
 )
 
@@ -69,7 +70,7 @@ second.`,
 		case err != nil:
 			return err
 		case *asJSON:
-			return o.WriteJSON(jsonWriter{s.out})
+			return o.WriteJSON(printing.EscapedJSON(s.out))
 		}
 		return o.WriteTable(s.out)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -58,7 +59,7 @@ func tryStorage(ctx context.Context, cfg config.Config) error {
 	}
 	defer r.Close()
 	cmd := exec.Command("/proc/self/exe", trialCommand, cfg.Source)
-	cmd.Args[0] = processName
+	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.ExtraFiles = []*os.File{tell}
@@ -121,7 +122,7 @@ func newTrialCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: trialCommand + " SOURCE", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(*cobra.Command, []string) error {
-			nameProcess()
+			process.TakeName()
 			var cfg config.Config
 			if err := json.NewDecoder(s.in).Decode(&cfg); err != nil {
 				return exitcode.With(exitcode.Usage, fmt.Errorf("configuration on standard input: %w", err))

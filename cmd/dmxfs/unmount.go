@@ -17,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -112,7 +113,7 @@ func endWatcher(ctx context.Context, state string) error {
 	if pid == 0 {
 		return nil
 	}
-	if err := sendEnd(pid); err != nil && err != unix.ESRCH {
+	if err := process.End(pid); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("end the process %d, which starts the daemon anew: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)

@@ -18,9 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -39,7 +42,7 @@ type upgrader struct {
 func newUpgrader(d *daemon) *upgrader {
 	u := &upgrader{d: d, since: time.Now()}
 	if h := d.left; h != nil {
-		u.last = admin.Upgrade{Mount: d.cfg.Mountpoint, Order: h.Order, State: admin.UpgradeRunning, From: h.Version, To: version(), Program: ownProgram()}
+		u.last = admin.Upgrade{Mount: d.cfg.Mountpoint, Order: h.Order, State: admin.UpgradeRunning, From: h.Version, To: version.String(), Program: ownProgram()}
 	}
 	return u
 }
@@ -83,7 +86,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 		return x, nothing, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
-	program, err := openProgram(o.Program)
+	program, err := process.OpenProgram(o.Program)
 	if err != nil {
 		cancel()
 		return x, nothing, exitcode.With(exitcode.Usage, err)
@@ -101,7 +104,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	if err == nil && o.Check {
 		err = u.mayBegin()
 	}
-	x = admin.Upgrade{Mount: u.d.cfg.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version(), To: a.Version, Program: o.Program}
+	x = admin.Upgrade{Mount: u.d.cfg.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version.String(), To: a.Version, Program: o.Program}
 	if err != nil || o.Check {
 		over()
 		return x, nothing, err
@@ -169,7 +172,7 @@ const againAfter = 50 * time.Millisecond
 // run replaces this program. It returns only with an error.
 func (u *upgrader) run(ctx context.Context, program *os.File) error {
 	d := u.d
-	former, err := openProgram("/proc/self/exe")
+	former, err := process.OpenProgram("/proc/self/exe")
 	if err != nil {
 		return err
 	}
@@ -178,7 +181,7 @@ func (u *upgrader) run(ctx context.Context, program *os.File) error {
 		return errors.New("a process that watches this daemon is just being started")
 	}
 	defer d.minder.starting.Unlock()
-	control, err := duplicate(u.control)
+	control, err := process.Duplicate(u.control.(*net.UnixListener))
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
@@ -221,7 +224,7 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 	}
 	// What can fail is done before the locks are frozen, since there is no way back then.
 	h := &heirloom{
-		Order: u.status().Order, Version: version(), Config: d.cfg, Began: boottime(), Mounted: u.mounted(),
+		Order: u.status().Order, Version: version.String(), Config: d.cfg, Began: boottime.Milliseconds(), Mounted: u.mounted(),
 		Root: int(d.root.Fd()), Lock: int(d.state.Lock.Fd()), Program: int(former.Fd()), Control: control,
 	}
 	h.Cluster, h.Folded = d.knownCluster()
@@ -233,7 +236,7 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 	if h.Minder, h.Files, err = d.minder.leave(); err != nil {
 		return fmt.Errorf("what the process that watches this one is told by: %w", err)
 	}
-	defer closeFDs(h.Files)
+	defer process.CloseAll(h.Files)
 	if err := d.server.Load().Pause(ctx); err != nil {
 		return err
 	}
@@ -252,14 +255,14 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 	if err := u.syncNow(ctx); err != nil {
 		return nil, fmt.Errorf("the journal: %w", err)
 	}
-	if err := awaitThreads(ctx); err != nil {
+	if err := process.AwaitThreads(ctx); err != nil {
 		return nil, err
 	}
 	noteUpgrading(d.state, d.log)
 	// Not later: a node that was expelled since, and is another one by now, is not
 	// the one that has held what the successor claims.
 	s := d.node.Load().Status()
-	h.Self, h.Ready = s.Self, map[string]int{"quiet": int(boottime() - h.Began)}
+	h.Self, h.Ready = s.Self, map[string]int{"quiet": int(boottime.Milliseconds() - h.Began)}
 	if h.View, err = member.EncodeView(s.View); err != nil {
 		return nil, err
 	}
@@ -269,16 +272,6 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 	default:
 	}
 	return d.engine.HandOver()
-}
-
-// duplicate is another descriptor of l.
-func duplicate(l net.Listener) (fd int, err error) {
-	raw, err := l.(*net.UnixListener).SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 3) })
-	return fd, errors.Join(failed, err)
 }
 
 // pass executes the next program, which finds all in the memory left. The locks are
@@ -316,7 +309,7 @@ func (u *upgrader) leave(h *heirloom, left int, locks []byte) error {
 	}
 	h.Files = append(append(files, h.Files...), h.Root, h.Lock, h.Control, h.Program)
 	u.syncLast()
-	h.Ready["written"] = int(boottime() - h.Began)
+	h.Ready["written"] = int(boottime.Milliseconds() - h.Began)
 	b, err := json.Marshal(h)
 	if err != nil {
 		return err
@@ -349,22 +342,22 @@ func (u *upgrader) mounted() int64 {
 	if u.d.left != nil {
 		return u.d.left.Mounted
 	}
-	return boottime() - time.Since(u.d.began).Milliseconds()
+	return boottime.Milliseconds() - time.Since(u.d.began).Milliseconds()
 }
 
 // await tells of the end of an upgrade, in the program that has taken over.
 func (u *upgrader) await(ctx context.Context) {
 	d, h := u.d, u.d.left
-	pause := boottime() - h.Began
+	pause := boottime.Milliseconds() - h.Began
 	select {
 	case <-d.joined:
 	case <-ctx.Done():
 		return
 	}
 	h.mark("joined")
-	locks := boottime() - h.Began
+	locks := boottime.Milliseconds() - h.Began
 	d.journal.settle()
-	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version(), pause, locks)
+	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version.String(), pause, locks)
 	state, wrong := admin.UpgradeDone, ""
 	if h.why != "" {
 		state, wrong = admin.UpgradeFailed, "the new program could not go on, and the former one does: "+h.why
@@ -388,5 +381,5 @@ func (u *upgrader) await(ctx context.Context) {
 		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, state, wrong
 	})
 	h.sock.Close()
-	closeFDs(append(h.Minder.files(), h.fd, h.Program))
+	process.CloseAll(append(h.Minder.files(), h.fd, h.Program))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -74,7 +75,7 @@ install the new version in its place, then call this.`,
 			}
 		}
 		if *asJSON {
-			errs = append(errs, printJSON(s.out, done))
+			errs = append(errs, printing.JSON(s.out, done))
 		}
 		return errors.Join(errs...)
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -47,7 +49,7 @@ func asSuccessor() {
 			var t terms
 			_ = json.NewDecoder(os.Stdin).Decode(&t)
 			t.Mount++
-			_ = printJSON(os.Stdout, agreement{"9.9", t.refusal(nil)})
+			_ = printing.JSON(os.Stdout, agreement{"9.9", t.refusal(nil)})
 			os.Exit(0)
 		}
 	case hangsAsked:
@@ -283,32 +285,6 @@ func TestUpgradeWithoutTheDiskOfTheJournal(t *testing.T) {
 	h.setLate(nil)
 }
 
-// Where a thread cannot be interrupted execve(2) would wait for it.
-func TestStuckThreads(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for i, x := range []struct{ stat, wchan, syscall string }{
-		{"1 (a) R 0", "0", "running"},
-		{"2 (b) D) S 0", "futex_wait_queue", "202 0x1"},
-		{"3 (c) D 0", "folio_wait_bit", "1 0x1"},
-		{"4 (d) S 0", "request_wait_answer", fmt.Sprint(unix.SYS_FSTATFS, " 0x1")},
-		{"5 (e) S 0", "request_wait_answer", fmt.Sprint(unix.SYS_OPENAT, " 0x1")},
-	} {
-		thread := filepath.Join(dir, strconv.Itoa(i))
-		if err := os.Mkdir(thread, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(thread, "stat"), x.stat)
-		write(t, filepath.Join(thread, "wchan"), x.wchan)
-		write(t, filepath.Join(thread, "syscall"), x.syscall)
-	}
-	if n, err := stuckThreads(dir); n != 2 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	// This process has threads that write to a disk, for tests beside this one.
-	await(t, "no thread waits for a disk", func() bool { return awaitThreads(t.Context()) == nil })
-}
-
 // What the watcher is told by stays open for the next program, whatever becomes of it
 // in this one.
 func TestWhatAMinderLeaves(t *testing.T) {
@@ -323,7 +299,7 @@ func TestWhatAMinderLeaves(t *testing.T) {
 	if err != nil || len(files) != 3 || l.Watcher != 5 {
 		t.Fatalf("%+v, %v, %v", l, files, err)
 	}
-	defer closeFDs(files)
+	defer process.CloseAll(files)
 	say.Close()
 	next, err := l.minder(config.Config{})
 	if err != nil {

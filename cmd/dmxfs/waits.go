@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // While a mount has no daemon, its watcher answers `dmxfs status`, on a socket
@@ -50,7 +51,7 @@ func (w *waits) status(cfg config.Config) admin.Status {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	j := admin.Status{
-		Mount: cfg.Mountpoint, Source: cfg.Source, StateDir: cfg.State, FileID: cfg.FileID, Version: version(),
+		Mount: cfg.Mountpoint, Source: cfg.Source, StateDir: cfg.State, FileID: cfg.FileID, Version: version.String(),
 		PID: os.Getpid(), State: "waiting", Problems: []string{"the daemon is being started"},
 	}
 	if w.why != nil {

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +22,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -174,7 +174,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		if !w.served {
 			w.served = true
 			w.ready(m.Warnings)
-			giveBack(w.log)
+			process.GiveBackMemory(w.log)
 			w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + cfg.Mountpoint)
 		} else {
 			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
@@ -254,11 +254,11 @@ func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done
 		cmd.Stderr = log
 		theirs, ours = append(theirs, log), append(ours, logs)
 	}
-	cmd.Args[0] = processName
+	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
 	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs}
-	cmd.Env = withoutSystemd()
+	cmd.Env = process.WithoutSystemd()
 	// Of a group of its own: what a terminal sends is for the watcher, which
 	// passes it on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -336,7 +336,7 @@ func (w *watcher) watch(ctx context.Context) error {
 	if w.charge != nil {
 		w.beFound()
 		w.ready(nil)
-		giveBack(w.log)
+		process.GiveBackMemory(w.log)
 	}
 	err := w.run(ctx)
 	if err != nil {
@@ -368,8 +368,8 @@ func newWatchCommand(s streams) *cobra.Command {
 		// The mount point is for people who look at the processes.
 		Use: watchCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
-			nameProcess()
-			outlive()
+			process.TakeName()
+			process.Outlive()
 			if os.Getenv(watchLeftEnv) != "" {
 				return resumeWatch(c.Context(), s)
 			}
@@ -388,19 +388,13 @@ func newWatchCommand(s streams) *cobra.Command {
 	}
 }
 
-// outlive keeps this process from ending because nobody takes its log any more,
-// or a terminal is gone. A watcher logs just when its daemon has died: if that
-// ended it, nobody would start another one. What a process catches, and does not
-// ignore, its children do not inherit.
-func outlive() { signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGHUP) }
-
 // newServeCommand is the process that serves a mount.
 func newServeCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: serveCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
-			nameProcess()
-			outlive() // the log goes to the watcher, and the mount must survive its end
+			process.TakeName()
+			process.Outlive() // the log goes to the watcher, and the mount must survive its end
 			if os.Getenv(leftEnv) != "" {
 				return resumeServe(c.Context(), s)
 			}
@@ -451,7 +445,7 @@ func serveWatched(ctx context.Context, cfg config.Config, m *minder, root *os.Fi
 		}
 		m.run(minded)
 	}()
-	err = serve(ctx, cfg, m, root, log, left, func(warnings []string) { usable.Store(true); report(nil, warnings...); giveBack(log) })
+	err = serve(ctx, cfg, m, root, log, left, func(warnings []string) { usable.Store(true); report(nil, warnings...); process.GiveBackMemory(log) })
 	stop()
 	m.ends(err)
 	return err

@@ -13,9 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // When a daemon has been upgraded its watcher executes the new program as well, in its
@@ -41,7 +44,7 @@ const watchLeftEnv = "DMXFS_WATCH_LEFT"
 const upgradingTime = 10 * time.Second
 
 // mayLookDead reports whether the daemon is just executing another program.
-func (w *watcher) mayLookDead() bool { return boottime() < w.upgrading.Load() }
+func (w *watcher) mayLookDead() bool { return boottime.Milliseconds() < w.upgrading.Load() }
 
 // heed reads what the daemon says, and returns when there is no more: with its last
 // word, if that is one about its end.
@@ -52,7 +55,7 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 		case err != nil:
 			return last, told
 		case m.Upgrading:
-			w.upgrading.Store(boottime() + upgradingTime.Milliseconds())
+			w.upgrading.Store(boottime.Milliseconds() + upgradingTime.Milliseconds())
 		case m.Upgraded:
 			w.log.Warn("this process goes on as it is: it cannot be the program that the daemon is by now", "err", w.become(c))
 		default:
@@ -64,7 +67,7 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 // become executes the program of the daemon c in this process. It returns only with an
 // error.
 func (w *watcher) become(c *charge) error {
-	program, err := openProgram(fmt.Sprintf("/proc/%d/exe", c.process.Pid))
+	program, err := process.OpenProgram(fmt.Sprintf("/proc/%d/exe", c.process.Pid))
 	if err != nil {
 		return err
 	}
@@ -89,9 +92,9 @@ func (w *watcher) become(c *charge) error {
 	defer unix.Close(left)
 	w.copying.Lock() // no piece of the log is on its way
 	defer w.copying.Unlock()
-	return inherit(append(files, left), func() error {
+	return process.Inherit(append(files, left), func() error {
 		env := append(os.Environ(), watchLeftEnv+"="+strconv.Itoa(left))
-		err := syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{processName, watchCommand, w.cfg.Mountpoint}, env)
+		err := syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{process.Name, watchCommand, w.cfg.Mountpoint}, env)
 		return fmt.Errorf("execve: %w", err)
 	})
 }
@@ -107,7 +110,7 @@ func resumeWatch(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	closeOnExec()
+	process.CloseOnExec()
 	unix.Close(left)
 	var l watchLeft
 	if err := json.Unmarshal(p.Head, &l); err != nil {
@@ -139,7 +142,7 @@ func resumeWatch(ctx context.Context, s streams) error {
 	if w.root == nil || w.charge.lastWord == nil {
 		return errors.New("what the program before this one has left is not all there")
 	}
-	log.Info("the process that watches the daemon is the new program, too", "version", version())
+	log.Info("the process that watches the daemon is the new program, too", "version", version.String())
 	if w.charge.hold != nil {
 		_, _ = w.charge.hold.Write([]byte{1}) // see minder.upgraded
 	}

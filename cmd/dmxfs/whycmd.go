@@ -16,6 +16,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
@@ -62,13 +63,13 @@ PATH is relative to the mount, or below it, or the file's identity as
 		}
 		story := g.Why(t)
 		if *asJSON {
-			return printJSON(s.out, story)
+			return printing.JSON(s.out, story)
 		}
 		if len(story.Steps) == 0 {
 			fmt.Fprintln(s.out, noWait(t, story.Silent, r.Mountpoint))
 		}
 		for _, l := range story.Lines() {
-			fmt.Fprintln(s.out, printable(l))
+			fmt.Fprintln(s.out, printing.Text(l))
 		}
 		return nil
 	}
@@ -81,13 +82,13 @@ func noWait(t waitgraph.Target, silent []waitgraph.Member, mount string) string 
 	unknown := slices.ContainsFunc(silent, func(m waitgraph.Member) bool { return m.State != "expelled" })
 	switch {
 	case t.PID != 0 && unknown:
-		return fmt.Sprintf("process %d waits for no lock of %s that is known here", t.PID, printable(mount))
+		return fmt.Sprintf("process %d waits for no lock of %s that is known here", t.PID, printing.Text(mount))
 	case t.PID != 0:
-		return fmt.Sprintf("process %d waits for no lock of %s", t.PID, printable(mount))
+		return fmt.Sprintf("process %d waits for no lock of %s", t.PID, printing.Text(mount))
 	case unknown:
-		return fmt.Sprintf("whether somebody waits for a lock of %s is not known: on the hosts that answer nobody does", printable(t.Path))
+		return fmt.Sprintf("whether somebody waits for a lock of %s is not known: on the hosts that answer nobody does", printing.Text(t.Path))
 	}
-	return fmt.Sprintf("nobody waits for a lock of %s", printable(t.Path))
+	return fmt.Sprintf("nobody waits for a lock of %s", printing.Text(t.Path))
 }
 
 // askGraph asks who waits for whom. The members have what the time of the client

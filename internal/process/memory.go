@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"bufio"
@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processName is what ps, top and pgrep show for the two processes of a mount.
+// Name is what ps, top and pgrep show for the two processes of a mount.
 // They run from /proc/self/exe, which would call them "exe".
-const processName = "dmxfs"
+const Name = "dmxfs"
 
-// nameProcess gives this process its name. It is no harm if it has another.
-func nameProcess() { _ = os.WriteFile("/proc/self/comm", []byte(processName), 0) }
+// TakeName gives this process its name. It is no harm if it has another.
+func TakeName() { _ = os.WriteFile("/proc/self/comm", []byte(Name), 0) }
 
-// giveBack lets the kernel have memory that was needed only to start. The
+// GiveBackMemory lets the kernel have memory that was needed only to start. The
 // program is large, and most of what of it is resident was used before main, by
 // packages that prepare themselves: the watcher uses hardly any of it again.
 // Pages of the program come back from its file when they are used.
-func giveBack(log *slog.Logger) {
+func GiveBackMemory(log *slog.Logger) {
 	debug.FreeOSMemory()
 	if err := dropProgram(); err != nil {
 		log.Debug("pages of the program cannot be given back", "err", err)

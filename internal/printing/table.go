@@ -1,4 +1,4 @@
-package main
+package printing
 
 import (
 	"bytes"
@@ -11,42 +11,42 @@ import (
 	"unicode/utf8"
 )
 
-// printTable writes rows below their heads, in columns.
-func printTable(w io.Writer, heads []string, rows [][]string) error {
+// Table writes rows below their heads, in columns.
+func Table(w io.Writer, heads []string, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(tw, strings.Join(heads, "\t"))
 	for _, r := range rows {
 		for i, c := range r {
-			r[i] = printable(c)
+			r[i] = Text(c)
 		}
 		fmt.Fprintln(tw, strings.Join(r, "\t"))
 	}
 	return tw.Flush()
 }
 
-// printable keeps names of files and programs from breaking a table or a
+// Text keeps names of files and programs from breaking a table or a
 // terminal.
-func printable(s string) string {
+func Text(s string) string {
 	if s == "" {
 		return "-"
 	}
-	if strings.ContainsFunc(s, unprintable) || !utf8.ValidString(s) {
+	if strings.ContainsFunc(s, Unprintable) || !utf8.ValidString(s) {
 		q := fmt.Sprintf("%q", s)
 		return q[1 : len(q)-1]
 	}
 	return s
 }
 
-// unprintable are the characters that terminals obey: to control them, and to
+// Unprintable are the characters that terminals obey: to control them, and to
 // show what follows in another order than it has.
-func unprintable(r rune) bool {
+func Unprintable(r rune) bool {
 	return r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x61c || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// printableLines is printable for a text of several lines, which may have names
+// Lines is printable for a text of several lines, which may have names
 // of files and texts of other hosts in it.
-func printableLines(s string) string {
-	if !strings.ContainsFunc(s, unprintable) && utf8.ValidString(s) {
+func Lines(s string) string {
+	if !strings.ContainsFunc(s, Unprintable) && utf8.ValidString(s) {
 		return s
 	}
 	var b strings.Builder
@@ -55,7 +55,7 @@ func printableLines(s string) string {
 		switch {
 		case r == utf8.RuneError && n == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case !unprintable(r) || r == '\n' || r == '\t':
+		case !Unprintable(r) || r == '\n' || r == '\t':
 			b.WriteRune(r)
 		case r > 0xff:
 			fmt.Fprintf(&b, `\u%04x`, r)
@@ -66,28 +66,32 @@ func printableLines(s string) string {
 	return b.String()
 }
 
-// printJSON writes v, indented for people.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(jsonWriter{w})
+// JSON writes v, indented for people.
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(EscapedJSON(w))
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
+// EscapedJSON writes JSON to w, with nothing unprintable in it. What comes in one piece
+// ends with a character.
+func EscapedJSON(w io.Writer) io.Writer { return jsonWriter{w} }
+
 // jsonWriter escapes what is unprintable in JSON, which has done so with some only:
-// people look at it in a terminal, too. What comes in one piece ends with a character.
+// people look at it in a terminal, too.
 type jsonWriter struct{ w io.Writer }
 
 func (j jsonWriter) Write(b []byte) (int, error) {
-	if _, err := j.w.Write(printableJSON(b)); err != nil {
+	if _, err := j.w.Write(EscapeJSON(b)); err != nil {
 		return 0, err
 	}
 	return len(b), nil
 }
 
-// printableJSON is the same JSON, with nothing unprintable in it but line ends.
-func printableJSON(b []byte) []byte {
-	special := func(r rune) bool { return r >= 0x7f && unprintable(r) }
+// EscapeJSON is the same JSON, with nothing unprintable in it but line ends.
+func EscapeJSON(b []byte) []byte {
+	special := func(r rune) bool { return r >= 0x7f && Unprintable(r) }
 	if !bytes.ContainsFunc(b, special) {
 		return b
 	}
@@ -102,8 +106,8 @@ func printableJSON(b []byte) []byte {
 	return out.Bytes()
 }
 
-// ago is a time for people: how long it has been.
-func ago(t, now time.Time) string {
+// Ago is a time for people: how long it has been.
+func Ago(t, now time.Time) string {
 	d := now.Sub(t)
 	switch {
 	case t.IsZero():
@@ -118,8 +122,8 @@ func ago(t, now time.Time) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// span is a range of bytes for people.
-func span(start uint64, end int64) string {
+// Span is a range of bytes for people.
+func Span(start uint64, end int64) string {
 	switch {
 	case start == 0 && end < 0:
 		return "all"
