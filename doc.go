@@ -29,6 +29,10 @@
 //   - internal/version: which dmxfs this program is.
 //   - internal/process: what Linux lets one do with processes.
 //   - internal/printing: tables, JSON and times for people, safe for terminals.
+//   - internal/mountlog: the log of a mount.
+//   - internal/trouble: what an error means: may it pass, and what can be done.
+//   - internal/mountpoint: mount point and shared directory: which are there,
+//     and what is wrong with them.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -185,7 +186,7 @@ func TestRevokeAPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "it has gone", func() bool { return a.live(1) && b.daemon() == 0 && !alive(b.watcher) })
-	if !isDead(b.dir) {
+	if !mountpoint.IsDead(b.dir) {
 		t.Error("its mount is not dead")
 	}
 	p := a.peers()

@@ -20,7 +20,9 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/process"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 )
 
 // A watcher can be killed, too. The daemon notices, by a pipe that the watcher
@@ -205,7 +207,7 @@ func (m *minder) ends(err error) {
 	defer m.mu.Unlock()
 	m.untold = &readyMessage{}
 	if err != nil {
-		m.untold = &readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: passing(err)}
+		m.untold = &readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: trouble.Passing(err)}
 	}
 	m.tellEnd()
 }
@@ -228,7 +230,7 @@ func (m *minder) logMeanwhile(ctx context.Context, d time.Duration) {
 		<-ctx.Done()
 		return
 	}
-	out := logFile(m.cfg)
+	out := mountlog.File(m.cfg)
 	defer out.Close()
 	b := make([]byte, 1<<16)
 	for ctx.Err() == nil {
@@ -296,7 +298,7 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	case !told:
 		return true, &errGone{"it was killed, or has failed"}
 	case m.Passing:
-		return true, &mayPass{&errGone{m.Error}}
+		return true, trouble.MayPass(&errGone{m.Error})
 	case m.Error != "":
 		return true, exitcode.With(m.Code, &errGone{m.Error})
 	}
@@ -347,9 +349,9 @@ func newAdoptCommand(s streams) *cobra.Command {
 			out := s.err
 			if _, err := unix.FcntlInt(adoptsLogFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
 				charge.logs = os.NewFile(adoptsLogFD, "log")
-				out = logFile(cfg)
+				out = mountlog.File(cfg)
 			}
-			log, err := newLogger(cfg, out)
+			log, err := mountlog.New(cfg, out)
 			if err == nil {
 				w := &watcher{cfg: cfg, log: log, out: out, root: os.NewFile(rootFD, cfg.Source), charge: charge, served: true}
 				w.ready = func([]string) { report(nil) }

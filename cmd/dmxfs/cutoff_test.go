@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -123,8 +124,8 @@ func TestWhatMayPassIsNotFinal(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = (&watcher{charge: &charge{process: self, lastWord: r}}).adopt(t.Context())
-		if err == nil || final(err) != x.final {
-			t.Errorf("%v becomes %v, final: %v", x.err, err, final(err))
+		if err == nil || trouble.Final(err) != x.final {
+			t.Errorf("%v becomes %v, final: %v", x.err, err, trouble.Final(err))
 		}
 	}
 }

@@ -3,15 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"runtime/pprof"
 	"time"
 
-	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -91,19 +87,6 @@ func (d *daemon) saveStacks() {
 		return
 	}
 	d.log.Error("the lock engine is stuck: please report this, with the file that says what it hangs in", "file", path)
-}
-
-// keepLastWords has what the Go runtime says, should it end this process, in a
-// file, and tells of that which the one of its role before it has left.
-func keepLastWords(cfg config.Config, r crash.Role, log *slog.Logger) {
-	v := version.This()
-	report, err := crash.Begin(cfg.State, r, "version: "+v.Version, "go: "+v.Go+" "+v.OS+"/"+v.Arch, "commit: "+v.Commit, "mount: "+cfg.Mountpoint, crash.Started())
-	if err != nil {
-		log.Warn("the report on a crash cannot be written: only the log will have it", "err", err)
-	}
-	if report != "" {
-		log.Error("the "+string(r)+" before this one crashed: please report this, with the file that says where", "file", report)
-	}
 }
 
 // endLocks ends all granting. It does not wait for ever for an engine that is

@@ -8,19 +8,20 @@ import (
 	"os"
 	"time"
 
+	ma "github.com/multiformats/go-multiaddr"
+
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/register"
-
-	ma "github.com/multiformats/go-multiaddr"
-
-	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 // open takes everything that can fail before other nodes hear of this one. On
@@ -60,7 +61,7 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 	} else if d.state, err = statedir.Open(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}
-	keepLastWords(cfg, crash.Daemon, log)
+	mountlog.KeepLastWords(cfg, crash.Daemon, log)
 	if d.identity, err = p2p.LoadIdentity(d.state.Path); err != nil {
 		return d, err
 	}
@@ -110,7 +111,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 		return nil, kept, err // retryable: the storage may still get mounted
 	}
 	if err != nil {
-		return nil, kept, exitcode.With(storageCode(err), err)
+		return nil, kept, exitcode.With(trouble.StorageCode(err), err)
 	}
 	if err := kept.refuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
 		return nil, kept, exitcode.With(exitcode.Refused, err)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // Tests of trouble with the local disk.
@@ -230,7 +231,7 @@ func TestKilledWithAFullDiskThatIsRequired(t *testing.T) {
 	// Who unmounts does not want it to come back.
 	free = fill(t, disk)
 	a.signal(unix.SIGKILL)
-	await(t, "it cannot be started", func() bool { return isDead(a.dir) && a.daemon() == 0 })
+	await(t, "it cannot be started", func() bool { return mountpoint.IsDead(a.dir) && a.daemon() == 0 })
 	c.run("unmount", a.dir)
 	if a.mounted() {
 		t.Error("mounted after the unmount")

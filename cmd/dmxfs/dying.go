@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -10,9 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -25,29 +22,6 @@ import (
 
 // dyingEvery is how often the watcher looks whether the daemon is in that state.
 const dyingEvery = 250 * time.Millisecond
-
-// abortMount cuts the connection of the mount at a path, which stays in its
-// place and fails from then on.
-func abortMount(point string) error {
-	all, err := mountinfo.Read()
-	if err != nil {
-		return err
-	}
-	if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
-		return nil
-	}
-	// umount(2) with MNT_FORCE cuts the connection whether or not it can take
-	// the mount away. What is open keeps it from that.
-	fd, err := unix.Open(point, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("cut off the mount at %s: %w", point, err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Unmount(point, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EBUSY) {
-		return fmt.Errorf("cut off the mount at %s: %w (echo 1 > /sys/fs/fuse/connections/NUMBER/abort does it too)", point, err)
-	}
-	return nil
-}
 
 // helpToEnd watches the daemon until ended is closed, and cuts off its mount if
 // that is what keeps it from ending; not while except is true.
@@ -69,7 +43,7 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool,
 			continue
 		}
 		log.Error("the daemon was killed and cannot end: its mount is cut off", "process", pid, "mount", point)
-		if err := abortMount(point); err != nil {
+		if err := mountpoint.Abort(point); err != nil {
 			log.Error("the mount cannot be cut off", "err", err)
 		}
 	}
@@ -77,7 +51,7 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool,
 
 // endDying ends what is left of the daemon of a state directory, if it was
 // killed together with its watcher and cannot end.
-func endDying(state, point string) error { return endDyingBy(state, point, abortMount) }
+func endDying(state, point string) error { return endDyingBy(state, point, mountpoint.Abort) }
 
 func endDyingBy(state, point string, abort func(point string) error) error {
 	b, err := os.ReadFile(filepath.Join(state, "lock"))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -124,14 +125,14 @@ func TestAbortMount(t *testing.T) {
 		b, err := os.ReadFile("/sys/fs/fuse/connections/" + connection(t, m.dir) + "/waiting")
 		return err != nil || strings.TrimSpace(string(b)) != "0"
 	})
-	if err := abortMount(m.dir); err != nil {
+	if err := mountpoint.Abort(m.dir); err != nil {
 		t.Fatal(err)
 	}
 	if out, code := p.wait(); code == 0 {
 		t.Errorf("the program that waited: %d %s", code, out)
 	}
-	if !m.mounted() || !isDead(m.dir) {
-		t.Errorf("mounted %v, dead %v", m.mounted(), isDead(m.dir))
+	if !m.mounted() || !mountpoint.IsDead(m.dir) {
+		t.Errorf("mounted %v, dead %v", m.mounted(), mountpoint.IsDead(m.dir))
 	}
 	m.signal(unix.SIGKILL)
 	await(t, "it is served again", func() bool { s, err := m.status(); return err == nil && s.State == "live" })
@@ -164,8 +165,8 @@ func TestMountWhereADaemonCannotEnd(t *testing.T) {
 	if err := notHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, answerTime); err != nil {
 		t.Error(err)
 	}
-	if process.Dying(cmd.Process.Pid) || !isDead(m.dir) {
-		t.Errorf("still dying %v, the mount is dead %v", process.Dying(cmd.Process.Pid), isDead(m.dir))
+	if process.Dying(cmd.Process.Pid) || !mountpoint.IsDead(m.dir) {
+		t.Errorf("still dying %v, the mount is dead %v", process.Dying(cmd.Process.Pid), mountpoint.IsDead(m.dir))
 	}
 	if err := unix.Kill(daemon, unix.SIGKILL); err != nil {
 		t.Error(err)

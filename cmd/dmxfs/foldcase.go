@@ -11,6 +11,7 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -50,7 +51,7 @@ func refuseFolded(cfg config.Config, root *os.File, storage fusefs.Storage, reg 
 	}
 	folds, err := foldsCase(root)
 	if err != nil {
-		return exitcode.With(storageCode(err), err)
+		return exitcode.With(trouble.StorageCode(err), err)
 	}
 	if folds {
 		return exitcode.With(exitcode.Refused, fmt.Errorf("%s: this storage (%s) takes names that differ in case only for one file, and files are told apart by path here, so that one file would have several locks: "+

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -53,7 +54,7 @@ func openHistory(dir string, o journal.Options, required bool) (*history, error)
 	if err == nil {
 		return h, nil
 	}
-	if required || !isOneOf(err, diskTroubles) {
+	if required || !trouble.IsOneOf(err, diskTroubles) {
 		return nil, err
 	}
 	ctx, err := h.openInMemory()

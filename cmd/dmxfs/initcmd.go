@@ -20,7 +20,9 @@ import (
 	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -88,13 +90,13 @@ func (x *setup) check() error {
 		*p = abs
 	}
 	if st, err := os.Stat(x.source); err != nil {
-		return directoryProblem(config.Config{Source: x.source}, x.source, err)
+		return trouble.Directory(config.Config{Source: x.source}, x.source, err)
 	} else if !st.IsDir() {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("%s is not a directory", x.source))
 	}
 	if all, err := mountinfo.Read(); err != nil {
 		return err
-	} else if m, ok := mountinfo.At(all, x.source); ok && m.Type == fsType {
+	} else if m, ok := mountinfo.At(all, x.source); ok && m.Type == mountpoint.Type {
 		return exitcode.With(exitcode.Busy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
 	}
 	written := x.source + x.mountpoint
@@ -171,7 +173,7 @@ func (x *setup) files() (all []newFile, next []string, err error) {
 			o = append(o, "listen="+l)
 		}
 		o = append(o, "_netdev", "nofail", "x-systemd.requires-mounts-for="+x.source)
-		line := fmt.Sprintf("%s %s %s %s 0 0\n", x.source, x.mountpoint, fsType, strings.Join(o, ","))
+		line := fmt.Sprintf("%s %s %s %s 0 0\n", x.source, x.mountpoint, mountpoint.Type, strings.Join(o, ","))
 		return append(all, newFile{filepath.Join(x.etc, "fstab"), line, true}), []string{"mount " + x.mountpoint}, nil
 	}
 	text, err := x.config(state)
@@ -207,9 +209,9 @@ func (x *setup) name() string {
 
 // stateOfLine is the mount point and the state directory in a line of fstab for
 // dmxfs; empty if it is none.
-func stateOfLine(line string) (mountpoint, state string) {
+func stateOfLine(line string) (point, state string) {
 	w := strings.Fields(line)
-	if len(w) < 4 || strings.HasPrefix(w[0], "#") || w[2] != fsType {
+	if len(w) < 4 || strings.HasPrefix(w[0], "#") || w[2] != mountpoint.Type {
 		return "", ""
 	}
 	for o := range strings.SplitSeq(w[3], ",") {
@@ -311,7 +313,7 @@ func (x *setup) write(s streams) error {
 }
 
 // missing is what of f is not there yet. An error says that something else is.
-func (f newFile) missing(mountpoint string) (string, error) {
+func (f newFile) missing(point string) (string, error) {
 	b, err := os.ReadFile(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -321,17 +323,17 @@ func (f newFile) missing(mountpoint string) (string, error) {
 	case f.add:
 		_, state := stateOfLine(f.text)
 		for line := range strings.Lines(string(b)) {
-			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && filepath.Clean(w[1]) == mountpoint {
+			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && filepath.Clean(w[1]) == point {
 				if strings.TrimSuffix(line, "\n") == strings.TrimSuffix(f.text, "\n") {
 					return "", nil
 				}
-				if w[2] != fsType {
-					return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, mountpoint))
+				if w[2] != mountpoint.Type {
+					return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, point))
 				}
-				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
+				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, point, strings.TrimSpace(line)))
 			}
-			if point, has := stateOfLine(line); has != "" && has == state {
-				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, point, state))
+			if other, has := stateOfLine(line); has != "" && has == state {
+				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, other, state))
 			}
 		}
 		if len(b) > 0 && !bytes.HasSuffix(b, []byte("\n")) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
@@ -171,7 +172,7 @@ type fileStory struct {
 
 // tell tells the story of a file, up to who waits for it now.
 func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
-	path := pathBelow(r.Mountpoint, v.explain)
+	path := mountpoint.Relative(r.Mountpoint, v.explain)
 	f.Path = escapePattern(path)
 	q := journalQuery(f)
 	q.Set("around", "1")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
@@ -57,7 +58,7 @@ func newMountCommand(s streams) *cobra.Command {
 			return err
 		}
 		if *foreground {
-			log, err := newLogger(cfg, s.err)
+			log, err := mountlog.New(cfg, s.err)
 			if err != nil {
 				return err
 			}
@@ -115,7 +116,7 @@ func background(ctx context.Context, cfg config.Config, out io.Writer) error {
 		return err
 	}
 	if err := <-told; err != nil {
-		return fmt.Errorf("the daemon has ended without a word (%v), see %s", cmd.Wait(), logPath(cfg.State))
+		return fmt.Errorf("the daemon has ended without a word (%v), see %s", cmd.Wait(), mountlog.Path(cfg.State))
 	}
 	if m.Error != "" {
 		_ = cmd.Wait()
@@ -146,7 +147,7 @@ func awaitReady(ctx context.Context, cfg config.Config, told chan error, daemon 
 			told <- err
 			return nil
 		case <-silent:
-			fmt.Fprintf(out, "waiting until %s is mounted; why is in %s\n", cfg.Mountpoint, logPath(cfg.State))
+			fmt.Fprintf(out, "waiting until %s is mounted; why is in %s\n", cfg.Mountpoint, mountlog.Path(cfg.State))
 		case <-ctx.Done():
 			_ = daemon.Signal(unix.SIGTERM)
 			select {

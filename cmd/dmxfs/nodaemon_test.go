@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -22,7 +23,7 @@ func TestDeathBesideAStoppedWatcher(t *testing.T) {
 	}
 	await(t, "the watcher is stopped", func() bool { return process.Stopped(m.watcher) })
 	m.signal(unix.SIGKILL)
-	await(t, "the daemon has ended", func() bool { return isDead(m.dir) })
+	await(t, "the daemon has ended", func() bool { return mountpoint.IsDead(m.dir) })
 	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)
 	for _, command := range []string{"status", "locks"} {
 		_, err := c.try(command, m.dir)

@@ -16,7 +16,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/policy"
 )
@@ -156,20 +156,10 @@ func mountOf(args []string) []string {
 	if err != nil {
 		return nil
 	}
-	all, err := mountinfo.Read()
-	if err != nil {
-		return nil
+	if point := mountpoint.Above(abs); point != "" {
+		return []string{point}
 	}
-	best := ""
-	for _, m := range all {
-		if m.Type == fsType && below(abs, m.Point) && len(m.Point) > len(best) {
-			best = m.Point
-		}
-	}
-	if best == "" {
-		return nil
-	}
-	return []string{best}
+	return nil
 }
 
 func below(path, dir string) bool {

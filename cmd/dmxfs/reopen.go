@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 )
 
 // reopenTime is how long the storage has to answer before a daemon is started.
@@ -24,7 +27,7 @@ func (w *watcher) reopen(ctx context.Context) error {
 	case r := <-w.found:
 		w.found = nil
 		if r.err != nil {
-			return &mayPass{r.err}
+			return trouble.MayPass(r.err)
 		}
 		if r.root != nil {
 			w.root.Close()
@@ -34,7 +37,7 @@ func (w *watcher) reopen(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(reopenTime):
-		return &mayPass{fmt.Errorf("the shared directory %s does not answer for %v", w.cfg.Source, reopenTime)}
+		return trouble.MayPass(fmt.Errorf("the shared directory %s does not answer for %v", w.cfg.Source, reopenTime))
 	}
 }
 
@@ -46,13 +49,13 @@ type found struct {
 }
 
 func (w *watcher) look(old *os.File, anew bool) found {
-	why := rootAlive(old)
+	why := mountpoint.Alive(old)
 	if why == nil && !anew {
 		return found{}
 	}
-	root, err := w.openAgain()
+	root, err := mountpoint.OpenAgain(w.cfg.Source, w.cfg.Mountpoint)
 	if err == nil {
-		if err = rootAlive(root); err == nil {
+		if err = mountpoint.Alive(root); err == nil {
 			return found{root: root}
 		}
 		root.Close()
@@ -61,15 +64,4 @@ func (w *watcher) look(old *os.File, anew bool) found {
 		return found{}
 	}
 	return found{err: fmt.Errorf("the shared directory %s is gone (%w), and its path leads to no other: %w", w.cfg.Source, why, err)}
-}
-
-// openAgain opens the shared directory by its path.
-func (w *watcher) openAgain() (*os.File, error) {
-	if w.cfg.Source == w.cfg.Mountpoint && isDead(w.cfg.Mountpoint) {
-		return openUnder(w.cfg.Mountpoint)
-	}
-	if w.cfg.Source == w.cfg.Mountpoint {
-		return nil, fmt.Errorf("%s is not the dead mount any more", w.cfg.Mountpoint)
-	}
-	return os.Open(w.cfg.Source)
 }

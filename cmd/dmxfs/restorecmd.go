@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p"
@@ -56,7 +56,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	timeout := c.Flags().Duration("timeout", 10*time.Minute, "how long to wait in all")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		point, err := whichMount(args)
+		point, err := mountpoint.Which(args)
 		if err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ func (x *restoration) lost() (register.Lost, keptView, error) {
 // open opens the shared directory, which is not the bare one on which the storage
 // is not mounted.
 func (x *restoration) open(k keptView) (*os.File, error) {
-	root, err := (&watcher{cfg: config.Config{Source: x.r.Source, Mountpoint: x.r.Mountpoint}}).openAgain()
+	root, err := mountpoint.OpenAgain(x.r.Source, x.r.Mountpoint)
 	if err != nil {
 		return nil, fmt.Errorf("the shared directory %s: %w", x.r.Source, err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // How dmxfs run ends beside the exit number of the command; as env(1) and
@@ -274,7 +275,7 @@ func onMount(path string) error {
 	if err != nil {
 		return err
 	}
-	if !insideDmxfs(all, real) {
+	if !mountpoint.OnDmxfs(all, real) {
 		return fmt.Errorf("%s is not below a dmxfs mount: its locks would hold on this host only", path)
 	}
 	return nil

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/trouble"
 )
 
 // running are the parts of a daemon that run before it is a member, and after.
@@ -26,7 +28,7 @@ func begin(ctx context.Context, d *daemon, before func() error) (*running, error
 		select {
 		case <-d.host.Ready():
 		case err = <-netDone:
-			err = listenProblem(err)
+			err = trouble.Listening(err)
 		}
 	}
 	if err != nil {

@@ -4,25 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
-	lumberjack "gopkg.in/natefinch/lumberjack.v2"
 
 	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
-
-// logFile is where a mount in the background logs.
-func logFile(cfg config.Config) io.WriteCloser {
-	return &lumberjack.Logger{Filename: logPath(cfg.State), MaxSize: 10, MaxBackups: 3}
-}
-
-func logPath(state string) string { return filepath.Join(state, "dmxfs.log") }
 
 // serve runs a daemon until its mount is gone; with left it goes on with that of the
 // program before this one.
@@ -49,18 +38,6 @@ func serve(ctx context.Context, cfg config.Config, m *minder, root *os.File, log
 	}
 	d.unfinished(err, d.close())
 	return err
-}
-
-func newLogger(cfg config.Config, w io.Writer) (*slog.Logger, error) {
-	level, err := config.LogLevel(cfg.LogLevel)
-	if err != nil {
-		return nil, exitcode.With(exitcode.Usage, err)
-	}
-	opts := &slog.HandlerOptions{Level: level}
-	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
-	}
-	return slog.New(slog.NewTextHandler(w, opts)), nil
 }
 
 // syncfs writes out what the kernel holds back for the file system of dir.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
@@ -160,7 +161,7 @@ func lockRows(all []admin.Lock, cached bool, now time.Time) [][]string {
 
 // clientFor is the client for the daemon of a mount point.
 func clientFor(args []string) (*admin.Client, statedir.Registration, error) {
-	point, err := whichMount(args)
+	point, err := mountpoint.Which(args)
 	if err != nil {
 		return nil, statedir.Registration{}, err
 	}

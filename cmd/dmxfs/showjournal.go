@@ -72,7 +72,7 @@ as a duration that has passed since, like 2h30m.`,
 		if err := views.check(&f); err != nil {
 			return exitcode.With(exitcode.Usage, err)
 		}
-		cl, r, err := clientFor(mountAbove(views.explain, args))
+		cl, r, err := clientFor(pointFor(views.explain, args))
 		if err != nil {
 			return err
 		}

@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // flagProblem is err, of the flags of c, with what may have been meant.
@@ -33,20 +33,6 @@ func flagProblem(c *cobra.Command, err error) error {
 	return exitcode.With(exitcode.Usage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
 }
 
-// listenProblem says what to do when an address cannot be had.
-func listenProblem(err error) error {
-	hint := ""
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		hint = "; another program, or another mount, has it (ss -ltnp shows who): end that, or --listen at another port (0 for a free one)"
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		hint = "; this host does not have that address (ip addr shows those that it has): --listen at one of them, or at /ip4/0.0.0.0/tcp/PORT"
-	case errors.Is(err, unix.EACCES):
-		hint = "; ports below 1024 are for root: --listen at another one"
-	}
-	return fmt.Errorf("listen for other daemons: %w%s", err, hint)
-}
-
 // notHanging refuses a mount point of a daemon that does not answer within limit, since
 // whoever looks at it waits as long. It is asked before a user's mount only: one that
 // is made anew may find what passes. A daemon that was killed together with its
@@ -60,12 +46,12 @@ func notHanging(cfg config.Config, limit time.Duration) error {
 		return err
 	}
 	m, ok := mountinfo.At(all, cfg.Mountpoint)
-	if !ok || m.Type != fsType {
+	if !ok || m.Type != mountpoint.Type {
 		return nil
 	}
 	answered := make(chan struct{})
 	go func() { // until the mount answers, or this process ends
-		isDead(cfg.Mountpoint)
+		mountpoint.IsDead(cfg.Mountpoint)
 		close(answered)
 	}()
 	late := time.NewTimer(limit)
@@ -95,17 +81,4 @@ func commandMeant(name string, root *cobra.Command) string {
 		}
 	}
 	return config.Nearest(name, names)
-}
-
-// directoryProblem says what to do when one of the two directories cannot be used.
-func directoryProblem(cfg config.Config, path string, err error) error {
-	switch {
-	case errors.Is(err, unix.ENOENT) && path == cfg.Source:
-		return fmt.Errorf("cannot use the shared directory: %w: is its storage mounted on this host?", err)
-	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("cannot use the mount point: %w: make it first (mkdir %s)", err, path)
-	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("cannot use the directory: %w: the user that mounts must be able to go there", err)
-	}
-	return fmt.Errorf("cannot use the directory: %w", err)
 }

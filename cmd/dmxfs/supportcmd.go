@@ -21,6 +21,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/support"
@@ -164,7 +165,7 @@ func supportItems(cl *admin.Client, r statedir.Registration) []support.Item {
 			return supportRecords(ctx, cl, r)
 		}},
 		own("dmxfs.log", "the end of the log of a mount in the background", func() ([]byte, error) {
-			b, err := endOf(logPath(r.State), 4<<20)
+			b, err := endOf(mountlog.Path(r.State), 4<<20)
 			return support.WithoutValue(b, "fencing a member that does not answer", "command"), err
 		}),
 		own("crashes.txt", "what the Go runtime said of daemons that crashed", func() ([]byte, error) { return supportCrashes(r.State) }),

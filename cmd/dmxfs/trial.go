@@ -17,8 +17,10 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
@@ -141,8 +143,8 @@ func newTrialCommand(s streams) *cobra.Command {
 // there.
 func trial(cfg config.Config, doing func(step string)) error {
 	doing("opening it")
-	dead := isDead(cfg.Mountpoint)
-	root, err := openSource(cfg)
+	dead := mountpoint.IsDead(cfg.Mountpoint)
+	root, err := mountpoint.OpenSource(cfg)
 	if err != nil {
 		return err
 	}
@@ -163,5 +165,5 @@ func trial(cfg config.Config, doing func(step string)) error {
 		return nil // the daemon says so, and nothing is made there
 	}
 	err = d.Trial(storage.Type, doing)
-	return exitcode.With(storageCode(err), err)
+	return exitcode.With(trouble.StorageCode(err), err)
 }

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +15,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
@@ -34,7 +33,7 @@ copies, and with them the daemon.`,
 	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
 	timeout := c.Flags().Duration("timeout", admin.OrderTime, "how long to wait for the daemon; what it has not begun with by then it does not do")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		point, err := whichMount(args)
+		point, err := mountpoint.Which(args)
 		if err != nil {
 			return err
 		}
@@ -43,11 +42,11 @@ copies, and with them the daemon.`,
 			return err
 		}
 		r, err := statedir.Registered(point)
-		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
+		if m, ok := mountinfo.At(all, point); !ok || m.Type != mountpoint.Type {
 			return endLeft(c.Context(), point, r)
 		}
 		if err != nil {
-			return removeMount(point, *lazy) // a mount of another user, or a very old one
+			return mountpoint.Remove(point, *lazy) // a mount of another user, or a very old one
 		}
 		if err := endDying(r.State, point); err != nil {
 			return err
@@ -65,7 +64,7 @@ copies, and with them the daemon.`,
 			if err := endWatcher(c.Context(), r.State); err != nil {
 				return err
 			}
-			return removeMount(point, *lazy)
+			return mountpoint.Remove(point, *lazy)
 		}
 		if err != nil {
 			return err
@@ -130,37 +129,6 @@ func endWatcher(ctx context.Context, state string) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// removeMount takes away a mount that no daemon serves.
-func removeMount(point string, lazy bool) error {
-	if all, err := mountinfo.Read(); err == nil {
-		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
-			return nil // the daemon that was about to serve it has taken it away
-		}
-	}
-	flags := 0
-	if lazy {
-		flags = unix.MNT_DETACH
-	}
-	if os.Geteuid() != 0 {
-		// Whose mount it is, fusermount3 knows.
-		args := []string{"-u", "--", point}
-		if lazy {
-			args = append([]string{"-z"}, args...)
-		}
-		if out, err := exec.Command("fusermount3", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("unmount %s: %w: %s", point, err, strings.TrimSpace(string(out)))
-		}
-		return nil
-	}
-	if err := unix.Unmount(point, flags); err != nil {
-		if errors.Is(err, unix.EBUSY) {
-			return exitcode.With(exitcode.Busy, fmt.Errorf("%s is in use: end the programs that use it (fuser -m %s), or give --lazy", point, point))
-		}
-		return fmt.Errorf("unmount %s: %w", point, err)
-	}
-	return nil
 }
 
 // waitGone returns when the daemon of the state directory has ended: it holds

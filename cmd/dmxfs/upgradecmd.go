@@ -16,7 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
@@ -114,19 +114,19 @@ func upgradePoints(args []string, all bool) (points []string, err error) {
 		return nil, exitcode.With(exitcode.Usage, errors.New("with --config no mount point is given"))
 	}
 	if !all {
-		point, err := whichMount(args)
+		point, err := mountpoint.Which(args)
 		return []string{point}, err
 	}
 	if len(args) > 0 {
 		return nil, exitcode.With(exitcode.Usage, errors.New("--all is all mounts: no mount point goes with it"))
 	}
-	list, err := mountinfo.Read()
+	list, err := mountpoint.All()
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range list {
-		if _, err := statedir.Registered(m.Point); m.Type == fsType && err == nil {
-			points = append(points, m.Point)
+	for _, p := range list {
+		if _, err := statedir.Registered(p); err == nil {
+			points = append(points, p)
 		}
 	}
 	if len(points) == 0 {

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/version"
@@ -103,21 +101,4 @@ func askWatcher(state string, v *admin.Status) error {
 		return err
 	}
 	return json.NewDecoder(c).Decode(v)
-}
-
-// rootAlive reports whether a directory that is open can be used still: it was
-// not removed, and its file system answers.
-func rootAlive(root *os.File) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
-		return err
-	}
-	if st.Nlink == 0 {
-		return fmt.Errorf("it was removed: %w", unix.ENOENT)
-	}
-	fd, err := unix.Openat(int(root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	return unix.Close(fd)
 }

@@ -22,8 +22,11 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 )
 
 // A mount is two processes. One serves it. The other, which does next to
@@ -89,13 +92,13 @@ func (e *errGone) Error() string { return "the process that serves the mount has
 // the dead mount away, as the daemon would.
 func (w *watcher) run(ctx context.Context) error {
 	err := w.keep(ctx)
-	if ctx.Err() == nil || !w.served || !isDead(w.cfg.Mountpoint) {
+	if ctx.Err() == nil || !w.served || !mountpoint.IsDead(w.cfg.Mountpoint) {
 		return err
 	}
-	gone := removeMount(w.cfg.Mountpoint, false)
+	gone := mountpoint.Remove(w.cfg.Mountpoint, false)
 	if exitcode.Of(gone) == exitcode.Busy {
 		w.log.Warn("asked to end while programs use the mount, which is dead: it is taken away from them", "mount", w.cfg.Mountpoint)
-		gone = removeMount(w.cfg.Mountpoint, true)
+		gone = mountpoint.Remove(w.cfg.Mountpoint, true)
 	}
 	return gone
 }
@@ -112,7 +115,7 @@ func (w *watcher) keep(ctx context.Context) error {
 		if err == nil || !w.served {
 			return err
 		}
-		if ctx.Err() != nil || !w.cfg.Restart || final(err) {
+		if ctx.Err() != nil || !w.cfg.Restart || trouble.Final(err) {
 			return err
 		}
 		// After one that was usable the next one comes at once: it frees the
@@ -146,8 +149,8 @@ func backoff(n int) time.Duration {
 // was usable meanwhile.
 func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	cfg := w.cfg
-	if cfg.Replace = isDead(cfg.Mountpoint); cfg.Replace {
-		if err := replaceable(cfg); err != nil {
+	if cfg.Replace = mountpoint.IsDead(cfg.Mountpoint); cfg.Replace {
+		if err := mountpoint.Replaceable(cfg); err != nil {
 			return false, err
 		}
 	}
@@ -190,7 +193,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	case told && m.Error != "":
 		err := exitcode.With(m.Code, errors.New(m.Error))
 		if m.Passing {
-			err = &mayPass{err}
+			err = trouble.MayPass(err)
 		}
 		return usable, err
 	case err == nil:
@@ -298,7 +301,7 @@ func watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 	if err := tryStorage(ctx, cfg); err != nil {
 		return err
 	}
-	root, err := openSource(cfg)
+	root, err := mountpoint.OpenSource(cfg)
 	if err != nil {
 		return err
 	}
@@ -322,7 +325,7 @@ func watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 
 // watch is run with what belongs to it.
 func (w *watcher) watch(ctx context.Context) error {
-	keepLastWords(w.cfg, crash.Watcher, w.log)
+	mountlog.KeepLastWords(w.cfg, crash.Watcher, w.log)
 	defer func() {
 		if w.lock != nil {
 			w.lock.Close()
@@ -377,8 +380,8 @@ func newWatchCommand(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := logFile(cfg)
-			log, err := newLogger(cfg, out)
+			out := mountlog.File(cfg)
+			log, err := mountlog.New(cfg, out)
 			if err == nil {
 				err = watch(c.Context(), cfg, log, out, func(warnings []string) { report(nil, warnings...) })
 			}
@@ -416,16 +419,16 @@ func newServeCommand(s streams) *cobra.Command {
 
 // serveWatched is serve by a process that is watched, always.
 func serveWatched(ctx context.Context, cfg config.Config, m *minder, root *os.File, out io.Writer, left *heir, report func(error, ...string)) error {
-	lines := newLogQueue(out)
-	log, err := newLogger(cfg, lines)
+	lines := mountlog.NewQueue(out)
+	log, err := mountlog.New(cfg, lines)
 	if err != nil {
 		return err
 	}
-	lines.gap = func(n int) {
+	lines.Gap = func(n int) {
 		log.Warn("lines of the log were dropped, since nothing took them: the process that watches this one was stopped, or what the log goes to stands still", "lines", n)
 	}
-	defer lines.flush(lastLogs)
-	m.log, m.flush = log, func() { lines.flush(lastLogs) }
+	defer lines.Flush(mountlog.LastLogs)
+	m.log, m.flush = log, func() { lines.Flush(mountlog.LastLogs) }
 	if left != nil {
 		left.says, left.flush = log, m.flush
 	}
@@ -467,7 +470,7 @@ func startedBy(s streams) (cfg config.Config, report func(error, ...string), err
 		told = true
 		m := readyMessage{Warnings: warnings}
 		if err != nil {
-			m = readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: passing(err)}
+			m = readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: trouble.Passing(err)}
 		}
 		_ = json.NewEncoder(tell).Encode(m) // the other end may be gone
 		tell.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/internal/version"
@@ -128,9 +129,9 @@ func resumeWatch(ctx context.Context, s streams) error {
 	}
 	var out io.Writer = s.err
 	if !l.Front {
-		out = logFile(l.Config)
+		out = mountlog.File(l.Config)
 	}
-	log, err := newLogger(l.Config, out)
+	log, err := mountlog.New(l.Config, out)
 	if err != nil {
 		return err
 	}

@@ -8,14 +8,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
@@ -50,12 +49,12 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err != nil {
 			return err
 		}
-		cl, r, err := clientFor(mountAbove(args[0], args[1:]))
+		cl, r, err := clientFor(pointFor(args[0], args[1:]))
 		if err != nil {
 			return err
 		}
 		if t.PID == 0 {
-			t.Path = admin.AsReceived(pathBelow(r.Mountpoint, t.Path))
+			t.Path = admin.AsReceived(mountpoint.Relative(r.Mountpoint, t.Path))
 		}
 		g, err := askGraph(c.Context(), cl)
 		if err != nil {
@@ -113,66 +112,14 @@ func whyTarget(word, host string) (waitgraph.Target, error) {
 	return waitgraph.Target{Path: word}, nil
 }
 
-// pathBelow is path as the daemon of a mount point knows it: relative to that.
-func pathBelow(mountpoint, path string) string {
-	if !filepath.IsAbs(path) {
-		return strings.TrimPrefix(path, "./")
-	}
-	below := func(p string) (string, bool) {
-		rel, err := filepath.Rel(mountpoint, p)
-		return rel, err == nil && filepath.IsLocal(rel)
-	}
-	if rel, ok := below(path); ok { // a daemon that is stopped is not asked for it
-		return rel
-	}
-	if rel, ok := below(resolved(path, filepath.EvalSymlinks)); ok {
-		return rel
-	}
-	return path
-}
-
-// resolveTime is how long the links in a path may take: one may lead into storage,
-// or a mount, that does not answer.
-const resolveTime = time.Second
-
-// resolved is path with the links in its directory resolved, if they can be, and
-// soon.
-func resolved(path string, links func(string) (string, error)) string {
-	dir := make(chan string, 1)
-	go func() { // left behind if it hangs: the command ends soon
-		if d, err := links(filepath.Dir(path)); err == nil {
-			dir <- filepath.Join(d, filepath.Base(path))
-		} else {
-			dir <- path
-		}
-	}()
-	select {
-	case p := <-dir:
-		return p
-	case <-time.After(resolveTime):
-		return path
-	}
-}
-
-// mountAbove is the mount point that a command is for: the one given, or the one that
-// an absolute path is below, so that a host with several needs it not named.
-func mountAbove(path string, given []string) []string {
+// pointFor is the mount point that a command is for: the one given, or the one that an
+// absolute path is below, so that a host with several needs it not named.
+func pointFor(path string, given []string) []string {
 	if len(given) > 0 || !filepath.IsAbs(path) {
 		return given
 	}
-	all, err := mountinfo.Read()
-	if err != nil {
-		return given
+	if point := mountpoint.Above(path); point != "" {
+		return []string{point}
 	}
-	best := ""
-	for _, m := range all {
-		rel, err := filepath.Rel(m.Point, path)
-		if m.Type == fsType && err == nil && filepath.IsLocal(rel) && len(m.Point) > len(best) {
-			best = m.Point
-		}
-	}
-	if best == "" {
-		return given
-	}
-	return []string{best}
+	return given
 }

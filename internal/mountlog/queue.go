@@ -1,4 +1,4 @@
-package main
+package mountlog
 
 import (
 	"io"
@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// logQueue is between a daemon and where its log goes, which may stand still: a
+// Queue is between a daemon and where its log goes, which may stand still: a
 // watcher that was stopped takes nothing from its pipe, nor does a terminal. Who
 // logs never waits. When the queue is full lines are dropped, and when it is
 // taken from again that is logged, with their number.
-type logQueue struct {
+type Queue struct {
 	out io.Writer
-	// gap logs that n lines were dropped; it may use Write.
-	gap func(n int)
+	// Gap logs that n lines were dropped; it may use Write.
+	Gap func(n int)
 
 	mu      sync.Mutex
 	lines   [][]byte
@@ -26,18 +26,18 @@ type logQueue struct {
 const (
 	// maxLogQueue bounds what a log holds back, in bytes.
 	maxLogQueue = 1 << 20
-	// lastLogs is how long a process that ends waits until its log is written.
-	lastLogs = time.Second
+	// LastLogs is how long a process that ends waits until its log is written.
+	LastLogs = time.Second
 )
 
-func newLogQueue(out io.Writer) *logQueue {
-	q := &logQueue{out: out, gap: func(int) {}}
+func NewQueue(out io.Writer) *Queue {
+	q := &Queue{out: out, Gap: func(int) {}}
 	q.idle = sync.NewCond(&q.mu)
 	return q
 }
 
 // Write takes one line. It never fails.
-func (q *logQueue) Write(line []byte) (int, error) {
+func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.size+len(line) > maxLogQueue {
@@ -54,7 +54,7 @@ func (q *logQueue) Write(line []byte) (int, error) {
 }
 
 // write writes what there is, and ends.
-func (q *logQueue) write() {
+func (q *Queue) write() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.lines) > 0 {
@@ -71,7 +71,7 @@ func (q *logQueue) write() {
 		if n := q.dropped; n > 0 {
 			q.dropped = 0
 			q.mu.Unlock()
-			q.gap(n)
+			q.Gap(n)
 			q.mu.Lock()
 		}
 	}
@@ -79,8 +79,8 @@ func (q *logQueue) write() {
 	q.idle.Broadcast()
 }
 
-// flush waits until all is written, for limit at most.
-func (q *logQueue) flush(limit time.Duration) {
+// Flush waits until all is written, for limit at most.
+func (q *Queue) Flush(limit time.Duration) {
 	over := false
 	defer time.AfterFunc(limit, func() {
 		q.mu.Lock()

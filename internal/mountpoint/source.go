@@ -1,4 +1,4 @@
-package main
+package mountpoint
 
 import (
 	"fmt"
@@ -11,28 +11,29 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 )
 
-// openSource opens the shared directory, and says what is wrong with the
+// OpenSource opens the shared directory, and says what is wrong with the
 // mount point before anything else happens.
-func openSource(cfg config.Config) (*os.File, error) {
+func OpenSource(cfg config.Config) (*os.File, error) {
 	all, err := mountinfo.Read()
 	if err != nil {
 		return nil, err
 	}
-	if isDead(cfg.Mountpoint) {
+	if IsDead(cfg.Mountpoint) {
 		return openDead(all, cfg)
 	}
 	for _, p := range []string{cfg.Mountpoint, cfg.Source} {
 		st, err := os.Stat(p)
 		switch {
 		case err != nil:
-			return nil, directoryProblem(cfg, p, err)
+			return nil, trouble.Directory(cfg, p, err)
 		case !st.IsDir():
 			return nil, exitcode.With(exitcode.Usage, fmt.Errorf("%s is not a directory", p))
 		}
 	}
-	if m, ok := mountinfo.At(all, cfg.Mountpoint); ok && m.Type == fsType {
+	if m, ok := mountinfo.At(all, cfg.Mountpoint); ok && m.Type == Type {
 		return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s); unmount it first", cfg.Mountpoint, m.Source))
 	}
 	root, err := os.Open(cfg.Source)
@@ -51,7 +52,7 @@ func openSource(cfg config.Config) (*os.File, error) {
 		}
 	}
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && insideDmxfs(all, cfg.Source) {
+	if err := unix.Fstatfs(int(root.Fd()), &fs); err == nil && fs.Type == unix.FUSE_SUPER_MAGIC && OnDmxfs(all, cfg.Source) {
 		root.Close()
 		return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s is below a dmxfs mount already: its locks are between hosts as they are", cfg.Source))
 	}
@@ -62,20 +63,20 @@ func openSource(cfg config.Config) (*os.File, error) {
 	return root, nil
 }
 
-// insideDmxfs reports whether the mount that path is on is one of ours.
-func insideDmxfs(all []mountinfo.Mount, path string) bool {
+// OnDmxfs reports whether the mount that path is on is one of ours.
+func OnDmxfs(all []mountinfo.Mount, path string) bool {
 	m, ok := mountinfo.Holding(all, path)
-	return ok && m.Type == fsType
+	return ok && m.Type == Type
 }
 
 // openDead opens the shared directory when the mount point still has the mount
 // of a daemon that has ended.
 func openDead(all []mountinfo.Mount, cfg config.Config) (*os.File, error) {
 	m, ok := mountinfo.At(all, cfg.Mountpoint)
-	if !ok || m.Type != fsType {
+	if !ok || m.Type != Type {
 		return nil, exitcode.With(exitcode.Busy, fmt.Errorf("%s is the mount of a FUSE daemon that has ended, but not of dmxfs: remove it with umount -l %s", cfg.Mountpoint, cfg.Mountpoint))
 	}
-	if err := replaceable(cfg); err != nil {
+	if err := Replaceable(cfg); err != nil {
 		return nil, err
 	}
 	if cfg.Source == cfg.Mountpoint {
@@ -88,11 +89,11 @@ func openDead(all []mountinfo.Mount, cfg config.Config) (*os.File, error) {
 	return root, nil
 }
 
-// replaceable tells whether a new mount can take the place of a dead one such
+// Replaceable tells whether a new mount can take the place of a dead one such
 // that the shared directory is never seen without locks. Users who mount by
 // fusermount3 must take the dead one away first; with a mount in place that
 // uncovers the shared directory.
-func replaceable(cfg config.Config) error {
+func Replaceable(cfg config.Config) error {
 	if os.Geteuid() == 0 || cfg.Source != cfg.Mountpoint {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package mountpoint
 
 import (
 	"errors"
@@ -9,12 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isDead reports whether the mount at path is that of a FUSE daemon that has
+// OpenAgain opens the shared directory of a mount by its path.
+func OpenAgain(source, mountpoint string) (*os.File, error) {
+	if source == mountpoint && IsDead(mountpoint) {
+		return openUnder(mountpoint)
+	}
+	if source == mountpoint {
+		return nil, fmt.Errorf("%s is not the dead mount any more", mountpoint)
+	}
+	return os.Open(source)
+}
+
+// IsDead reports whether the mount at path is that of a FUSE daemon that has
 // ended.
 //
 // What stat(2) says may come from the kernel's cache for a moment after the
 // daemon has ended.
-func isDead(path string) bool {
+func IsDead(path string) bool {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_FORCE_SYNC, unix.STATX_BASIC_STATS, &st)
 	return errors.Is(err, unix.ENOTCONN)
@@ -52,4 +63,21 @@ func openUnder(path string) (*os.File, error) {
 		return nil, fmt.Errorf("look below the mount at %s: %w", path, r.err)
 	}
 	return r.f, nil
+}
+
+// Alive reports whether a directory that is open can be used still: it was
+// not removed, and its file system answers.
+func Alive(root *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Nlink == 0 {
+		return fmt.Errorf("it was removed: %w", unix.ENOENT)
+	}
+	fd, err := unix.Openat(int(root.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
 }

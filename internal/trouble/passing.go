@@ -1,4 +1,4 @@
-package main
+package trouble
 
 import (
 	"errors"
@@ -17,10 +17,13 @@ import (
 // mayPass marks an error of a daemon that was started in vain.
 type mayPass struct{ error }
 
+// MayPass is err, which is not final whatever its exit number says.
+func MayPass(err error) error { return &mayPass{err} }
+
 func (e *mayPass) Unwrap() error { return e.error }
 
-// final reports whether it makes no sense to start a daemon again after err.
-func final(err error) bool {
+// Final reports whether it makes no sense to start a daemon again after err.
+func Final(err error) bool {
 	if _, ok := errors.AsType[*mayPass](err); ok {
 		return false
 	}
@@ -42,7 +45,7 @@ var troubles = []error{
 // with words, but not a mount that was usable before.
 var mistakes = []error{unix.ENOENT, unix.ENOTDIR, unix.EROFS, unix.EACCES, unix.EPERM, register.ErrDamaged}
 
-func isOneOf(err error, list []error) bool {
+func IsOneOf(err error, list []error) bool {
 	for _, e := range list {
 		if errors.Is(err, e) {
 			return true
@@ -51,15 +54,15 @@ func isOneOf(err error, list []error) bool {
 	return false
 }
 
-// passing reports whether err may pass.
-func passing(err error) bool { return isOneOf(err, troubles) || isOneOf(err, mistakes) }
+// Passing reports whether err may pass.
+func Passing(err error) bool { return IsOneOf(err, troubles) || IsOneOf(err, mistakes) }
 
-// storageCode is the exit number for an error of the shared directory.
-func storageCode(err error) int {
+// StorageCode is the exit number for an error of the shared directory.
+func StorageCode(err error) int {
 	if errors.Is(err, register.ErrNoLink) || errors.Is(err, register.ErrUnusable) {
 		return exitcode.Refused // whatever number the client has for it
 	}
-	if isOneOf(err, troubles) {
+	if IsOneOf(err, troubles) {
 		return exitcode.Failure
 	}
 	return exitcode.Refused
