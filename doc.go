@@ -33,6 +33,12 @@
 //   - internal/trouble: what an error means: may it pass, and what can be done.
 //   - internal/mountpoint: mount point and shared directory: which are there,
 //     and what is wrong with them.
+//   - internal/nodestate: what a node keeps of its cluster in the state
+//     directory.
+//   - internal/privileges: a daemon is started without capabilities that it does
+//     not need.
+//   - internal/trial: storage is tried before a first mount.
+//   - internal/history: the journal of a daemon whose disk may fail.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

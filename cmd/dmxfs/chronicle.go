@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -17,7 +18,7 @@ import (
 // shown of it.
 type chronicle struct {
 	log     *slog.Logger
-	journal *history
+	journal *history.History
 	metrics *metrics.Set
 
 	departed departed

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -41,7 +42,7 @@ func (c *testCluster) wantBack(cluster string, epoch uint64) {
 func (m *testMount) restoreSoon() {
 	t := m.c.t
 	t.Helper()
-	k, v, err := readKeptView(m.state)
+	k, v, err := nodestate.ReadView(m.state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func (m *testMount) restoreSoon() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, m.state+"/"+keptViewFile, string(b))
+	write(t, m.state+"/"+nodestate.ViewFile, string(b))
 }
 
 // cluster is the ID of the cluster of a mount.

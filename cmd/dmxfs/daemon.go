@@ -22,7 +22,9 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -41,7 +43,7 @@ type daemon struct {
 
 	root      *os.File // the shared directory, from before the mount
 	state     *statedir.Dir
-	journal   *history
+	journal   *history.History
 	identity  p2p.Identity
 	register  *register.Dir
 	cluster   *register.Cluster // as it was when this daemon began
@@ -64,7 +66,7 @@ type daemon struct {
 
 	// What it does, see assemble.
 	chronicle *chronicle
-	memory    *memory
+	memory    *nodestate.Membership
 	book      *addressBook
 	rules     rules
 	table     *lockTable
@@ -220,16 +222,16 @@ func (d *daemon) join() error {
 		return err
 	}
 	node := cluster.New(cluster.Options{
-		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: d.params, Saved: d.memory.loadSaved(),
+		Self: self.Peer, Cluster: d.clusterID, Machine: m, Params: d.params, Saved: d.memory.Load(),
 		Transport: (*clusterTransport)(d),
 		Storage:   (*storage)(d),
 		Now:       boottime.Milliseconds,
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
-		Save:      d.memory.save,
+		Save:      d.memory.Save,
 		Named:     d.state.AddLife,
 		Notice:    d.chronicle.notice,
 		Begin: func(v *member.View) {
-			d.memory.keepView(v)
+			d.memory.KeepView(v)
 			d.rules.begin(v)
 		},
 		Installed: func(*member.View) { d.metrics.Installed(time.Now()) },

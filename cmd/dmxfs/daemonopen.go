@@ -14,7 +14,9 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
@@ -81,13 +83,13 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 
 // openCluster finds the cluster of the shared directory, or founds it; kept are
 // the secrets that this node has had.
-func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error) {
+func (d *daemon) openCluster() (c *register.Cluster, kept nodestate.Secrets, err error) {
 	cfg := d.cfg
 	d.register = register.NewDir(d.root, cfg.Source, d.identity.ID().String())
 	if d.left != nil && d.left.Cluster != nil {
 		c = d.left.Cluster
 		d.register.Known(c.ID)
-		kept, err = readKept(d.state.Path)
+		kept, err = nodestate.ReadSecrets(d.state.Path)
 		return c, kept, err
 	}
 	// Before anything is made there: a directory on which the storage is not
@@ -96,24 +98,24 @@ func (d *daemon) openCluster() (c *register.Cluster, kept keptSecrets, err error
 	if err != nil {
 		return nil, kept, fmt.Errorf("the state directory: %w", err)
 	}
-	if kept, err = readKept(d.state.Path); err != nil {
+	if kept, err = nodestate.ReadSecrets(d.state.Path); err != nil {
 		return nil, kept, err
 	}
-	given, err := d.givenSecret(len(kept.all()) > 0)
+	given, err := d.givenSecret(len(kept.All()) > 0)
 	if err != nil {
 		return nil, kept, exitcode.With(exitcode.Usage, err)
 	}
 	if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
 		return nil, kept, err
 	}
-	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.all(), Cluster: known, Join: cfg.Join})
+	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Cluster: known, Join: cfg.Join})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
 		return nil, kept, err // retryable: the storage may still get mounted
 	}
 	if err != nil {
 		return nil, kept, exitcode.With(trouble.StorageCode(err), err)
 	}
-	if err := kept.refuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
+	if err := kept.RefuseFormer(cfg.Source, c); err != nil && !cfg.Restored {
 		return nil, kept, exitcode.With(exitcode.Refused, err)
 	}
 	return c, kept, nil
@@ -149,7 +151,7 @@ func (d *daemon) givenSecret(kept bool) ([]byte, error) {
 }
 
 // openParts takes what depends on the cluster alone.
-func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
+func (d *daemon) openParts(c *register.Cluster, kept nodestate.Secrets) error {
 	d.warnings = c.Warnings
 	if c.Founded {
 		d.warnings = append(d.warnings, fmt.Sprintf("no cluster was in %s: this is the first host of a new one, %s. If other hosts have mounted it already, this host does not see the same storage, or saw it too late: "+
@@ -169,13 +171,13 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	if err := d.secret.keep(kept); err != nil {
 		d.log.Warn("the secret is not kept: if .dmxfs is removed, this host cannot make it anew", "err", err)
 	}
-	marks, err := marksOf(d.root)
+	marks, err := nodestate.MarksOf(d.root)
 	if err != nil {
 		return fmt.Errorf("the shared directory: %w", err)
 	}
-	openJournal := openHistory
+	openJournal := history.Open
 	if d.left != nil {
-		openJournal = resumeHistory
+		openJournal = history.Resume
 	}
 	d.journal, err = openJournal(d.state.File("journal"), journal.Options{
 		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
@@ -183,9 +185,9 @@ func (d *daemon) openParts(c *register.Cluster, kept keptSecrets) error {
 	if err != nil {
 		return err
 	}
-	logRecovery(d.log, d.journal.Recovery())
+	history.LogRecovery(d.log, d.journal.Recovery())
 	d.chronicle = &chronicle{log: d.log, journal: d.journal, metrics: d.metrics}
-	d.memory = &memory{state: d.state, cluster: c.ID, stored: c.Stored, marks: marks, log: d.log}
+	d.memory = &nodestate.Membership{State: d.state, Cluster: c.ID, Stored: c.Stored, Marks: marks, Log: d.log}
 	return nil
 }
 
@@ -286,15 +288,4 @@ func multiaddrs(list []string) ([]ma.Multiaddr, error) {
 		out = append(out, a)
 	}
 	return out, nil
-}
-
-// logRecovery tells what the last run left behind.
-func logRecovery(log *slog.Logger, r journal.Recovery) {
-	for _, l := range r.Lost {
-		log.Warn("a lock that the last run of the daemon held is lost", "path", l.Path, "class", l.Key.Class.String(),
-			"mode", l.Mode.String(), "pid", l.PID, "command", l.Command)
-	}
-	for _, x := range r.Damaged {
-		log.Error("a part of the journal cannot be read", "part", x.String())
-	}
 }

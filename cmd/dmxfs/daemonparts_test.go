@@ -4,53 +4,24 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
-	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-// What a node remembers of its membership is of its cluster, and no other.
-func TestMemoryIsOfOneCluster(t *testing.T) {
-	t.Parallel()
-	log := new(strings.Builder)
-	dir := &statedir.Dir{Path: t.TempDir()}
-	of := func(cluster string) *memory {
-		return &memory{state: dir, cluster: cluster, log: slog.New(slog.NewTextHandler(log, nil))}
-	}
-	if s := of("a").loadSaved(); s.Epoch != 0 || log.Len() > 0 {
-		t.Errorf("of a new state directory: %+v, %s", s, log)
-	}
-	if err := of("a").save(member.Saved{Epoch: 7}); err != nil {
-		t.Fatal(err)
-	}
-	if s := of("a").loadSaved(); s.Epoch != 7 {
-		t.Errorf("of its own cluster: %+v", s)
-	}
-	if s := of("b").loadSaved(); s.Epoch != 0 {
-		t.Errorf("of another cluster: %+v", s)
-	}
-	if err := os.WriteFile(dir.File("member.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if s := of("a").loadSaved(); s.Epoch != 0 || !strings.Contains(log.String(), "cannot be read") {
-		t.Errorf("of a damaged file: %+v, %s", s, log)
-	}
-}
-
 // What happens is in the journal and in the log, and what is shown of it is
 // remembered.
 func TestChronicle(t *testing.T) {
 	t.Parallel()
-	j, err := openHistory(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, true)
+	j, err := history.Open(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/trial"
 )
 
 func newDoctorCommand(s streams) *cobra.Command {
@@ -93,7 +94,7 @@ func consult(ctx context.Context, s streams, sources []string, listen string, pa
 	return x, nil
 }
 
-// tryFirst is tryStorage of a source that no daemon here has had, so that
+// tryFirst is trial.Try of a source that no daemon here has had, so that
 // nothing is left out.
 func tryFirst(ctx context.Context, source string) error {
 	path, err := filepath.Abs(source)
@@ -105,7 +106,7 @@ func tryFirst(ctx context.Context, source string) error {
 		return fmt.Errorf("make a directory for the examination: %w", err)
 	}
 	defer os.Remove(none)
-	return tryStorage(ctx, config.Config{Source: path, Mountpoint: path, State: none})
+	return trial.Try(ctx, config.Config{Source: path, Mountpoint: path, State: none})
 }
 
 func printDoctor(s streams, x doctor.Examination) error {

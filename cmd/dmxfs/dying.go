@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -64,7 +65,7 @@ func endDyingBy(state, point string, abort func(point string) error) error {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for process.Dying(pid) && isUpgrading(state) {
+	for process.Dying(pid) && nodestate.Upgrading(state) {
 		<-tick.C
 	}
 	if !process.Dying(pid) {

@@ -17,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -60,9 +61,9 @@ func TestDying(t *testing.T) {
 	}, slog.New(slog.NewTextHandler(log, nil)))
 	state := t.TempDir()
 	write(t, filepath.Join(state, "lock"), fmt.Sprintln(pid))
-	write(t, filepath.Join(state, upgradingFile), fmt.Sprintln(boottime.Milliseconds()+300))
+	write(t, filepath.Join(state, nodestate.UpgradingFile), fmt.Sprintln(boottime.Milliseconds()+300))
 	if err := endDyingBy(state, t.TempDir(), func(string) error {
-		if isUpgrading(state) {
+		if nodestate.Upgrading(state) {
 			t.Error("it is cut off while it executes another program")
 		}
 		return cmd.Process.Kill()

@@ -10,12 +10,10 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 )
-
-// shownTime is how long the answer to a query may wait for the disk.
-const shownTime = time.Second
 
 // serveJournal streams the records that pass the filter in the query, one
 // JSON object a line.
@@ -26,7 +24,7 @@ func (d onlooker) serveJournal(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// What somebody was shown is there still when the daemon is killed next.
-	sync, cancel := context.WithTimeout(r.Context(), shownTime)
+	sync, cancel := context.WithTimeout(r.Context(), history.ShownTime)
 	_ = d.journal.Sync(sync) // status tells of a disk that fails
 	cancel()
 	w.Header().Set("Content-Type", "application/x-ndjson")

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -16,7 +17,7 @@ import (
 // sent is not all.
 func TestAnAnswerOfTheJournalIsWholeOrFails(t *testing.T) {
 	t.Parallel()
-	j, err := journal.OpenMemory(journal.Options{})
+	j, err := history.Open(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,9 +25,7 @@ func TestAnAnswerOfTheJournalIsWholeOrFails(t *testing.T) {
 	if err := j.Sync(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	close(done)
-	d := &daemon{log: slog.New(slog.DiscardHandler), journal: &history{j: j, stop: func() {}, done: done}}
+	d := &daemon{log: slog.New(slog.DiscardHandler), journal: j}
 	srv := httptest.NewServer(http.HandlerFunc(onlooker{d}.serveJournal))
 	defer srv.Close()
 	ask := func(query string) (int, string, error) {

@@ -79,7 +79,7 @@ func (d onlooker) snapshot() metrics.Snapshot {
 	if st.Waiting > 0 {
 		d.snapshotWaits(&v, hosts)
 	}
-	j := d.journal.now().Stats()
+	j := d.journal.Now().Stats()
 	v.Journal = metrics.Journal{
 		Healthy: d.journal.Healthy() == nil, Records: j.Records, Next: j.Next, Bytes: j.Bytes, Disk: j.Disk, Pending: j.Pending,
 		Damaged: j.Damaged, Dropped: j.Dropped, Oldest: j.Oldest,

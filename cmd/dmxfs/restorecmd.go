@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p"
@@ -131,12 +132,12 @@ func (x *restoration) run(ctx context.Context, confirm func() error) (restoredJS
 }
 
 // lost is the cluster as this host knows it.
-func (x *restoration) lost() (register.Lost, keptView, error) {
-	k, v, err := readKeptView(x.r.State)
+func (x *restoration) lost() (register.Lost, nodestate.View, error) {
+	k, v, err := nodestate.ReadView(x.r.State)
 	if err != nil {
 		return register.Lost{}, k, err
 	}
-	kept, err := readKept(x.r.State)
+	kept, err := nodestate.ReadSecrets(x.r.State)
 	if err == nil && kept.Current.Secret == "" {
 		err = errors.New("the secret is not known here")
 	}
@@ -158,12 +159,12 @@ func (x *restoration) lost() (register.Lost, keptView, error) {
 
 // open opens the shared directory, which is not the bare one on which the storage
 // is not mounted.
-func (x *restoration) open(k keptView) (*os.File, error) {
+func (x *restoration) open(k nodestate.View) (*os.File, error) {
 	root, err := mountpoint.OpenAgain(x.r.Source, x.r.Mountpoint)
 	if err != nil {
 		return nil, fmt.Errorf("the shared directory %s: %w", x.r.Source, err)
 	}
-	marks, err := marksOf(root)
+	marks, err := nodestate.MarksOf(root)
 	if err == nil && marks != k.Root && !x.moved {
 		err = exitcode.With(exitcode.Refused, fmt.Errorf("%s is not the directory that it was: is the storage mounted? If the directory was removed and made anew, give --new-directory; nothing was changed", x.r.Source))
 	}

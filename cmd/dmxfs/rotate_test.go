@@ -18,6 +18,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
@@ -141,7 +142,7 @@ func TestRotateTheSecret(t *testing.T) {
 		if s, err := m.status(); err != nil || !s.Healthy {
 			t.Errorf("status: %+v %v", s, err)
 		}
-		kept := filepath.Join(m.state, secretsFile)
+		kept := filepath.Join(m.state, nodestate.SecretsFile)
 		if st, err := os.Stat(kept); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", kept, st, err)
 		}
@@ -254,7 +255,7 @@ func TestRotateNeedsAllMembers(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "another one has the new secret", func() bool { k, err := readKept(d.state); return err == nil && len(k.Next) > 0 })
+	await(t, "another one has the new secret", func() bool { k, err := nodestate.ReadSecrets(d.state); return err == nil && len(k.Next) > 0 })
 	pid := a.daemon()
 	a.signal(unix.SIGKILL)
 	if err := cmd.Wait(); err == nil {
@@ -296,7 +297,7 @@ func TestRotateNeedsAllMembers(t *testing.T) {
 // A member that hears nothing of the end of a change sees it on the storage.
 func TestRotateWithoutAnEnd(t *testing.T) {
 	var now []string
-	s := &clusterSecret{file: filepath.Join(t.TempDir(), secretsFile), current: []byte(strings.Repeat("o", 64))}
+	s := &clusterSecret{dir: t.TempDir(), current: []byte(strings.Repeat("o", 64))}
 	s.bind(func(list [][]byte) {
 		now = nil
 		for _, b := range list {
@@ -319,8 +320,8 @@ func TestRotateWithoutAnEnd(t *testing.T) {
 	if s.problem(time.Now()) != nil || s.problem(time.Now().Add(time.Hour)) == nil {
 		t.Error("a change that does not end is a problem after a while")
 	}
-	k, err := readKept(filepath.Dir(s.file))
-	if err != nil || len(k.all()) != 3 {
+	k, err := nodestate.ReadSecrets(s.dir)
+	if err != nil || len(k.All()) != 3 {
 		t.Errorf("%+v %v", k, err)
 	}
 	if err := s.abort(generation(1, "m").Fingerprint); err != nil {

@@ -12,15 +12,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // abandoned is what daemons leave in a state directory that were killed in the
 // middle of a change of the secret, as often as there is room for.
-func abandoned(current string) keptSecrets {
-	k := keptSecrets{Current: nextSecret{0, current}}
+func abandoned(current string) nodestate.Secrets {
+	k := nodestate.Secrets{Current: nodestate.Secret{Generation: 0, Secret: current}}
 	for i := range maxNext {
-		k.Next = append(k.Next, nextSecret{1, strings.Repeat(fmt.Sprint(i), 64)})
+		k.Next = append(k.Next, nodestate.Secret{Generation: 1, Secret: strings.Repeat(fmt.Sprint(i), 64)})
 	}
 	return k
 }
@@ -32,7 +33,7 @@ func TestChangesBecomeVoid(t *testing.T) {
 	state := t.TempDir()
 	begin := func(number uint64) (*clusterSecret, *[][]byte) {
 		t.Helper()
-		k, err := readKept(state)
+		k, err := nodestate.ReadSecrets(state)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,7 +48,7 @@ func TestChangesBecomeVoid(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		b, err := json.Marshal(abandoned(old))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(state, secretsFile), b, 0o600)
+			err = os.WriteFile(filepath.Join(state, nodestate.SecretsFile), b, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +65,7 @@ func TestChangesBecomeVoid(t *testing.T) {
 		if n, f, pending := s.state(); n != 1 || f != register.Fingerprint([]byte(old)) || pending != 0 || len(*used) != 1 {
 			t.Errorf("generation %d with %s, %d begun, %d used", n, f, pending, len(*used))
 		}
-		if k, err := readKept(state); err != nil || k.Current != (nextSecret{1, old}) || len(k.Next) != 0 {
+		if k, err := nodestate.ReadSecrets(state); err != nil || k.Current != (nodestate.Secret{Generation: 1, Secret: old}) || len(k.Next) != 0 {
 			t.Errorf("%+v %v", k, err)
 		}
 		if s.prepare(1, strings.Repeat("0", 64)) == nil || s.problem(time.Now().Add(time.Hour)) != nil {
@@ -79,7 +80,7 @@ func TestChangesBecomeVoid(t *testing.T) {
 // Others become void within the time that the former secret counts, too: that
 // has its end all the same.
 func TestVoidEndsTheFormerSecret(t *testing.T) {
-	s := &clusterSecret{file: filepath.Join(t.TempDir(), secretsFile), current: []byte(strings.Repeat("o", 64)), use: func([][]byte) {}}
+	s := &clusterSecret{dir: t.TempDir(), current: []byte(strings.Repeat("o", 64)), use: func([][]byte) {}}
 	now := strings.Repeat("n", 64)
 	err := errors.Join(s.prepare(1, now))
 	_, err1 := s.counts(generation(1, "n"))
@@ -106,7 +107,7 @@ func TestRotateAfterManyThatNeverEnded(t *testing.T) {
 	}
 	for _, m := range c.mounts {
 		c.run("unmount", m.dir)
-		if err := os.WriteFile(filepath.Join(m.state, secretsFile), kept, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(m.state, nodestate.SecretsFile), kept, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		m.mount()
@@ -134,8 +135,8 @@ func TestRotateAfterManyThatNeverEnded(t *testing.T) {
 	c.awaitMembers(2)
 	for _, m := range c.mounts {
 		await(t, "nothing is begun", func() bool {
-			k, err := readKept(m.state)
-			return err == nil && len(k.Next) == 0 && k.Current == nextSecret{1, old}
+			k, err := nodestate.ReadSecrets(m.state)
+			return err == nil && len(k.Next) == 0 && k.Current == nodestate.Secret{Generation: 1, Secret: old}
 		})
 		if m.secret() != old || m.reaches(strings.Repeat("0", 64)) || !m.reaches(old) {
 			t.Errorf("%s does not go on with the secret before", m.dir)

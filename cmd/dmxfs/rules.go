@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -38,7 +39,7 @@ type rules struct {
 	// engine and server are told of other rules.
 	engine  *engine.Engine
 	server  *atomic.Pointer[fusefs.Server]
-	journal *history
+	journal *history.History
 	log     *slog.Logger
 }
 

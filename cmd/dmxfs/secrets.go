@@ -1,15 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -17,9 +15,6 @@ import (
 // it at each of them is here: the one that counts, the one before it, and those
 // that may come to count. All that a crash must not lose is in a file of the state
 // directory; which of them counts is told by the storage.
-
-// secretsFile is in the state directory.
-const secretsFile = "secrets"
 
 // maxNext is how many changes of the secret may be begun and not ended. Long before
 // it is reached a new change makes those void that were, see rotation.void.
@@ -30,7 +25,7 @@ const (
 
 // clusterSecret is what a node knows of the secret of its cluster.
 type clusterSecret struct {
-	file string
+	dir string // state directory
 	// use is told which secrets the network takes, the first to dial with. It
 	// is called with mu held.
 	use func(list [][]byte)
@@ -40,53 +35,14 @@ type clusterSecret struct {
 	current    []byte
 	former     []byte // the one before, while others may need it; else nil
 	changed    uint64 // the generation in which current came to count
-	next       []nextSecret
+	next       []nodestate.Secret
 	began      time.Time // when next was not empty any more
 	missing    error     // another one counts, which is not known here
 }
 
-// nextSecret counts when the storage says so.
-type nextSecret struct {
-	Generation uint64 `json:"generation"`
-	Secret     string `json:"secret"`
-}
-
-// keptSecrets is the content of the file.
-type keptSecrets struct {
-	Current nextSecret   `json:"current"`
-	Next    []nextSecret `json:"next,omitempty"`
-}
-
-// readKept reads what a former daemon has kept; nothing if there is nothing.
-func readKept(state string) (keptSecrets, error) {
-	var k keptSecrets
-	b, err := os.ReadFile(filepath.Join(state, secretsFile))
-	if errors.Is(err, os.ErrNotExist) {
-		return k, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &k)
-	}
-	if err != nil {
-		return keptSecrets{}, fmt.Errorf("the secrets in the state directory: %w", err)
-	}
-	return k, nil
-}
-
-// all are the secrets that may count.
-func (k keptSecrets) all() [][]byte {
-	var list [][]byte
-	for _, n := range append([]nextSecret{k.Current}, k.Next...) {
-		if n.Secret != "" {
-			list = append(list, []byte(n.Secret))
-		}
-	}
-	return list
-}
-
 // newClusterSecret begins with the secret that counts now.
-func newClusterSecret(state string, c *register.Cluster, kept keptSecrets) *clusterSecret {
-	s := &clusterSecret{file: filepath.Join(state, secretsFile), generation: c.Generation, changed: c.Generation, current: c.Secret, use: func([][]byte) {}}
+func newClusterSecret(state string, c *register.Cluster, kept nodestate.Secrets) *clusterSecret {
+	s := &clusterSecret{dir: state, generation: c.Generation, changed: c.Generation, current: c.Secret, use: func([][]byte) {}}
 	for _, n := range kept.Next {
 		if n.Generation > c.Generation {
 			s.next, s.began = append(s.next, n), time.Now()
@@ -95,22 +51,11 @@ func newClusterSecret(state string, c *register.Cluster, kept keptSecrets) *clus
 	return s
 }
 
-// refuseFormer is the error of a storage on which a secret counts that was given
-// up before: it was restored, or made anew by a host that did not know better.
-func (k keptSecrets) refuseFormer(source string, c *register.Cluster) error {
-	if k.Current.Generation <= c.Generation {
-		return nil
-	}
-	return fmt.Errorf("%s: on the storage generation %d of the cluster's secret counts, and this host has %d: the storage was restored from a copy, or by a host that was away when the secret was changed; "+
-		"whoever has the former secret, and peers that were revoked since, could come back. To go on with it mount with --restored on this host, and then change it (dmxfs secret rotate) and revoke again whom you do not want",
-		source, c.Generation, k.Current.Generation)
-}
-
 // keep writes the file, unless it is as it should be.
-func (s *clusterSecret) keep(kept keptSecrets) error {
+func (s *clusterSecret) keep(kept nodestate.Secrets) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if kept.Current == (nextSecret{s.generation, string(s.current)}) && len(kept.Next) == len(s.next) {
+	if kept.Current == (nodestate.Secret{Generation: s.generation, Secret: string(s.current)}) && len(kept.Next) == len(s.next) {
 		return nil
 	}
 	return s.save()
@@ -138,44 +83,7 @@ func (s *clusterSecret) apply() {
 
 // save writes the file. REQUIRES: mu held.
 func (s *clusterSecret) save() error {
-	k := keptSecrets{Current: nextSecret{s.generation, string(s.current)}, Next: s.next}
-	b, err := json.Marshal(k)
-	if err != nil {
-		return err
-	}
-	if err := writeWhole(s.file, append(b, '\n')); err != nil {
-		return fmt.Errorf("keep the secret in the state directory: %w", err)
-	}
-	return nil
-}
-
-// writeWhole gives a file new content, all at once and for good, which only its
-// owner can read.
-func writeWhole(file string, b []byte) error {
-	tmp := file + ".new"
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, file)
-	}
-	if err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
+	return nodestate.Secrets{Current: nodestate.Secret{Generation: s.generation, Secret: string(s.current)}, Next: s.next}.Write(s.dir)
 }
 
 // prepare keeps a secret that may come to count. When it returns nil the node has
@@ -189,7 +97,7 @@ func (s *clusterSecret) prepare(generation uint64, secret string) error {
 	if generation <= s.generation {
 		return fmt.Errorf("the secret was changed meanwhile: this node has generation %d", s.generation)
 	}
-	n := nextSecret{generation, secret}
+	n := nodestate.Secret{Generation: generation, Secret: secret}
 	if slices.Contains(s.next, n) {
 		return nil
 	}
@@ -214,7 +122,7 @@ func (s *clusterSecret) abort(fingerprint string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.next)
-	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nextSecret) bool { return register.Fingerprint([]byte(n.Secret)) == fingerprint })
+	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nodestate.Secret) bool { return register.Fingerprint([]byte(n.Secret)) == fingerprint })
 	if len(s.next) == before {
 		return nil
 	}
@@ -236,7 +144,7 @@ func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) 
 		s.apply()
 		return false, s.save()
 	}
-	i := slices.IndexFunc(s.next, func(n nextSecret) bool {
+	i := slices.IndexFunc(s.next, func(n nodestate.Secret) bool {
 		return n.Generation == g.Number && register.Fingerprint([]byte(n.Secret)) == g.Fingerprint
 	})
 	if i < 0 {
@@ -252,7 +160,7 @@ func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) 
 
 // dropNext forgets the secrets that cannot come to count any more. REQUIRES: mu held.
 func (s *clusterSecret) dropNext() {
-	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nextSecret) bool { return n.Generation <= s.generation })
+	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nodestate.Secret) bool { return n.Generation <= s.generation })
 }
 
 // finish has the secret before that of a generation count no more.

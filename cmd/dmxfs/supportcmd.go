@@ -22,6 +22,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/support"
@@ -119,8 +120,8 @@ func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) er
 // supportSecrets are what no archive may have: what the state directory keeps secret,
 // what the daemon has, and the fence command, in which passwords of power switches are.
 func supportSecrets(ctx context.Context, cl *admin.Client, r statedir.Registration) (all [][]byte) {
-	if k, err := readKept(r.State); err == nil {
-		all = append(all, k.all()...)
+	if k, err := nodestate.ReadSecrets(r.State); err == nil {
+		all = append(all, k.All()...)
 	}
 	if b, err := os.ReadFile(filepath.Join(r.State, "identity.key")); err == nil {
 		all = append(all, b)

@@ -21,6 +21,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/internal/version"
@@ -82,7 +83,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	if o.Timeout <= 0 {
 		o.Timeout = admin.OrderTime
 	}
-	if err := u.d.journal.onDisk(); err != nil {
+	if err := u.d.journal.OnDisk(); err != nil {
 		return x, nothing, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
@@ -193,7 +194,7 @@ func (u *upgrader) run(ctx context.Context, program *os.File) error {
 	if err := d.journal.Sync(ctx); err != nil {
 		return fmt.Errorf("the journal: %w", err)
 	}
-	if err := d.journal.onDisk(); err != nil {
+	if err := d.journal.OnDisk(); err != nil {
 		return err
 	}
 	for {
@@ -258,7 +259,7 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 	if err := process.AwaitThreads(ctx); err != nil {
 		return nil, err
 	}
-	noteUpgrading(d.state, d.log)
+	nodestate.NoteUpgrading(d.state, d.log)
 	// Not later: a node that was expelled since, and is another one by now, is not
 	// the one that has held what the successor claims.
 	s := d.node.Load().Status()
@@ -356,7 +357,7 @@ func (u *upgrader) await(ctx context.Context) {
 	}
 	h.mark("joined")
 	locks := boottime.Milliseconds() - h.Began
-	d.journal.settle()
+	d.journal.Settle()
 	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version.String(), pause, locks)
 	state, wrong := admin.UpgradeDone, ""
 	if h.why != "" {

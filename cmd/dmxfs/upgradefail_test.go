@@ -2,12 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,10 +16,8 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/process"
-	"github.com/dmxfs/dmxfs/journal"
 )
 
 // Programs that cannot go on, by the name of their file.
@@ -267,22 +262,6 @@ func TestUnknownOptionsAreRefused(t *testing.T) {
 	if strings.Contains(string(text), "Restored") {
 		t.Errorf("options without a value: %s", text)
 	}
-}
-
-// What is in memory only would be lost with the program.
-func TestUpgradeWithoutTheDiskOfTheJournal(t *testing.T) {
-	t.Parallel()
-	h, err := openHistory(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.setLate(unix.ENOSPC)
-	u := &upgrader{d: &daemon{journal: h}}
-	if _, _, err := u.order(httptest.NewRequest("POST", "/upgrade", strings.NewReader("{}"))); !errors.Is(err, unix.ENOSPC) || exitcode.Of(err) != exitcode.Sick {
-		t.Errorf("%v", err)
-	}
-	h.setLate(nil)
 }
 
 // What the watcher is told by stays open for the next program, whatever becomes of it

@@ -24,8 +24,10 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/privileges"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trial"
 	"github.com/dmxfs/dmxfs/internal/trouble"
 )
 
@@ -266,7 +268,7 @@ func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done
 	// passes it on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err == nil {
-		err = startReduced(cmd, cfg)
+		err = privileges.Start(cmd, cfg.FenceCommand != "")
 	}
 	closeAll(theirs)
 	if err != nil {
@@ -298,7 +300,7 @@ func watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
 		return err
 	}
-	if err := tryStorage(ctx, cfg); err != nil {
+	if err := trial.Try(ctx, cfg); err != nil {
 		return err
 	}
 	root, err := mountpoint.OpenSource(cfg)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/internal/version"
@@ -40,10 +40,6 @@ type watchLeft struct {
 
 const watchLeftEnv = "DMXFS_WATCH_LEFT"
 
-// upgradingTime is for how long a daemon that executes another program is not taken for
-// one that cannot end: execve(2) waits for all its threads.
-const upgradingTime = 10 * time.Second
-
 // mayLookDead reports whether the daemon is just executing another program.
 func (w *watcher) mayLookDead() bool { return boottime.Milliseconds() < w.upgrading.Load() }
 
@@ -56,7 +52,7 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 		case err != nil:
 			return last, told
 		case m.Upgrading:
-			w.upgrading.Store(boottime.Milliseconds() + upgradingTime.Milliseconds())
+			w.upgrading.Store(boottime.Milliseconds() + nodestate.UpgradingTime.Milliseconds())
 		case m.Upgraded:
 			w.log.Warn("this process goes on as it is: it cannot be the program that the daemon is by now", "err", w.become(c))
 		default:

@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"context"
@@ -15,23 +15,36 @@ import (
 	"github.com/dmxfs/dmxfs/journal"
 )
 
-// history is the journal of a daemon. Where its disk is full or fails when the
+// LogRecovery logs what the last run left behind.
+func LogRecovery(log *slog.Logger, r journal.Recovery) {
+	for _, l := range r.Lost {
+		log.Warn("a lock that the last run of the daemon held is lost", "path", l.Path, "class", l.Key.Class.String(),
+			"mode", l.Mode.String(), "pid", l.PID, "command", l.Command)
+	}
+	for _, x := range r.Damaged {
+		log.Error("a part of the journal cannot be read", "part", x.String())
+	}
+}
+
+// History is the journal of a daemon. Where its disk is full or fails when the
 // daemon starts it is kept in memory at first, and gets to the disk as soon as
 // that takes it: who loses a local disk loses no locks.
-type history struct {
+type History struct {
 	log  *slog.Logger
 	dir  string
 	opts journal.Options
 
-	mu    sync.RWMutex // held for writing while j changes
-	j     *journal.Journal
-	late  error         // why j is in memory; nil: it is on the disk, or about to be
-	tried chan struct{} // closed when the disk was tried
-	done  chan struct{}
-	stop  context.CancelFunc
-	// settle has it go to the disk, if it is to wait for that; it does not wait.
-	settle func()
+	mu     sync.RWMutex // held for writing while j changes
+	j      *journal.Journal
+	late   error         // why j is in memory; nil: it is on the disk, or about to be
+	tried  chan struct{} // closed when the disk was tried
+	done   chan struct{}
+	stop   context.CancelFunc
+	toDisk func() // see settle
 }
+
+// ShownTime is how long the answer to a query may wait for the disk.
+const ShownTime = time.Second
 
 const (
 	// memoryHistory is how much of the history is kept in memory.
@@ -48,8 +61,9 @@ var diskTroubles = []error{
 	journal.ErrNoSpace, unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ENXIO, unix.ENODEV, unix.ESTALE, unix.EUCLEAN,
 }
 
-// openHistory opens the journal in dir. required: without its disk there is none.
-func openHistory(dir string, o journal.Options, required bool) (*history, error) {
+// Open opens the journal in dir. required: without its disk there is none, and the error
+// says why. Else only an error that will not pass is one.
+func Open(dir string, o journal.Options, required bool) (*History, error) {
 	h, err := openOnDisk(dir, o)
 	if err == nil {
 		return h, nil
@@ -72,11 +86,11 @@ func openHistory(dir string, o journal.Options, required bool) (*history, error)
 	return h, nil
 }
 
-// resumeHistory opens the journal that the program before this one has written in
+// Resume opens the journal that the program before this one has written in
 // the same process, and in which what is open goes on. It waits for the disk only
 // where there is no lock without it; else it goes there when settle is called. Where
 // the disk fails locks are as they are whenever it does.
-func resumeHistory(dir string, o journal.Options, required bool) (*history, error) {
+func Resume(dir string, o journal.Options, required bool) (*History, error) {
 	o.GoesOn = true
 	var late error
 	h := newHistory(dir, o)
@@ -90,12 +104,12 @@ func resumeHistory(dir string, o journal.Options, required bool) (*history, erro
 		return nil, err
 	}
 	h.late = late
-	h.settle = sync.OnceFunc(func() { go h.begin(ctx) })
+	h.toDisk = sync.OnceFunc(func() { go h.begin(ctx) })
 	return h, nil
 }
 
 // begin has what is in memory go to the disk.
-func (h *history) begin(ctx context.Context) {
+func (h *History) begin(ctx context.Context) {
 	err := h.tryDisk(ctx)
 	if err != nil {
 		h.setLate(err)
@@ -109,12 +123,12 @@ func (h *history) begin(ctx context.Context) {
 	h.follow(ctx)
 }
 
-func newHistory(dir string, o journal.Options) *history {
-	return &history{log: o.Logger, dir: dir, opts: o, tried: make(chan struct{}), done: make(chan struct{}), stop: func() {}, settle: func() {}}
+func newHistory(dir string, o journal.Options) *History {
+	return &History{log: o.Logger, dir: dir, opts: o, tried: make(chan struct{}), done: make(chan struct{}), stop: func() {}, toDisk: func() {}}
 }
 
 // openOnDisk opens the journal; with an error it is not open at all yet.
-func openOnDisk(dir string, o journal.Options) (*history, error) {
+func openOnDisk(dir string, o journal.Options) (*History, error) {
 	h := newHistory(dir, o)
 	j, err := journal.Open(dir, o)
 	if err != nil {
@@ -127,7 +141,7 @@ func openOnDisk(dir string, o journal.Options) (*history, error) {
 }
 
 // openInMemory has the history in memory; ctx ends with it.
-func (h *history) openInMemory() (ctx context.Context, err error) {
+func (h *History) openInMemory() (ctx context.Context, err error) {
 	small := h.opts
 	small.MaxBytes = memoryHistory
 	if h.j, err = journal.OpenMemory(small); err != nil {
@@ -137,14 +151,14 @@ func (h *history) openInMemory() (ctx context.Context, err error) {
 	return ctx, nil
 }
 
-func (h *history) setLate(err error) {
+func (h *History) setLate(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.late = err
 }
 
 // follow tries until the journal is on the disk, or ctx ends.
-func (h *history) follow(ctx context.Context) {
+func (h *History) follow(ctx context.Context) {
 	defer close(h.done)
 	tick := time.NewTicker(historyEvery)
 	defer tick.Stop()
@@ -165,7 +179,7 @@ func (h *history) follow(ctx context.Context) {
 
 // tryDisk opens the journal on the disk, and moves what is in memory there. What
 // the last run left open is closed before that.
-func (h *history) tryDisk(ctx context.Context) error {
+func (h *History) tryDisk(ctx context.Context) error {
 	disk, err := journal.Open(h.dir, h.opts)
 	if err != nil {
 		return err
@@ -201,26 +215,30 @@ func (h *history) tryDisk(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, disk.Close())
 	}
-	logRecovery(h.log, disk.Recovery())
+	LogRecovery(h.log, disk.Recovery())
 	return memory.Close()
 }
 
-// now is the journal that is written.
-func (h *history) now() *journal.Journal {
+// Settle has what a resumed history has in memory go to the disk. It does not wait for
+// that, and does it once.
+func (h *History) Settle() { h.toDisk() }
+
+// Now is the journal that is written.
+func (h *History) Now() *journal.Journal {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.j
 }
 
 // Append is [journal.Journal.Append].
-func (h *history) Append(r journal.Record) {
+func (h *History) Append(r journal.Record) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	h.j.Append(r)
 }
 
 // Healthy is [journal.Journal.Healthy].
-func (h *history) Healthy() error {
+func (h *History) Healthy() error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if h.late != nil {
@@ -231,7 +249,7 @@ func (h *history) Healthy() error {
 
 // onDisk is an error while the history is in memory only, since the disk did not take
 // it when the daemon started: the end of the program would lose it.
-func (h *history) onDisk() error {
+func (h *History) OnDisk() error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	if h.late == nil {
@@ -240,34 +258,37 @@ func (h *history) onDisk() error {
 	return exitcode.With(exitcode.Sick, fmt.Errorf("the journal is in memory only, since its disk does not take it, and another program would lose it: %w", h.late))
 }
 
-func (h *history) Pace(much bool)             { h.now().Pace(much) }
-func (h *history) Recovery() journal.Recovery { return h.now().Recovery() }
+// Pace is [journal.Journal.Pace].
+func (h *History) Pace(much bool) { h.Now().Pace(much) }
+
+// Recovery is [journal.Journal.Recovery], of the journal that is written now.
+func (h *History) Recovery() journal.Recovery { return h.Now().Recovery() }
 
 // Sync is [journal.Journal.Sync]. It waits until the disk was tried: what is there
 // is shown to nobody before.
-func (h *history) Sync(ctx context.Context) error {
+func (h *History) Sync(ctx context.Context) error {
 	select {
 	case <-h.tried:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return h.now().Sync(ctx)
+	return h.Now().Sync(ctx)
 }
 
 // Query is [journal.Journal.Query]. It waits for the disk as Sync does, but not for
 // ever.
-func (h *history) Query(ctx context.Context, f journal.Filter, then func(journal.Record) error) error {
+func (h *History) Query(ctx context.Context, f journal.Filter, then func(journal.Record) error) error {
 	select {
 	case <-h.tried:
 	case <-ctx.Done():
-	case <-time.After(shownTime):
+	case <-time.After(ShownTime):
 	}
-	return h.now().Query(ctx, f, then)
+	return h.Now().Query(ctx, f, then)
 }
 
 // Close is [journal.Journal.Close].
-func (h *history) Close() error {
-	h.settle()
+func (h *History) Close() error {
+	h.Settle()
 	h.stop()
 	<-h.done
 	if h.late != nil {

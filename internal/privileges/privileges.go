@@ -1,4 +1,4 @@
-package main
+package privileges
 
 import (
 	"os/exec"
@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/fusefs"
-	"github.com/dmxfs/dmxfs/internal/config"
 )
 
 // unneeded are the capabilities that a daemon never needs. With
@@ -24,14 +23,15 @@ var alsoUnneeded = []uintptr{
 	unix.CAP_SYS_NICE, unix.CAP_SYS_PACCT, unix.CAP_SYS_RAWIO, unix.CAP_SYS_TIME, unix.CAP_SYS_TTY_CONFIG, unix.CAP_WAKE_ALARM,
 }
 
-// startReduced starts the daemon without the capabilities that it does not
+// Start starts the daemon without the capabilities that it does not
 // need, for good, but with the limits that it could not raise then. Linux keeps
 // capabilities for each thread, so the daemon could not give them up for all of
-// its own; but what a thread has given up, its children never have.
-func startReduced(cmd *exec.Cmd, cfg config.Config) error {
+// its own; but what a thread has given up, its children never have. fences: the daemon
+// has a fence command.
+func Start(cmd *exec.Cmd, fences bool) error {
 	fusefs.RaiseFileLimit()
 	drop := unneeded
-	if cfg.FenceCommand == "" {
+	if !fences {
 		drop = append(drop[:len(drop):len(drop)], alsoUnneeded...)
 	}
 	started := make(chan error, 1)

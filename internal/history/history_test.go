@@ -1,10 +1,14 @@
-package main
+package history
 
 import (
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -14,7 +18,7 @@ func TestHistoryThatGoesOn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	o := journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}
-	h, err := openHistory(dir, o, false)
+	h, err := Open(dir, o, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +27,7 @@ func TestHistoryThatGoesOn(t *testing.T) {
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = resumeHistory(dir, o, false); err != nil {
+	if h, err = Resume(dir, o, false); err != nil {
 		t.Fatal(err)
 	}
 	defer h.Close()
@@ -31,7 +35,7 @@ func TestHistoryThatGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 	h.Append(journal.Record{Event: journal.Resumed, Request: 1})
-	h.settle()
+	h.Settle()
 	<-h.done                                    // a child that another test forks just now may have the former lock for a moment
 	if err := h.Sync(t.Context()); err != nil { // waits for the disk
 		t.Fatal(err)
@@ -47,4 +51,22 @@ func TestHistoryThatGoesOn(t *testing.T) {
 	if want := []string{"requested", "granted", "resumed", "released"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+}
+
+// What is in memory only would be lost with the program.
+func TestHistoryInMemoryIsNotOnDisk(t *testing.T) {
+	t.Parallel()
+	h, err := Open(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if err := h.OnDisk(); err != nil {
+		t.Error(err)
+	}
+	h.setLate(unix.ENOSPC)
+	if err := h.OnDisk(); !errors.Is(err, unix.ENOSPC) || exitcode.Of(err) != exitcode.Sick {
+		t.Errorf("%v", err)
+	}
+	h.setLate(nil)
 }
