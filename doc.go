@@ -39,6 +39,8 @@
 //     not need.
 //   - internal/trial: storage is tried before a first mount.
 //   - internal/history: the journal of a daemon whose disk may fail.
+//   - internal/supervise: a mount is served by a process that another one
+//     watches.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

@@ -113,7 +113,7 @@ func (d *daemon) status() admin.Status {
 	if err := d.secret.problem(time.Now()); err != nil {
 		problem("%v", err)
 	}
-	if err := d.minder.problem(); err != nil {
+	if err := d.minder.Problem(); err != nil {
 		problem("%v", err)
 	}
 	for _, dir := range d.server.Load().Nested() {

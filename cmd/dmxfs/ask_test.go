@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // ask is what the commands with --json print, asked for without the process: tests
@@ -35,7 +36,7 @@ func (m *testMount) getJSON(v any, args ...string) error {
 }
 
 func (m *testMount) status() (s admin.Status, err error) {
-	if err = m.ask("/status", &s); exitcode.Of(err) == exitcode.NoMount && askWatcher(m.state, &s) == nil {
+	if err = m.ask("/status", &s); exitcode.Of(err) == exitcode.NoMount && supervise.AskWatcher(m.state, &s) == nil {
 		err = nil // it waits for a daemon
 	}
 	return s, err

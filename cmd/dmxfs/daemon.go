@@ -26,6 +26,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p"
@@ -60,7 +61,7 @@ type daemon struct {
 	server   atomic.Pointer[fusefs.Server]
 	metrics  *metrics.Set
 	page     metricsPage
-	minder   *minder
+	minder   *supervise.Minder
 	secret   *clusterSecret
 	warnings []string // for who mounts
 

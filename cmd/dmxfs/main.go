@@ -25,6 +25,10 @@ func main() {
 // interrupted.
 var asking = []string{"status", "peers", "locks", "journal", "why", "metrics", "support", "policy", "secret", "cluster", "unmount", "umount"}
 
+// endPatience is how long a command has to end after a signal. Then it hangs, as in
+// storage that does not answer.
+const endPatience = 3 * time.Second
+
 // endAnyway ends the process a while after a signal, whatever it hangs in.
 func endAnyway(ctx context.Context) {
 	<-ctx.Done()

@@ -9,6 +9,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // noDaemon says what mount a missing daemon belongs to, and what to do.
@@ -25,7 +26,7 @@ func noDaemon(err error, r statedir.Registration) error {
 // startedAnew says what has become of the process that starts the daemon of a mount
 // anew; nil: there is none.
 func startedAnew(r statedir.Registration) error {
-	pid, err := watcherOf(r.State)
+	pid, err := supervise.WatcherOf(r.State)
 	if err != nil || pid == 0 {
 		return nil
 	}
@@ -33,7 +34,7 @@ func startedAnew(r statedir.Registration) error {
 		return fmt.Errorf("the process that starts it anew is stopped: kill -CONT %d lets it go on", pid)
 	}
 	var s admin.Status
-	if askWatcher(r.State, &s) != nil {
+	if supervise.AskWatcher(r.State, &s) != nil {
 		return fmt.Errorf("the process that starts it anew, %d, does not answer: end it (kill -9 %d) and mount again with: dmxfs %s", pid, pid, mountArgs(r))
 	}
 	return fmt.Errorf("process %d starts it anew: %s", pid, strings.Join(s.Problems, "; "))
@@ -42,8 +43,8 @@ func startedAnew(r statedir.Registration) error {
 // waitingStatus is the status of a mount that has no daemon, but a process that
 // starts one. That answers at once, or never.
 func waitingStatus(state string, v *admin.Status) error {
-	if pid, err := watcherOf(state); err == nil && pid != 0 && process.Stopped(pid) {
+	if pid, err := supervise.WatcherOf(state); err == nil && pid != 0 && process.Stopped(pid) {
 		return errors.New("it is stopped")
 	}
-	return askWatcher(state, v)
+	return supervise.AskWatcher(state, v)
 }

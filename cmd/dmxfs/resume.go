@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -20,10 +21,12 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -44,7 +47,8 @@ type heir struct {
 }
 
 // resumeServe serves a mount that another program has served in this process.
-func resumeServe(ctx context.Context, s streams) error {
+func resumeServe(ctx context.Context, stderr io.Writer) error {
+	supervise.Prepare()
 	left, err := takeLeft()
 	if err != nil {
 		return err
@@ -52,12 +56,12 @@ func resumeServe(ctx context.Context, s streams) error {
 	// What is taken over is needed, and to look for garbage meanwhile takes time.
 	left.gc = debug.SetGCPercent(-1)
 	cfg := left.Config
-	m, err := left.Minder.minder(cfg)
+	m, err := left.Minder.Minder(cfg)
 	if err != nil {
 		return left.back(ctx, err)
 	}
-	m.starting.Lock() // the program that goes on if this one cannot would not know of it
-	return serveWatched(ctx, cfg, m, os.NewFile(uintptr(left.Root), cfg.Source), s.err, left, func(error, ...string) {})
+	m.Hold() // the program that goes on if this one cannot would not know of it
+	return supervise.GoOn(ctx, cfg, m, os.NewFile(uintptr(left.Root), cfg.Source), stderr, left.serve)
 }
 
 // takeLeft reads what was left. If that is of no use the former program goes on, and
@@ -128,6 +132,12 @@ func (h *heir) back(ctx context.Context, why error) error {
 	return fmt.Errorf("%w; and the former program cannot go on either: %w", why, err)
 }
 
+// serve is a supervise.Daemon that goes on with what was left.
+func (h *heir) serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, ready func(warnings []string)) error {
+	h.says, h.flush = log, m.FlushLog
+	return serve(ctx, cfg, m, root, log, h, ready)
+}
+
 // self is the former self of this node, which it succeeds.
 func (h *heir) self() (n member.Node) {
 	if h != nil {
@@ -185,7 +195,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 		return d.left.back(ctx, err)
 	}
 	// From here on there is no way back: the others hear of this program.
-	d.minder.starting.Unlock()
+	d.minder.Release()
 	d.recordResumed()
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()

@@ -11,11 +11,17 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
+
+// serveAnew is a supervise.Daemon that goes on with nothing.
+func serveAnew(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, ready func(warnings []string)) error {
+	return serve(ctx, cfg, m, root, log, nil, ready)
+}
 
 // serve runs a daemon until its mount is gone; with left it goes on with that of the
 // program before this one.
-func serve(ctx context.Context, cfg config.Config, m *minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
+func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
 	d, err := open(cfg, root, log, left)
 	if err != nil {
 		return left.back(ctx, err)

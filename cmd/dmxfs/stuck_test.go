@@ -10,6 +10,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // An engine that hangs cannot be asked for anything: the daemon writes down what
@@ -34,5 +35,18 @@ func TestAStuckEngineEndsTheDaemon(t *testing.T) {
 	}
 	if code := endCode(cluster.ErrStuck); code != exitcode.Failure {
 		t.Errorf("exit code %d: it would not be started again", code)
+	}
+}
+
+// Members that cannot be reached yet may be, so that it is tried again.
+func TestEndsOfAMembershipThatMayPass(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[member.EndCode]int{
+		member.EndLost: exitcode.Failure, member.EndUnreachable: exitcode.Failure, member.EndPartial: exitcode.Failure,
+		member.EndRevoked: exitcode.Refused, member.EndTwin: exitcode.Refused, member.EndRestored: exitcode.Refused,
+	} {
+		if got := endCode(&cluster.Ended{End: member.End{Code: code}}); got != want {
+			t.Errorf("%v: %d, want %d", code, got, want)
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -56,12 +57,12 @@ type heirloom struct {
 	Cluster *register.Cluster `json:"cluster"`
 	Folded  bool              `json:"folded"`
 	// Descriptors.
-	Root    int        `json:"root"`
-	Lock    int        `json:"lock"` // of the state directory
-	Control int        `json:"control"`
-	Program int        `json:"program"` // the file of the former program
-	Files   []int      `json:"files"`   // all that stay open
-	Minder  minderLeft `json:"minder"`
+	Root    int                  `json:"root"`
+	Lock    int                  `json:"lock"` // of the state directory
+	Control int                  `json:"control"`
+	Program int                  `json:"program"` // the file of the former program
+	Files   []int                `json:"files"`   // all that stay open
+	Minder  supervise.MinderLeft `json:"minder"`
 }
 
 // The environment of a program that is to go on: the descriptors of what was left and

@@ -18,6 +18,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 func newUnmountCommand(s streams) *cobra.Command {
@@ -48,7 +49,7 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return mountpoint.Remove(point, *lazy) // a mount of another user, or a very old one
 		}
-		if err := endDying(r.State, point); err != nil {
+		if err := supervise.EndDying(r.State, point); err != nil {
 			return err
 		}
 		awaitWatcher, forget := watcherEnd(r.State)
@@ -96,7 +97,7 @@ func endLeft(ctx context.Context, point string, r statedir.Registration) error {
 			point, statedir.Owner(lock)))
 	}
 	lock.Close() // it may be on its way
-	if pid, err := watcherOf(r.State); err != nil || pid == 0 {
+	if pid, err := supervise.WatcherOf(r.State); err != nil || pid == 0 {
 		return none
 	}
 	return endWatcher(ctx, r.State)
@@ -105,7 +106,7 @@ func endLeft(ctx context.Context, point string, r statedir.Registration) error {
 // endWatcher ends the process that would start a new daemon and mount again, and
 // the daemon that it may just have started.
 func endWatcher(ctx context.Context, state string) error {
-	pid, err := watcherOf(state)
+	pid, err := supervise.WatcherOf(state)
 	if err != nil {
 		return fmt.Errorf("see whether the daemon is about to be started anew: %w", err)
 	}
@@ -120,7 +121,7 @@ func endWatcher(ctx context.Context, state string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if now, err := watcherOf(state); err != nil || now != pid {
+		if now, err := supervise.WatcherOf(state); err != nil || now != pid {
 			return err
 		}
 		select {
@@ -164,7 +165,7 @@ const watcherTime = 5 * time.Second
 // on could not be unmounted before.
 func watcherEnd(state string) (await func(time.Duration), forget func()) {
 	none := func(time.Duration) {}
-	pid, err := watcherOf(state)
+	pid, err := supervise.WatcherOf(state)
 	if err != nil || pid == 0 {
 		return none, func() {}
 	}

@@ -178,16 +178,16 @@ func (u *upgrader) run(ctx context.Context, program *os.File) error {
 		return err
 	}
 	defer former.Close()
-	if !d.minder.starting.TryLock() {
+	if !d.minder.TryHold() {
 		return errors.New("a process that watches this daemon is just being started")
 	}
-	defer d.minder.starting.Unlock()
+	defer d.minder.Release()
 	control, err := process.Duplicate(u.control.(*net.UnixListener))
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	defer unix.Close(control)
-	if err := d.minder.problem(); err != nil {
+	if err := d.minder.Problem(); err != nil {
 		return err
 	}
 	// What is in memory gets to the disk before the pause, so that little is left.
@@ -234,7 +234,7 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 		return err
 	}
 	defer unix.Close(left)
-	if h.Minder, h.Files, err = d.minder.leave(); err != nil {
+	if h.Minder, h.Files, err = d.minder.Leave(); err != nil {
 		return fmt.Errorf("what the process that watches this one is told by: %w", err)
 	}
 	defer process.CloseAll(h.Files)
@@ -283,8 +283,8 @@ func (u *upgrader) pass(h *heirloom, program *os.File, left int, locks []byte) e
 	err := u.leave(h, left, locks)
 	if err == nil {
 		d.log.Info("the daemon executes another program", "program", program.Name(), "version", u.status().To)
-		d.minder.flush()
-		d.minder.upgrading()
+		d.minder.FlushLog()
+		d.minder.Upgrading()
 		err = become(int(program.Fd()), h.Files, left, h.Program, "")
 		err = errors.Join(err, become(h.Program, h.Files, left, h.Program, err.Error()))
 	}
@@ -376,11 +376,11 @@ func (u *upgrader) await(ctx context.Context) {
 	h.log(d.log)
 	d.journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
 	if state == admin.UpgradeDone {
-		d.minder.upgraded()
+		d.minder.Upgraded()
 	}
 	u.set(func(x *admin.Upgrade) {
 		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, state, wrong
 	})
 	h.sock.Close()
-	process.CloseAll(append(h.Minder.files(), h.fd, h.Program))
+	process.CloseAll(append(h.Minder.Files(), h.fd, h.Program))
 }

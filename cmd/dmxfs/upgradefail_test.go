@@ -17,7 +17,6 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/printing"
-	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // Programs that cannot go on, by the name of their file.
@@ -261,38 +260,5 @@ func TestUnknownOptionsAreRefused(t *testing.T) {
 	}
 	if strings.Contains(string(text), "Restored") {
 		t.Errorf("options without a value: %s", text)
-	}
-}
-
-// What the watcher is told by stays open for the next program, whatever becomes of it
-// in this one.
-func TestWhatAMinderLeaves(t *testing.T) {
-	t.Parallel()
-	hear, say, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hear.Close()
-	m := &minder{root: hear, leash: hear, lastWord: say, watcher: 5}
-	l, files, err := m.leave()
-	if err != nil || len(files) != 3 || l.Watcher != 5 {
-		t.Fatalf("%+v, %v, %v", l, files, err)
-	}
-	defer process.CloseAll(files)
-	say.Close()
-	next, err := l.minder(config.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	next.upgrading()
-	for _, f := range []*os.File{next.lastWord, next.root, next.leash} {
-		f.Close()
-	}
-	var word readyMessage
-	if err := json.NewDecoder(hear).Decode(&word); err != nil || !word.Upgrading {
-		t.Errorf("%+v, %v", word, err)
-	}
-	if _, err := unix.FcntlInt(uintptr(l.LastWord), unix.F_GETFD, 0); err != nil {
-		t.Errorf("what another program would take is closed: %v", err)
 	}
 }

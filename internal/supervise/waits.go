@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"encoding/json"
@@ -85,8 +85,8 @@ func (w *waits) answer(cfg config.Config) (stop func(), err error) {
 	return func() { l.Close(); <-done }, nil
 }
 
-// askWatcher is the status of a mount that has no daemon, but a watcher.
-func askWatcher(state string, v *admin.Status) error {
+// AskWatcher is the status of a mount that has no daemon, but a watcher.
+func AskWatcher(state string, v *admin.Status) error {
 	path, done, err := admin.SocketPath(state, watcherSocket)
 	if err != nil {
 		return err

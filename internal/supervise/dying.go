@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"fmt"
@@ -9,6 +9,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -50,9 +53,9 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool,
 	}
 }
 
-// endDying ends what is left of the daemon of a state directory, if it was
+// EndDying ends what is left of the daemon of a state directory, if it was
 // killed together with its watcher and cannot end.
-func endDying(state, point string) error { return endDyingBy(state, point, mountpoint.Abort) }
+func EndDying(state, point string) error { return endDyingBy(state, point, mountpoint.Abort) }
 
 func endDyingBy(state, point string, abort func(point string) error) error {
 	b, err := os.ReadFile(filepath.Join(state, "lock"))
@@ -80,4 +83,36 @@ func endDyingBy(state, point string, abort func(point string) error) error {
 		}
 	}
 	return nil
+}
+
+// NotHanging refuses a mount point of a daemon that does not answer within limit, since
+// whoever looks at it waits as long. It is asked before a user's mount only: one that
+// is made anew may find what passes. A daemon that was killed together with its
+// watcher, and cannot end for its mount, is helped to.
+func NotHanging(cfg config.Config, limit time.Duration) error {
+	if err := EndDying(cfg.State, cfg.Mountpoint); err != nil {
+		return err
+	}
+	all, err := mountinfo.Read()
+	if err != nil {
+		return err
+	}
+	m, ok := mountinfo.At(all, cfg.Mountpoint)
+	if !ok || m.Type != mountpoint.Type {
+		return nil
+	}
+	answered := make(chan struct{})
+	go func() { // until the mount answers, or this process ends
+		mountpoint.IsDead(cfg.Mountpoint)
+		close(answered)
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-answered:
+		return nil
+	case <-late.C:
+	}
+	return exitcode.With(exitcode.Busy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s), and has not answered for %v: is its daemon stopped, or does the storage hang? To replace it, end the daemon, and unmount it by umount -l first",
+		cfg.Mountpoint, m.Source, limit))
 }

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"errors"
@@ -28,9 +28,9 @@ func lockWatcher(state string) (*os.File, error) {
 	return f, nil
 }
 
-// watcherOf is the process that watches the daemon of a state directory; 0 if
+// WatcherOf is the process that watches the daemon of a state directory; 0 if
 // there is none.
-func watcherOf(state string) (pid int, err error) {
+func WatcherOf(state string) (pid int, err error) {
 	f, err := os.Open(filepath.Join(state, watcherFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
-// minderLeft is what the minder of the next program of this process needs.
-type minderLeft struct {
+// MinderLeft is what the minder of the next program of this process needs.
+type MinderLeft struct {
 	Root     int `json:"root"`
 	Leash    int `json:"leash"`
 	Logs     int `json:"logs"`      // 0: none
@@ -21,8 +21,8 @@ type minderLeft struct {
 	Tell     int `json:"tell"`      // 0: none
 }
 
-// files are the descriptors of l.
-func (l *minderLeft) files() (files []int) {
+// Files are the descriptors of l.
+func (l *MinderLeft) Files() (files []int) {
 	for _, fd := range []int{l.Root, l.Leash, l.Logs, l.LastWord, l.Tell} {
 		if fd != 0 {
 			files = append(files, fd)
@@ -31,10 +31,10 @@ func (l *minderLeft) files() (files []int) {
 	return files
 }
 
-// leave describes the minder for the next program, and the descriptors that it needs,
+// Leave describes the minder for the next program, and the descriptors that it needs,
 // which are copies. starting is held. Should the watcher have ended by now, or end
 // before that, the next program notices.
-func (m *minder) leave() (l minderLeft, files []int, err error) {
+func (m *Minder) Leave() (l MinderLeft, files []int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for to, f := range map[*int]*os.File{&l.Root: m.root, &l.Leash: m.leash, &l.Logs: m.logs, &l.LastWord: m.lastWord, &l.Tell: m.tell} {
@@ -43,20 +43,20 @@ func (m *minder) leave() (l minderLeft, files []int, err error) {
 		}
 		fd, err := process.Duplicate(f)
 		if err != nil {
-			process.CloseAll(l.files())
-			return minderLeft{}, nil, err
+			process.CloseAll(l.Files())
+			return MinderLeft{}, nil, err
 		}
 		*to = fd
 	}
 	if m.lastWord != nil {
 		l.Watcher = m.watcher
 	}
-	return l, l.files(), nil
+	return l, l.Files(), nil
 }
 
-// minder is the one that goes on with what l says. It has copies: should this program
+// Minder is the one that goes on with what l says. It has copies: should this program
 // not come to go on, another one takes l.
-func (l *minderLeft) minder(cfg config.Config) (*minder, error) {
+func (l *MinderLeft) Minder(cfg config.Config) (*Minder, error) {
 	var err error
 	file := func(fd int, name string) *os.File {
 		if fd == 0 || err != nil {
@@ -68,7 +68,7 @@ func (l *minderLeft) minder(cfg config.Config) (*minder, error) {
 		}
 		return os.NewFile(uintptr(own), name)
 	}
-	m := &minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash"),
+	m := &Minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash"),
 		logs: file(l.Logs, "log"), tell: file(l.Tell, "tell"), lastWord: file(l.LastWord, "last word")}
 	if l.LastWord != 0 {
 		m.watcher = l.Watcher
@@ -76,8 +76,8 @@ func (l *minderLeft) minder(cfg config.Config) (*minder, error) {
 	return m, err
 }
 
-// upgrading tells the watcher that this process is about to execute another program.
-func (m *minder) upgrading() {
+// Upgrading tells the watcher that this process is about to execute another program.
+func (m *Minder) Upgrading() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	to := m.lastWord
@@ -89,12 +89,12 @@ func (m *minder) upgrading() {
 	}
 }
 
-// upgraded has the watcher become this program, too. From then on it learns how this
+// Upgraded has the watcher become this program, too. From then on it learns how this
 // process ends by a last word.
 // It returns when that has come about, or after a while: who gave the order may send
 // the watcher a signal next, which would end it in the moment in which no program of
 // it catches any.
-func (m *minder) upgraded() {
+func (m *Minder) Upgraded() {
 	m.mu.Lock()
 	if m.lastWord == nil {
 		m.lastWord, m.tell = m.tell, nil
@@ -120,7 +120,7 @@ const followsWithin = 3 * time.Second
 
 // awaitInherited returns when a watcher has ended that the program before this one in
 // this process has started.
-func (m *minder) awaitInherited() {
+func (m *Minder) awaitInherited() {
 	m.mu.Lock()
 	pid, say := m.watcher, m.lastWord
 	m.mu.Unlock()

@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"context"
@@ -91,13 +91,13 @@ func (w *watcher) become(c *charge) error {
 	defer w.copying.Unlock()
 	return process.Inherit(append(files, left), func() error {
 		env := append(os.Environ(), watchLeftEnv+"="+strconv.Itoa(left))
-		err := syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{process.Name, watchCommand, w.cfg.Mountpoint}, env)
+		err := syscall.Exec(fmt.Sprintf("/proc/self/fd/%d", program.Fd()), []string{process.Name, WatchCommand, w.cfg.Mountpoint}, env)
 		return fmt.Errorf("execve: %w", err)
 	})
 }
 
 // resumeWatch watches a daemon on, as the program before this one has in this process.
-func resumeWatch(ctx context.Context, s streams) error {
+func resumeWatch(ctx context.Context, stderr io.Writer) error {
 	left, err := strconv.Atoi(os.Getenv(watchLeftEnv))
 	os.Unsetenv(watchLeftEnv)
 	if err != nil {
@@ -123,7 +123,7 @@ func resumeWatch(ctx context.Context, s streams) error {
 		}
 		return os.NewFile(uintptr(fd), name)
 	}
-	var out io.Writer = s.err
+	out := stderr
 	if !l.Front {
 		out = mountlog.File(l.Config)
 	}
