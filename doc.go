@@ -41,6 +41,8 @@
 //   - internal/history: the journal of a daemon whose disk may fail.
 //   - internal/supervise: a mount is served by a process that another one
 //     watches.
+//   - internal/chronicle: what happens to a node gets into journal and log.
+//   - internal/rules: the policy of the view is in force on a node.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

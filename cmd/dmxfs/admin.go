@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -26,9 +27,9 @@ const (
 
 // adminOrders does to the membership what an admin wants.
 type adminOrders struct {
-	*chronicle
+	*chronicle.Chronicle
 	node   *atomic.Pointer[cluster.Node]
-	rules  *rules
+	rules  *rules.Rules
 	self   string // peer ID
 	fences bool   // there is a fence command
 }
@@ -40,7 +41,7 @@ func (a *adminOrders) removePeer(r *http.Request) error {
 		if m.Peer != id {
 			continue
 		}
-		a.note(journal.Note, id, "an admin removes %s: %s", m.Name(), why)
+		a.Note(journal.Note, id, "an admin removes %s: %s", m.Name(), why)
 		patience := wishTime
 		if a.fences {
 			patience += fenceTime
@@ -60,36 +61,11 @@ func (a *adminOrders) revokePeer(r *http.Request) error {
 		return errors.New("a node cannot revoke itself: unmount it, or revoke it on another member")
 	}
 	if undo {
-		a.note(journal.Note, id, "an admin lets %s in again: %s", id, why)
+		a.Note(journal.Note, id, "an admin lets %s in again: %s", id, why)
 	} else {
-		a.note(journal.Note, id, "an admin revokes %s: %s", id, why)
+		a.Note(journal.Note, id, "an admin revokes %s: %s", id, why)
 	}
 	return a.node.Load().Revoke(r.Context(), wishTime, id, undo)
-}
-
-// memberName is what a view calls a peer; ok is false if it is no member.
-func memberName(v *member.View, id string) (name string, ok bool) {
-	if v == nil {
-		return "", false
-	}
-	i := slices.IndexFunc(v.Members, func(m member.Member) bool { return m.Peer == id })
-	if i < 0 {
-		return "", false
-	}
-	return v.Members[i].Name(), true
-}
-
-// hostName is the name of a member's host, empty if that is not known.
-func hostName(v *member.View, id string) string {
-	if v == nil {
-		return ""
-	}
-	for _, m := range v.Members {
-		if m.Peer == id {
-			return m.Host
-		}
-	}
-	return ""
 }
 
 // healthy reports whether locks can be had on this node now.

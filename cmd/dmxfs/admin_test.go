@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -107,10 +108,10 @@ func TestOnlyMembersBreakLocks(t *testing.T) {
 	t.Parallel()
 	v := &member.View{Members: []member.Member{{Node: member.Node{Peer: "A", Inc: 1}}, {Node: member.Node{Peer: "B", Inc: 1}}}}
 	for id, want := range map[string]bool{"A": true, "B": true, "C": false, "": false} {
-		if name, ok := memberName(v, id); ok != want || ok != (name != "") {
+		if name, ok := chronicle.MemberName(v, id); ok != want || ok != (name != "") {
 			t.Errorf("%q: %q %v", id, name, ok)
 		}
-		if _, ok := memberName(nil, id); ok {
+		if _, ok := chronicle.MemberName(nil, id); ok {
 			t.Errorf("%q is a member of nothing", id)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/p2p"
@@ -62,7 +63,7 @@ func (d *daemon) handler() http.Handler {
 		admin.Reply(w, v, err)
 	})
 	mux.HandleFunc("GET /policy/check", func(w http.ResponseWriter, r *http.Request) {
-		v, err := d.admin.checkPolicy(r.FormValue("path"))
+		v, err := d.rules.Check(r.FormValue("path"))
 		admin.Reply(w, v, err)
 	})
 	mux.HandleFunc("POST /policy", func(w http.ResponseWriter, r *http.Request) {
@@ -89,7 +90,7 @@ func (d *daemon) status() admin.Status {
 	j := admin.Status{
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version.String(),
 		VersionSince: d.upgrader.since,
-		State:        stateName(s), Held: held, Waiting: waiting, UptimeS: (boottime.Milliseconds() - d.upgrader.mounted()) / 1000,
+		State:        chronicle.StateName(s), Held: held, Waiting: waiting, UptimeS: (boottime.Milliseconds() - d.upgrader.mounted()) / 1000,
 		Self: d.identity.ID().String(), StateDir: d.state.Path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()
@@ -123,7 +124,7 @@ func (d *daemon) status() admin.Status {
 	if err := d.page.problem(); err != nil {
 		problem("metrics: %v", err)
 	}
-	if p := d.chronicle.damages.problem(time.Now()); p != "" {
+	if p := d.chronicle.Damage(time.Now()); p != "" {
 		problem("%s", p)
 	}
 	j.Healthy = healthy(s, j.Problems)
@@ -147,21 +148,6 @@ func resources() (goroutines, files int, memory int64) {
 	return runtime.NumGoroutine(), files, memory
 }
 
-// stateName is the state of a node in one word.
-func stateName(s member.Status) string {
-	switch {
-	case s.State == member.StateMember && s.Granting:
-		return "live"
-	case s.State == member.StateMember && s.Live:
-		return "synchronizing"
-	case s.State == member.StateMember:
-		return "suspended"
-	case s.State == member.StateLeaving:
-		return "leaving"
-	}
-	return "joining"
-}
-
 // peers lists the members of the view, and who else is known.
 func (d *daemon) peers(ctx context.Context) admin.Peers {
 	s := d.node.Load().Status()
@@ -171,7 +157,7 @@ func (d *daemon) peers(ctx context.Context) admin.Peers {
 		return j
 	}
 	j.Epoch = uint64(s.View.Epoch)
-	j.Gone = d.chronicle.departed.but(s.View)
+	j.Gone = d.chronicle.Gone(s.View)
 	j.Revoked = append(j.Revoked, s.View.Revoked...)
 	for _, x := range s.Joiners {
 		state := "joining"
@@ -191,7 +177,7 @@ func (d *daemon) peers(ctx context.Context) admin.Peers {
 			p.Addrs = []string{}
 		}
 		if m.Peer == self && m.Node == s.Self {
-			p.State, p.Connected = stateName(s), true
+			p.State, p.Connected = chronicle.StateName(s), true
 		}
 		for _, x := range s.Peers {
 			if x.Node != m.Node {
@@ -249,7 +235,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 	case "journal":
 		return onlooker{d}.answerJournal(ctx, q.Query)
 	case "state":
-		return json.Marshal(memberState{stateName(d.node.Load().Status())})
+		return json.Marshal(memberState{chronicle.StateName(d.node.Load().Status())})
 	case "secret":
 		if q.Secret == nil {
 			return nil, errors.New("no step of a change of the secret")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -24,7 +26,7 @@ const breakTime = 15 * time.Second
 
 // breaker breaks locks: of programs of this host, and by way of other members.
 type breaker struct {
-	*chronicle
+	*chronicle.Chronicle
 	asker
 	node   *atomic.Pointer[cluster.Node]
 	server *atomic.Pointer[fusefs.Server]
@@ -41,7 +43,7 @@ func (b *breaker) breakLocks(ctx context.Context, q admin.BreakOrder) admin.Brok
 		byNode[l.Node] = append(byNode[l.Node], l)
 	}
 	a := admin.Broken{Broken: []admin.Lock{}, Errors: []string{}}
-	for _, id := range sortedKeys(byNode) {
+	for _, id := range slices.Sorted(maps.Keys(byNode)) {
 		list := byNode[id]
 		part := admin.BreakOrder{Locks: list, Reason: fmt.Sprintf("broken by an admin on %s: %s", host, q.Reason)}
 		var done admin.Broken
@@ -59,7 +61,7 @@ func (b *breaker) breakLocks(ctx context.Context, q admin.BreakOrder) admin.Brok
 		a.Errors = append(a.Errors, done.Errors...)
 		if id != self {
 			for _, l := range done.Broken {
-				b.note(journal.Note, id, "an admin broke the lock of %s on %q, class %s, held by process %d (%s): %s",
+				b.Note(journal.Note, id, "an admin broke the lock of %s on %q, class %s, held by process %d (%s): %s",
 					l.Host, l.Path, l.Class, l.PID, l.Command, q.Reason)
 			}
 		}
@@ -72,12 +74,12 @@ func (b *breaker) breakLocks(ctx context.Context, q admin.BreakOrder) admin.Brok
 // this node knows it, whatever the reason claims.
 func (b *breaker) breakFor(ctx context.Context, from peer.ID, q admin.BreakOrder) admin.Broken {
 	id := from.String()
-	name, ok := memberName(b.node.Load().Status().View, id)
+	name, ok := chronicle.MemberName(b.node.Load().Status().View, id)
 	if !ok {
-		b.note(journal.Note, id, "%s is no member, and may not break locks: %d were meant: %s", id, len(q.Locks), q.Reason)
+		b.Note(journal.Note, id, "%s is no member, and may not break locks: %d were meant: %s", id, len(q.Locks), q.Reason)
 		return admin.Broken{Broken: []admin.Lock{}, Errors: []string{"only members may break locks"}}
 	}
-	b.note(journal.Note, id, "%s has %d locks broken: %s", name, len(q.Locks), q.Reason)
+	b.Note(journal.Note, id, "%s has %d locks broken: %s", name, len(q.Locks), q.Reason)
 	q.Reason += fmt.Sprintf(" (%s asked for it)", name)
 	return b.breakHere(ctx, q)
 }
@@ -115,9 +117,9 @@ func (b *breaker) breakHere(ctx context.Context, q admin.BreakOrder) admin.Broke
 			continue
 		}
 		b.engine.Break(k, handles)
-		b.metrics.Broken(len(lost))
+		b.Metrics.Broken(len(lost))
 		for _, l := range lost {
-			b.log.Error("a lock is lost", "path", l.Path, "class", k.Class.String(), "mode", l.Mode.String(),
+			b.Log.Error("a lock is lost", "path", l.Path, "class", k.Class.String(), "mode", l.Mode.String(),
 				"pid", l.Program.PID, "command", l.Program.Command, "why", q.Reason)
 			x := admin.Lock{
 				Path: l.Path, Class: k.Class.String(), Mode: l.Mode.String(), Start: l.Range.Start, End: rangeEnd(l.Range),

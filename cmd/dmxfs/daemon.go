@@ -20,11 +20,13 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
@@ -66,10 +68,10 @@ type daemon struct {
 	warnings []string // for who mounts
 
 	// What it does, see assemble.
-	chronicle *chronicle
+	chronicle *chronicle.Chronicle
 	memory    *nodestate.Membership
 	book      *addressBook
-	rules     rules
+	rules     *rules.Rules
 	table     *lockTable
 	breaker   *breaker
 	rotator   *rotator
@@ -210,7 +212,7 @@ func (d *daemon) join() error {
 	}
 	m, err := member.New(member.Config{
 		Params: d.params, Cluster: d.clusterID, Self: self,
-		Policy: d.rules.wanted(),
+		Policy: d.rules.Wanted(),
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Former:   d.state.Lives(),
@@ -230,10 +232,10 @@ func (d *daemon) join() error {
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
 		Save:      d.memory.Save,
 		Named:     d.state.AddLife,
-		Notice:    d.chronicle.notice,
+		Notice:    d.chronicle.Notice,
 		Begin: func(v *member.View) {
 			d.memory.KeepView(v)
-			d.rules.begin(v)
+			d.rules.Begin(v)
 		},
 		Installed: func(*member.View) { d.metrics.Installed(time.Now()) },
 		Static:    d.book.list,
@@ -333,9 +335,9 @@ func (d *daemon) mount() error {
 func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 	return fusefs.Options{
 		Root: d.root, FileIDs: d.fileID.in(v),
-		Rule:         d.rules.ruleFor,
-		Movable:      d.rules.movable,
-		LateWrite:    d.chronicle.lateWrite,
+		Rule:         d.rules.For,
+		Movable:      d.rules.Movable,
+		LateWrite:    d.chronicle.LateWrite,
 		Observe:      d.metrics.Request,
 		LockedBelow:  d.table.lockedBelow,
 		Hold:         d.cfg.HoldOption(),
@@ -370,6 +372,6 @@ func (d *daemon) refused(err error) error {
 	if bad != nil {
 		return fmt.Errorf("%w (%w)", err, bad)
 	}
-	lines := d.rules.asked.Diff("here", theirs, "in the cluster")
+	lines := d.rules.Difference(theirs)
 	return fmt.Errorf("%w\n  %s", err, strings.Join(lines, "\n  "))
 }

@@ -11,12 +11,14 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 
 	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
@@ -42,10 +44,9 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 			d = nil
 		}
 	}()
-	if err = d.rules.askFor(cfg.Rules); err != nil {
+	if d.rules, err = rules.New(cfg.Rules, cfg.OpenRule()); err != nil {
 		return d, err
 	}
-	d.rules.defaults = cfg.OpenRule()
 	if d.storage, err = fusefs.StorageOf(int(d.root.Fd())); err != nil {
 		return d, err
 	}
@@ -186,7 +187,7 @@ func (d *daemon) openParts(c *register.Cluster, kept nodestate.Secrets) error {
 		return err
 	}
 	history.LogRecovery(d.log, d.journal.Recovery())
-	d.chronicle = &chronicle{log: d.log, journal: d.journal, metrics: d.metrics}
+	d.chronicle = &chronicle.Chronicle{Log: d.log, Journal: d.journal, Metrics: d.metrics}
 	d.memory = &nodestate.Membership{State: d.state, Cluster: c.ID, Stored: c.Stored, Marks: marks, Log: d.log}
 	return nil
 }
@@ -211,12 +212,12 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	d.secret.bind(d.useSecrets)
 	d.engine = engine.New(engine.Options{
 		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: d.log,
-		Algorithms: algorithms,
-		Rule:       d.rules.algorithm,
-		Uniform:    d.rules.uniform,
+		Algorithms: rules.Algorithms,
+		Rule:       d.rules.Algorithm,
+		Uniform:    d.rules.Uniform,
 		Live:       d.live,
 		MaxLocks:   d.cfg.MaxLocks,
-		Damaged:    d.chronicle.damaged,
+		Damaged:    d.chronicle.Damaged,
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
@@ -234,12 +235,17 @@ func (d *daemon) assemble(book *addressBook) {
 	book.host, book.transport = d.host, d.transport
 	self, ask := d.identity.ID().String(), asker{d.transport}
 	d.book = book
-	d.rules.engine, d.rules.server, d.rules.journal, d.rules.log = d.engine, &d.server, d.journal, d.log
+	d.rules.Bind(d.journal, d.log, func() {
+		d.engine.NewRules()
+		if s := d.server.Load(); s != nil {
+			s.RulesChanged()
+		}
+	})
 	d.table = &lockTable{asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
-	d.breaker = &breaker{chronicle: d.chronicle, asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
-	d.rotator = &rotator{chronicle: d.chronicle, asker: ask, node: &d.node, register: d.register, secret: d.secret, self: self}
+	d.breaker = &breaker{Chronicle: d.chronicle, asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
+	d.rotator = &rotator{Chronicle: d.chronicle, asker: ask, node: &d.node, register: d.register, secret: d.secret, self: self}
 	d.upgrader = newUpgrader(d)
-	d.admin = &adminOrders{chronicle: d.chronicle, node: &d.node, rules: &d.rules, self: self, fences: d.cfg.FenceCommand != ""}
+	d.admin = &adminOrders{Chronicle: d.chronicle, node: &d.node, rules: d.rules, self: self, fences: d.cfg.FenceCommand != ""}
 }
 
 // useSecrets has the network take secrets, which are valid.

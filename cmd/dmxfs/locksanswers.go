@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
@@ -63,7 +64,7 @@ func (t *lockTable) row(l *engine.LockInfo, host string) row {
 			Epoch: uint64(l.Epoch), Algorithm: l.Algorithm, Token: uint64(l.Token), WaitsFor: []admin.Blocker{},
 			File: l.Key.File, Request: l.Request,
 		},
-		Owner: uint64(l.Owner), Shared: algorithms[l.Algorithm].Shared,
+		Owner: uint64(l.Owner), Shared: rules.Algorithms[l.Algorithm].Shared,
 	}
 	r.Lock = r.ToSend()
 	if l.Key.Class == locks.Open && l.State == engine.Held {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -25,7 +26,7 @@ func newMetrics() *metrics.Set {
 	for _, c := range locks.Classes {
 		classes = append(classes, c.String())
 	}
-	return metrics.New(classes, slices.Sorted(maps.Keys(algorithms)), []string{"look", "link", "ask", "answer", "unask", "prune"})
+	return metrics.New(classes, slices.Sorted(maps.Keys(rules.Algorithms)), []string{"look", "link", "ask", "answer", "unask", "prune"})
 }
 
 // operationName is the kind of an operation on the storage, in a word.

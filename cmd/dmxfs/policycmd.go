@@ -18,6 +18,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
@@ -117,7 +118,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 			if err != nil {
 				return err
 			}
-			v = checkPath(p, strings.Trim(filepath.Clean("/"+args[0]), "/"), standard())
+			v = rules.CheckPath(p, strings.Trim(filepath.Clean("/"+args[0]), "/"), standard())
 		} else {
 			cl, r, err := clientFor(mountOf(args))
 			if err != nil {

@@ -213,7 +213,7 @@ var inheritTrouble func() error
 
 // inherit takes the locks and the mount. With an error nothing has changed.
 func (d successor) inherit(v *member.View) error {
-	d.rules.begin(v) // Rule answers as it did
+	d.rules.Begin(v) // Rule answers as it did
 	locks := make(chan error, 1)
 	go func() { locks <- d.engine.TakeOver(d.left.parts.Locks) }()
 	server, err := fusefs.Resume(d.mountOptions(v), d.left.parts.Mount, func(fd int) int {

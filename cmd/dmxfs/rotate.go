@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p"
@@ -69,7 +71,7 @@ type secretState struct {
 // rotator changes the secret of the cluster, and has this node's part in changes
 // by others.
 type rotator struct {
-	*chronicle
+	*chronicle.Chronicle
 	asker
 	node     *atomic.Pointer[cluster.Node]
 	register *register.Dir
@@ -81,7 +83,7 @@ type rotator struct {
 
 // onSecret carries out a step for another member.
 func (t *rotator) onSecret(from peer.ID, o secretOrder) (secretState, error) {
-	name, ok := memberName(t.node.Load().Status().View, from.String())
+	name, ok := chronicle.MemberName(t.node.Load().Status().View, from.String())
 	if !ok {
 		return secretState{}, errors.New("only members have a part in the secret")
 	}
@@ -92,7 +94,7 @@ func (t *rotator) onSecret(from peer.ID, o secretOrder) (secretState, error) {
 			err = t.secret.prepare(o.Generation, o.Secret)
 		}
 		if err == nil {
-			t.log.Info("a change of the cluster's secret begins", "by", name, "fingerprint", register.Fingerprint([]byte(o.Secret)))
+			t.Log.Info("a change of the cluster's secret begins", "by", name, "fingerprint", register.Fingerprint([]byte(o.Secret)))
 		}
 	case "abort":
 		err = t.secret.abort(o.Fingerprint)
@@ -115,7 +117,7 @@ func (t *rotator) lookAtSecret() error {
 	}
 	changed, err := t.secret.counts(g)
 	if changed {
-		t.note(journal.Note, "", "the secret of the cluster was changed: the one with fingerprint %s counts", g.Fingerprint)
+		t.Note(journal.Note, "", "the secret of the cluster was changed: the one with fingerprint %s counts", g.Fingerprint)
 		number := g.Number
 		time.AfterFunc(settleTime, func() { t.secret.finish(number) })
 	}
@@ -139,7 +141,7 @@ func (t *rotator) follow(ctx context.Context) {
 			continue
 		}
 		if err := t.lookAtSecret(); err != nil {
-			t.log.Debug("which secret counts cannot be seen", "err", err)
+			t.Log.Debug("which secret counts cannot be seen", "err", err)
 		}
 	}
 }
@@ -168,7 +170,7 @@ func awaitGranting(ctx context.Context, limit time.Duration, status func() membe
 		select {
 		case <-tick.C:
 		case <-end.C:
-			return fmt.Errorf("this node is %s, for %v: only a member that grants locks can change the secret", stateName(s), limit)
+			return fmt.Errorf("this node is %s, for %v: only a member that grants locks can change the secret", chronicle.StateName(s), limit)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -196,7 +198,7 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 	number, _, _ := t.secret.state()
 	r.generation = number + 1
 	r.fingerprint = register.Fingerprint([]byte(r.fresh))
-	t.note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
+	t.Note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
 	if err := r.prepareAll(ctx); err != nil {
 		r.abort()
 		return admin.Rotated{}, fmt.Errorf("nothing was changed: %w", err)
@@ -210,7 +212,7 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 	}
 	// It counts. What is left to do does not depend on who asked for it.
 	if err := t.register.RemoveSecret(); err != nil {
-		t.log.Warn("the former secret is on the storage still", "err", err)
+		t.Log.Warn("the former secret is on the storage still", "err", err)
 	}
 	return r.settle(), nil
 }
@@ -251,7 +253,7 @@ func (r *rotation) void(ctx context.Context) error {
 	if pending < manyNext {
 		return context.Cause(ctx)
 	}
-	r.note(journal.Note, "", "changes of the secret of the cluster that were begun and not ended (up to %d on a member) are made void", pending)
+	r.Note(journal.Note, "", "changes of the secret of the cluster that were begun and not ended (up to %d on a member) are made void", pending)
 	if err := r.register.SetGeneration(register.Generation{Number: number + 1, Fingerprint: fingerprint}); err != nil {
 		return err
 	}
@@ -261,7 +263,7 @@ func (r *rotation) void(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
 	ids, see := r.await(wait, number+1, nil)
-	for _, id := range sortedKeys(ids) {
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		if !see[id] {
 			return fmt.Errorf("%s (%s) does not see that changes before are void, or does not answer; mend that, or drop the member (dmxfs peers remove)", ids[id], id)
 		}
@@ -330,7 +332,7 @@ func (r *rotation) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTime)
 	defer cancel()
 	if err := r.secret.abort(r.fingerprint); err != nil {
-		r.log.Warn("a secret that does not count is kept in the state directory", "err", err)
+		r.Log.Warn("a secret that does not count is kept in the state directory", "err", err)
 	}
 	r.each(ctx, r.has, secretOrder{Step: "abort", Fingerprint: r.fingerprint}, func(string, secretState, error) {})
 }
@@ -338,7 +340,7 @@ func (r *rotation) abort() {
 // settle waits until all members use the new secret, and ends the old one.
 func (r *rotation) settle() admin.Rotated {
 	if err := r.lookAtSecret(); err != nil {
-		r.log.Warn("which secret counts cannot be seen", "err", err)
+		r.Log.Warn("which secret counts cannot be seen", "err", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
@@ -352,13 +354,13 @@ func (r *rotation) settle() admin.Rotated {
 	r.secret.finish(r.generation)
 	v := admin.Rotated{Generation: r.generation, Fingerprint: r.fingerprint, Members: []admin.RotatedMember{}}
 	self, view := r.self, r.node.Load().Status().View
-	v.Members = append(v.Members, admin.RotatedMember{ID: self, Host: hostName(view, self), State: "changed"})
-	for _, id := range sortedKeys(now) {
+	v.Members = append(v.Members, admin.RotatedMember{ID: self, Host: chronicle.HostName(view, self), State: "changed"})
+	for _, id := range slices.Sorted(maps.Keys(now)) {
 		state := "changed"
 		if !use[id] {
 			state = "not yet" // it has it, and sees to it itself
 		}
-		v.Members = append(v.Members, admin.RotatedMember{ID: id, Host: hostName(view, id), State: state})
+		v.Members = append(v.Members, admin.RotatedMember{ID: id, Host: chronicle.HostName(view, id), State: state})
 	}
 	return v
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -71,7 +72,7 @@ func answerLimit(r *http.Request, byDefault time.Duration) (time.Duration, error
 func (d onlooker) waitGraph(ctx context.Context, limit time.Duration) *waitgraph.Graph {
 	s := d.node.Load().Status()
 	self := d.identity.ID().String()
-	own := waitgraph.Answer{Member: waitgraph.Member{ID: self, State: stateName(s), Answered: true, Why: whyOf(s)}, Rows: graphRows(d.table.rows())}
+	own := waitgraph.Answer{Member: waitgraph.Member{ID: self, State: chronicle.StateName(s), Answered: true, Why: whyOf(s)}, Rows: graphRows(d.table.rows())}
 	own.Member.Host, _ = os.Hostname()
 	if s.View == nil {
 		return waitgraph.Build(time.Now(), self, []waitgraph.Answer{own})
@@ -106,7 +107,7 @@ func (d onlooker) expelled(v *member.View) (out []waitgraph.Member) {
 	if v == nil {
 		return nil
 	}
-	for _, x := range d.chronicle.departed.but(v) {
+	for _, x := range d.chronicle.Gone(v) {
 		if x.State == "expelled" && time.Since(x.At) < expelledTime {
 			out = append(out, waitgraph.Member{ID: x.ID, Host: x.Host, State: "expelled", Error: x.Why, Expelled: &x.At})
 		}

@@ -1,4 +1,4 @@
-package main
+package chronicle
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/dmxfs/dmxfs/fusefs"
-	"github.com/dmxfs/dmxfs/internal/history"
+	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -14,26 +14,37 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-// chronicle puts what happens into the journal and the log, and remembers what is
+// Chronicle puts what happens into the journal and the log, and remembers what is
 // shown of it.
-type chronicle struct {
-	log     *slog.Logger
-	journal *history.History
-	metrics *metrics.Set
+type Chronicle struct {
+	Log     *slog.Logger
+	Journal Journal
+	Metrics *metrics.Set
 
 	departed departed
 	damages  damages
 }
 
-// note puts what an admin does into the journal and the log.
-func (c *chronicle) note(event journal.Event, id, format string, args ...any) {
+// Journal is a journal, to which records are added without waiting.
+type Journal interface{ Append(r journal.Record) }
+
+// Gone are those who went since the daemon began, without the members of v; the latest is
+// the last.
+func (c *Chronicle) Gone(v *member.View) []admin.Gone { return c.departed.but(v) }
+
+// Damage is what status says of data that was not complete on the storage when its lock
+// went to another host; empty if there is nothing to say.
+func (c *Chronicle) Damage(now time.Time) string { return c.damages.problem(now) }
+
+// Note puts what an admin does into the journal and the log.
+func (c *Chronicle) Note(event journal.Event, id, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	c.log.Warn(text)
-	c.journal.Append(journal.Record{Event: event, Reason: text, Peer: locks.NodeID(id)})
+	c.Log.Warn(text)
+	c.Journal.Append(journal.Record{Event: event, Reason: text, Peer: locks.NodeID(id)})
 }
 
-// notice puts what happens to the membership into the journal and the log.
-func (c *chronicle) notice(n member.Notice) {
+// Notice puts what happens to the membership into the journal and the log.
+func (c *Chronicle) Notice(n member.Notice) {
 	r := journal.Record{Epoch: n.Epoch, Event: journal.Note, Reason: n.Text, Peer: locks.NodeID(n.Node.Peer)}
 	switch n.Kind {
 	case member.Installed:
@@ -43,18 +54,18 @@ func (c *chronicle) notice(n member.Notice) {
 	case member.Left, member.Removed:
 		r.Event = journal.Leave
 	}
-	c.journal.Append(r)
+	c.Journal.Append(r)
 	c.departed.note(n, time.Now())
 	switch n.Kind {
 	case member.Suspended:
-		c.metrics.Suspended(time.Now())
+		c.Metrics.Suspended(time.Now())
 	case member.Resumed:
-		c.metrics.Resumed(time.Now())
+		c.Metrics.Resumed(time.Now())
 	}
-	log := c.log.Info
+	log := c.Log.Info
 	switch n.Kind {
 	case member.Suspended, member.Removed, member.Storage, member.Fencing, member.Refusing:
-		log = c.log.Warn
+		log = c.Log.Warn
 	}
 	if n.Node.IsZero() {
 		log(n.Text, "epoch", n.Epoch)
@@ -63,21 +74,21 @@ func (c *chronicle) notice(n member.Notice) {
 	}
 }
 
-// lateWrite records a change that may have come too late.
-func (c *chronicle) lateWrite(w fusefs.LateWrite) {
-	c.metrics.LateWrite()
-	c.log.Error("a "+w.Operation+" may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
+// LateWrite records a change that may have come too late.
+func (c *Chronicle) LateWrite(w fusefs.LateWrite) {
+	c.Metrics.LateWrite()
+	c.Log.Error("a "+w.Operation+" may have reached the storage after its lock was lost", "path", w.Path, "offset", w.Offset, "length", w.Length,
 		"pid", w.Program.PID, "command", w.Program.Command)
-	c.journal.Append(journal.Record{
+	c.Journal.Append(journal.Record{
 		Event: journal.LateWrite, Path: w.Path, Key: locks.Key{File: w.File}, PID: w.Program.PID, UID: w.Program.UID, Command: w.Program.Command,
 		Range:  locks.Range{Start: uint64(w.Offset), End: uint64(w.Offset) + uint64(w.Length)},
 		Reason: "the " + w.Operation + " ended after the lock that protected it could have been lost",
 	})
 }
 
-// damaged records that what was written under a lock is not all on the storage.
+// Damaged records that what was written under a lock is not all on the storage.
 // It does not wait.
-func (c *chronicle) damaged(x engine.Damage) {
+func (c *Chronicle) Damaged(x engine.Damage) {
 	name := x.Path
 	if name == "" {
 		name = x.Key.String()
@@ -93,5 +104,5 @@ func (c *chronicle) damaged(x engine.Damage) {
 		r.Reason = fmt.Sprintf("%s could not write out what it wrote under the lock of %s; the first program here that gets the lock is told (EIO)", host, name)
 	}
 	c.damages.note(r.Reason, time.Now())
-	c.journal.Append(r)
+	c.Journal.Append(r)
 }

@@ -1,4 +1,4 @@
-package main
+package rules
 
 import (
 	"fmt"
@@ -9,10 +9,8 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
-	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/locks/maekawa"
 	"github.com/dmxfs/dmxfs/locks/rcv"
 	"github.com/dmxfs/dmxfs/locks/ring"
@@ -21,26 +19,56 @@ import (
 	"github.com/dmxfs/dmxfs/policy"
 )
 
-// algorithms are those that rules can name.
-var algorithms = map[string]*locks.Algorithm{
+// Algorithms are those that rules can name.
+var Algorithms = map[string]*locks.Algorithm{
 	rw.Algorithm.Name: &rw.Algorithm, rcv.Algorithm.Name: &rcv.Algorithm,
 	maekawa.Algorithm.Name: &maekawa.Algorithm, ring.Algorithm.Name: &ring.Algorithm,
 }
 
-// rules are the policy that is in force: that of the view.
-type rules struct {
+// Rules are the policy that is in force: that of the view.
+type Rules struct {
 	// asked is the policy of the options; nil if they have none.
 	asked *policy.Policy
 	now   atomic.Pointer[ruling]
-	begun bool // there was a view; owned by begin
+	begun bool // there was a view; owned by Begin
 	// defaults are what holds for files that no rule matches.
 	defaults fusefs.Rule
 
-	// engine and server are told of other rules.
-	engine  *engine.Engine
-	server  *atomic.Pointer[fusefs.Server]
-	journal *history.History
+	// changed is called when other rules are in force, before anybody is granted a
+	// lock by them.
+	changed func()
+	journal Journal
 	log     *slog.Logger
+}
+
+// Journal is a journal, to which records are added without waiting.
+type Journal interface{ Append(r journal.Record) }
+
+// New has the rules of the options as TOML (empty: they have none), and what holds for
+// files that no rule matches. No rule is in force until [Rules.Begin].
+func New(toml string, defaults fusefs.Rule) (*Rules, error) {
+	r := &Rules{defaults: defaults, changed: func() {}}
+	r.now.Store(&ruling{})
+	if toml == "" {
+		return r, nil
+	}
+	p, err := policy.Parse("the rules of the options", toml)
+	if err != nil {
+		return nil, exitcode.With(exitcode.Usage, err)
+	}
+	r.asked = p
+	return r, nil
+}
+
+// Bind says where it is told that rules change: in the journal, in the log, and to changed,
+// before anybody is granted a lock by them.
+func (r *Rules) Bind(j Journal, log *slog.Logger, changed func()) {
+	r.journal, r.log, r.changed = j, log, changed
+}
+
+// Difference is what the options ask for and the cluster has otherwise, line by line.
+func (r *Rules) Difference(cluster *policy.Policy) []string {
+	return r.asked.Diff("here", cluster, "in the cluster")
 }
 
 // ruling is a policy and the name that views know it by.
@@ -52,31 +80,17 @@ type ruling struct {
 	err error
 }
 
-// askFor takes the policy of the options.
-func (r *rules) askFor(toml string) error {
-	r.now.Store(&ruling{})
-	if toml == "" {
-		return nil
-	}
-	p, err := policy.Parse("the rules of the options", toml)
-	if err != nil {
-		return exitcode.With(exitcode.Usage, err)
-	}
-	r.asked = p
-	return nil
-}
-
-// wanted is what the membership asks for.
-func (r *rules) wanted() *member.Policy {
+// Wanted is what the membership asks for.
+func (r *Rules) Wanted() *member.Policy {
 	if r.asked == nil {
 		return nil
 	}
 	return &member.Policy{Hash: r.asked.Hash(), TOML: r.asked.TOML()}
 }
 
-// algorithm is the name of the one that serves a path. When nobody can know it
+// Algorithm is the name of the one that serves a path. When nobody can know it
 // there is none, and no lock. That of the lease of names is no rule's affair.
-func (r *rules) algorithm(path string) string {
+func (r *Rules) Algorithm(path string) string {
 	if path == fusefs.LeasePath {
 		return rw.Algorithm.Name
 	}
@@ -87,8 +101,8 @@ func (r *rules) algorithm(path string) string {
 	return now.Algorithm(path)
 }
 
-// uniform is the name of the algorithm that serves all paths, if there is one.
-func (r *rules) uniform() string {
+// Uniform is the name of the algorithm that serves all paths, if there is one.
+func (r *Rules) Uniform() string {
 	now := r.now.Load()
 	if now.err != nil {
 		return ""
@@ -99,7 +113,7 @@ func (r *rules) uniform() string {
 // forOpen is what open(2) means at a path. An exclusive lock that somebody may
 // take while the holder still has the file open is none, so it gives way only
 // if its rule says so.
-func (r *rules) forOpen(path string, mount fusefs.Rule) fusefs.Rule {
+func (r *Rules) forOpen(path string, mount fusefs.Rule) fusefs.Rule {
 	mount = sharedMemory(path, mount)
 	rule, i := r.now.Load().Match(path)
 	if i < 0 {
@@ -145,17 +159,17 @@ func effective(r *policy.Rule, mount fusefs.Rule) fusefs.Rule {
 	return out
 }
 
-// ruleFor is fusefs.Options.Rule.
-func (r *rules) ruleFor(path string) fusefs.Rule { return r.forOpen(path, r.defaults) }
+// For is fusefs.Options.Rule.
+func (r *Rules) For(path string) fusefs.Rule { return r.forOpen(path, r.defaults) }
 
-// movable is fusefs.Options.Movable.
-func (r *rules) movable(from, to string, dir bool) bool {
+// Movable is fusefs.Options.Movable.
+func (r *Rules) Movable(from, to string, dir bool) bool {
 	return r.now.Load().Movable(from, to, dir)
 }
 
-// begin makes the policy of a new view the one in force, between the end of
+// Begin is for the driver of the membership, before each epoch: it makes the policy of a new view the one in force, between the end of
 // the old epoch and the beginning of the new one.
-func (r *rules) begin(v *member.View) {
+func (r *Rules) Begin(v *member.View) {
 	old, first := r.now.Load(), !r.begun
 	r.begun = true
 	if v.Policy.Hash == old.hash {
@@ -164,10 +178,7 @@ func (r *rules) begin(v *member.View) {
 	now := &ruling{hash: v.Policy.Hash}
 	now.Policy, now.err = policy.Parse("the policy of the cluster", v.Policy.TOML)
 	r.now.Store(now)
-	r.engine.NewRules()
-	if s := r.server.Load(); s != nil {
-		s.RulesChanged()
-	}
+	r.changed()
 	if now.err != nil {
 		r.log.Error("the rules of the cluster cannot be followed: nothing can be locked", "epoch", v.Epoch, "err", now.err)
 		return
@@ -183,8 +194,8 @@ func (r *rules) begin(v *member.View) {
 	}
 }
 
-// inForce is the policy by which this node works.
-func (r *rules) inForce() (*policy.Policy, error) {
+// InForce is the policy by which this node works.
+func (r *Rules) InForce() (*policy.Policy, error) {
 	now := r.now.Load()
 	if now.err != nil {
 		return nil, fmt.Errorf("the rules of the cluster cannot be followed: %w", now.err)
