@@ -22,7 +22,7 @@ var (
 // decides by it who has a lock, who is a member, or how long anything waits:
 // somebody may set the clock at any time.
 var wallClockUses = map[string]string{
-	"cmd/dmxfs/journalanswers.go":    "times in the answers to admins",
+	"internal/journalquery/query.go": "times in the answers to admins",
 	"cmd/dmxfs/locksanswers.go":      "times in the answers to admins",
 	"cmd/dmxfs/daemon.go":            "when a view was made, for people",
 	"internal/chronicle/departed.go": "when a member went, for people",

@@ -17,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/chronicle"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -47,14 +48,14 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /journal/requests", onlooker{d}.serveRequests)
 	mux.HandleFunc("GET /options", func(w http.ResponseWriter, _ *http.Request) { admin.Reply(w, d.cfg, nil) })
 	mux.HandleFunc("GET /secret", func(w http.ResponseWriter, _ *http.Request) {
-		n, text := d.secret.text()
+		n, text := d.secret.Text()
 		admin.Reply(w, admin.Secret{Generation: n, Fingerprint: register.Fingerprint([]byte(text)), Secret: text}, nil)
 	})
 	mux.HandleFunc("POST /secret/rotate", func(w http.ResponseWriter, r *http.Request) {
 		var v admin.Rotated
-		limit, err := answerLimit(r, settleTime)
+		limit, err := answerLimit(r, rotation.SettleTime)
 		if err == nil {
-			v, err = d.rotator.rotate(r.Context(), limit, r.FormValue("reason"))
+			v, err = d.rotator.Rotate(r.Context(), limit, r.FormValue("reason"))
 		}
 		admin.Reply(w, v, err)
 	})
@@ -111,7 +112,7 @@ func (d *daemon) status() admin.Status {
 	if err := d.journal.Healthy(); err != nil {
 		problem("journal: %v", err)
 	}
-	if err := d.secret.problem(time.Now()); err != nil {
+	if err := d.secret.Problem(time.Now()); err != nil {
 		problem("%v", err)
 	}
 	if err := d.minder.Problem(); err != nil {
@@ -240,7 +241,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		if q.Secret == nil {
 			return nil, errors.New("no step of a change of the secret")
 		}
-		v, err := d.rotator.onSecret(from, *q.Secret)
+		v, err := d.rotator.Step(from, *q.Secret)
 		if err != nil {
 			return nil, err
 		}

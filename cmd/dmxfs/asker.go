@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/p2p"
 )
 
@@ -20,7 +21,7 @@ type question struct {
 	What  string            `json:"what"`
 	Break *admin.BreakOrder `json:"break,omitempty"`
 
-	Secret *secretOrder `json:"secret,omitempty"`
+	Secret *rotation.Order `json:"secret,omitempty"`
 	// Query is that of a URL, of a journal.
 	Query string `json:"query,omitempty"`
 }

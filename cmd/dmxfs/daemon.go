@@ -26,6 +26,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/supervise"
@@ -64,7 +65,7 @@ type daemon struct {
 	metrics  *metrics.Set
 	page     metricsPage
 	minder   *supervise.Minder
-	secret   *clusterSecret
+	secret   *rotation.Secret
 	warnings []string // for who mounts
 
 	// What it does, see assemble.
@@ -74,7 +75,7 @@ type daemon struct {
 	rules     *rules.Rules
 	table     *lockTable
 	breaker   *breaker
-	rotator   *rotator
+	rotator   *rotation.Rotator
 	admin     *adminOrders
 
 	upgrader *upgrader

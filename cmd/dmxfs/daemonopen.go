@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,6 +19,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/trouble"
@@ -126,7 +128,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept nodestate.Secrets, err
 // with the secret that counts now; and whether its storage folds case.
 func (d *daemon) knownCluster() (c *register.Cluster, folded bool) {
 	known := *d.cluster
-	generation, secret := d.secret.text()
+	generation, secret := d.secret.Text()
 	known.Generation, known.Secret, known.Fingerprint = generation, []byte(secret), register.Fingerprint([]byte(secret))
 	known.Founded, known.Warnings = false, nil
 	return &known, d.folded
@@ -168,8 +170,8 @@ func (d *daemon) openParts(c *register.Cluster, kept nodestate.Secrets) error {
 		d.folded = fusefs.FoldsCase(int(d.root.Fd()))
 	}
 	d.fileID = fileIDOf(d.cfg.FileID, d.storage, c.Inode, d.folded)
-	d.secret = newClusterSecret(d.state.Path, c, kept)
-	if err := d.secret.keep(kept); err != nil {
+	d.secret = rotation.NewSecret(d.state.Path, c, kept)
+	if err := d.secret.Keep(kept); err != nil {
 		d.log.Warn("the secret is not kept: if .dmxfs is removed, this host cannot make it anew", "err", err)
 	}
 	marks, err := nodestate.MarksOf(d.root)
@@ -209,7 +211,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	if err != nil {
 		return err
 	}
-	d.secret.bind(d.useSecrets)
+	d.secret.Bind(d.useSecrets)
 	d.engine = engine.New(engine.Options{
 		Transport: (*lockTransport)(d), Files: (*files)(d), Recorder: (*recorder)(d), Log: d.log,
 		Algorithms: rules.Algorithms,
@@ -243,7 +245,9 @@ func (d *daemon) assemble(book *addressBook) {
 	})
 	d.table = &lockTable{asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
 	d.breaker = &breaker{Chronicle: d.chronicle, asker: ask, node: &d.node, server: &d.server, engine: d.engine, self: self}
-	d.rotator = &rotator{Chronicle: d.chronicle, asker: ask, node: &d.node, register: d.register, secret: d.secret, self: self}
+	d.rotator = &rotation.Rotator{Chronicle: d.chronicle, Ask: func(ctx context.Context, to string, limit time.Duration, o rotation.Order, s *rotation.State) error {
+		return ask.ask(ctx, to, limit, question{What: "secret", Secret: &o}, s)
+	}, Node: &d.node, Register: d.register, Secret: d.secret, Self: self}
 	d.upgrader = newUpgrader(d)
 	d.admin = &adminOrders{Chronicle: d.chronicle, node: &d.node, rules: d.rules, self: self, fences: d.cfg.FenceCommand != ""}
 }

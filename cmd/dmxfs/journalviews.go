@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/journalquery"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
@@ -73,9 +74,9 @@ func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r 
 }
 
 // ask asks for the journals of all members.
-func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Registration, q url.Values) (*clusterJournal, error) {
+func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Registration, q url.Values) (*journalquery.Cluster, error) {
 	q.Set("timeout", membersTime(cl).String())
-	a := &clusterJournal{}
+	a := &journalquery.Cluster{}
 	err := cl.Get(ctx, "/journal/cluster?"+q.Encode(), a)
 	return a, noDaemon(err, r)
 }
@@ -83,8 +84,8 @@ func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Reg
 // membersTime is how long members have, so that the answer comes in time.
 func membersTime(cl *admin.Client) time.Duration { return max(cl.Timeout*2/3, 100*time.Millisecond) }
 
-// warn names on standard error whose records are not among those shown.
-func (a *clusterJournal) warn(s streams) {
+// warnSilent names on standard error whose records are not among those shown.
+func warnSilent(a *journalquery.Cluster, s streams) {
 	for _, m := range a.Silent {
 		if m.State == "expelled" {
 			fmt.Fprintf(s.err, "dmxfs: host %s (%s) was expelled, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
@@ -93,16 +94,16 @@ func (a *clusterJournal) warn(s streams) {
 		}
 	}
 	for _, h := range a.Cut {
-		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printing.Text(h), mostRecords, mostJSON>>20)
+		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printing.Text(h), journalquery.MostRecords, journalquery.MostBytes>>20)
 	}
 }
 
 func (v *journalViews) showCluster(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
-	a, err := v.ask(ctx, cl, r, journalQuery(f))
+	a, err := v.ask(ctx, cl, r, journalquery.Values(f))
 	if err != nil {
 		return err
 	}
-	a.warn(s)
+	warnSilent(a, s)
 	if f.Last > 0 { // each member has told as many
 		a.Entries = a.Entries[max(len(a.Entries)-f.Last, 0):]
 	}
@@ -174,7 +175,7 @@ type fileStory struct {
 func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
 	path := mountpoint.Relative(r.Mountpoint, v.explain)
 	f.Path = escapePattern(path)
-	q := journalQuery(f)
+	q := journalquery.Values(f)
 	q.Set("around", "1")
 	type graph struct {
 		g   *waitgraph.Graph
@@ -200,7 +201,7 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r 
 	if asJSON {
 		return printing.JSON(s.out, x)
 	}
-	a.warn(s)
+	warnSilent(a, s)
 	if len(x.Sentences) == 0 && len(x.Now.Steps) == 0 {
 		fmt.Fprintln(s.err, "dmxfs: the journals have nothing of "+printing.Text(path))
 	}

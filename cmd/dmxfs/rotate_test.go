@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -20,8 +18,6 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/p2p"
-	"github.com/dmxfs/dmxfs/p2p/member"
-	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // rotate changes the secret, and checks that all n members have the new one.
@@ -217,30 +213,6 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 	}
 }
 
-// A change of the secret waits until locks are granted, not for longer than it may.
-func TestRotateWaitsForTheView(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		status := func() member.Status {
-			in := time.Since(began) >= 3*time.Second
-			return member.Status{State: member.StateMember, Live: in, Granting: in}
-		}
-		if err := awaitGranting(t.Context(), 2*time.Second, status); err == nil || !strings.Contains(err.Error(), "suspended, for 2s") {
-			t.Errorf("after 2 of 3 seconds: %v", err)
-		}
-		if err := awaitGranting(t.Context(), 2*time.Second, status); err != nil || time.Since(began) >= 4*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		began = time.Now()
-		if err := awaitGranting(ctx, time.Minute, status); !errors.Is(err, context.Canceled) {
-			t.Errorf("who asked has gone: %v", err)
-		}
-	})
-}
-
 // If one member does not answer nothing is changed; and whatever is killed in
 // between, the members find each other again, and the next try succeeds.
 func TestRotateNeedsAllMembers(t *testing.T) {
@@ -292,67 +264,6 @@ func TestRotateNeedsAllMembers(t *testing.T) {
 			t.Errorf("%s has the secret %q, want %q", m.dir, got, now)
 		}
 	}
-}
-
-// A member that hears nothing of the end of a change sees it on the storage.
-func TestRotateWithoutAnEnd(t *testing.T) {
-	var now []string
-	s := &clusterSecret{dir: t.TempDir(), current: []byte(strings.Repeat("o", 64))}
-	s.bind(func(list [][]byte) {
-		now = nil
-		for _, b := range list {
-			now = append(now, string(b[:1]))
-		}
-	})
-	want := func(letters string) {
-		t.Helper()
-		if got := strings.Join(now, ""); got != letters {
-			t.Errorf("the network takes %q, want %q", got, letters)
-		}
-	}
-	want("o")
-	for _, x := range []string{"n", "m"} { // two at the same time
-		if err := s.prepare(1, strings.Repeat(x, 64)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want("onm")
-	if s.problem(time.Now()) != nil || s.problem(time.Now().Add(time.Hour)) == nil {
-		t.Error("a change that does not end is a problem after a while")
-	}
-	k, err := nodestate.ReadSecrets(s.dir)
-	if err != nil || len(k.All()) != 3 {
-		t.Errorf("%+v %v", k, err)
-	}
-	if err := s.abort(generation(1, "m").Fingerprint); err != nil {
-		t.Fatal(err)
-	}
-	want("on")
-	if changed, err := s.counts(generation(1, "n")); !changed || err != nil {
-		t.Errorf("%v %v", changed, err)
-	}
-	want("no")
-	s.finish(1)
-	want("n")
-	if err := s.prepare(1, strings.Repeat("m", 64)); err == nil {
-		t.Error("a generation that is over")
-	}
-	// A change that went by this node.
-	if changed, err := s.counts(generation(2, "x")); changed || err != nil || s.problem(time.Now()) == nil {
-		t.Errorf("%v %v", changed, err)
-	}
-	want("n")
-	if err := s.prepare(2, strings.Repeat("x", 64)); err != nil {
-		t.Fatal(err)
-	}
-	if changed, err := s.counts(generation(2, "x")); !changed || err != nil || s.problem(time.Now()) != nil {
-		t.Errorf("%v %v", changed, err)
-	}
-	want("xn")
-}
-
-func generation(n uint64, letter string) register.Generation {
-	return register.Generation{Number: n, Fingerprint: register.Fingerprint([]byte(strings.Repeat(letter, 64)))}
 }
 
 func contextWithStop() (context.Context, func()) {

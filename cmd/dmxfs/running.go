@@ -43,7 +43,7 @@ func begin(ctx context.Context, d *daemon, before func() error) (*running, error
 	bookDone := make(chan struct{})
 	go func() { defer close(bookDone); d.book.keep(bookCtx) }()
 	// These may hang in the storage, and have nothing to end.
-	go d.rotator.follow(bookCtx)
+	go d.rotator.Follow(bookCtx)
 	clones := cloneWatch{d.register, &d.node, d.state, d.log}
 	go clones.follow(bookCtx)
 	return &running{nodeCtx, netDone, func() {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/journalquery"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
@@ -94,7 +95,7 @@ as a duration that has passed since, like 2h30m.`,
 
 // showOwn prints this node's journal, by its daemon if one runs.
 func showOwn(ctx context.Context, cl *admin.Client, r statedir.Registration, f journal.Filter, out *journalPrinter) error {
-	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
+	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalquery.Values(f).Encode())
 	if errors.Is(err, admin.ErrNoDaemon) {
 		if f.Follow {
 			return exitcode.With(exitcode.NoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))

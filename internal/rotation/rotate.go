@@ -1,4 +1,4 @@
-package main
+package rotation
 
 import (
 	"context"
@@ -25,108 +25,94 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
-// A new secret for the cluster, while locks are held:
-//
-//  1. The node that was asked makes it, and each member of the view keeps it
-//     (prepare). From then on a member takes connections with either. If one
-//     cannot, all forget it again (abort), and nothing was changed.
-//  2. Its fingerprint gets on the storage, by link(2): from that moment the new one
-//     counts (SetGeneration). Whatever crashes, a node that starts has both, and
-//     takes the one that the storage says.
-//  3. The members see that (look), and dial with the new one. When all of them
-//     have, the old one counts no more, and connections that were made with it
-//     are made anew (finish). A member that hears nothing does so by itself.
-//
-// The secret goes over connections of the members alone: it is never on the
-// storage, which a node that was revoked may read.
-
 const (
 	// prepareTime is how long a member has to keep a secret.
 	prepareTime = 10 * time.Second
 	// lookTime is how long a member has to say what it has of changes before.
 	lookTime = 2 * time.Second
-	// settleTime is how long all have to see that the new one counts, and after
+	// SettleTime is how long all have to see that the new one counts, and after
 	// which a member that heard nothing of an end takes the old one no more.
-	settleTime = 10 * time.Second
+	SettleTime = 10 * time.Second
 	// finishTime is how long members have to say that they took the old one no
 	// more; they close connections with that.
 	finishTime = 2 * time.Second
 )
 
-// secretOrder is what one node asks of another during a change.
-type secretOrder struct {
+// Order is what one node asks of another during a change.
+type Order struct {
 	Step        string `json:"step"` // prepare, abort, look or finish
 	Generation  uint64 `json:"generation,omitempty"`
 	Secret      string `json:"secret,omitempty"`
 	Fingerprint string `json:"fingerprint,omitempty"`
 }
 
-// secretState is the answer.
-type secretState struct {
+// State is the answer.
+type State struct {
 	Generation  uint64 `json:"generation"`
 	Fingerprint string `json:"fingerprint"`
 	Pending     int    `json:"pending,omitempty"` // changes that were begun and not ended
 }
 
-// rotator changes the secret of the cluster, and has this node's part in changes
+// Rotator changes the secret of the cluster, and has this node's part in changes
 // by others.
-type rotator struct {
+type Rotator struct {
 	*chronicle.Chronicle
-	asker
-	node     *atomic.Pointer[cluster.Node]
-	register *register.Dir
-	secret   *clusterSecret
-	self     string // peer ID
+	// Ask has another member carry out a step, and decodes its answer.
+	Ask      func(ctx context.Context, to string, limit time.Duration, o Order, s *State) error
+	Node     *atomic.Pointer[cluster.Node]
+	Register *register.Dir
+	Secret   *Secret
+	Self     string // peer ID
 
 	rotating sync.Mutex // held by who changes the secret
 }
 
-// onSecret carries out a step for another member.
-func (t *rotator) onSecret(from peer.ID, o secretOrder) (secretState, error) {
-	name, ok := chronicle.MemberName(t.node.Load().Status().View, from.String())
+// Step carries out a step for another member.
+func (t *Rotator) Step(from peer.ID, o Order) (State, error) {
+	name, ok := chronicle.MemberName(t.Node.Load().Status().View, from.String())
 	if !ok {
-		return secretState{}, errors.New("only members have a part in the secret")
+		return State{}, errors.New("only members have a part in the secret")
 	}
 	var err error
 	switch o.Step {
 	case "prepare":
 		if _, err = p2p.ParseSecret([]byte(o.Secret)); err == nil {
-			err = t.secret.prepare(o.Generation, o.Secret)
+			err = t.Secret.prepare(o.Generation, o.Secret)
 		}
 		if err == nil {
 			t.Log.Info("a change of the cluster's secret begins", "by", name, "fingerprint", register.Fingerprint([]byte(o.Secret)))
 		}
 	case "abort":
-		err = t.secret.abort(o.Fingerprint)
+		err = t.Secret.abort(o.Fingerprint)
 	case "look":
 		err = t.lookAtSecret()
 	case "finish":
-		t.secret.finish(o.Generation)
+		t.Secret.finish(o.Generation)
 	default:
 		err = fmt.Errorf("unknown step %q of a change of the secret", o.Step)
 	}
-	n, f, pending := t.secret.state()
-	return secretState{n, f, pending}, err
+	n, f, pending := t.Secret.state()
+	return State{n, f, pending}, err
 }
 
 // lookAtSecret asks the storage which secret counts.
-func (t *rotator) lookAtSecret() error {
-	g, err := t.register.Generation()
+func (t *Rotator) lookAtSecret() error {
+	g, err := t.Register.Generation()
 	if err != nil {
 		return err
 	}
-	changed, err := t.secret.counts(g)
+	changed, err := t.Secret.counts(g)
 	if changed {
 		t.Note(journal.Note, "", "the secret of the cluster was changed: the one with fingerprint %s counts", g.Fingerprint)
 		number := g.Number
-		time.AfterFunc(settleTime, func() { t.secret.finish(number) })
+		time.AfterFunc(SettleTime, func() { t.Secret.finish(number) })
 	}
 	return err
 }
 
-// follow looks at the storage while a change is under way, or while this
+// Follow looks at the storage while a change is under way, or while this
 // node is no member, which may be because of one.
-func (t *rotator) follow(ctx context.Context) {
+func (t *Rotator) Follow(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for n := 0; ; n++ {
@@ -135,8 +121,8 @@ func (t *rotator) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		_, _, pending := t.secret.state()
-		node := t.node.Load()
+		_, _, pending := t.Secret.state()
+		node := t.Node.Load()
 		if pending == 0 && (n%10 != 0 || node == nil || node.Status().State == member.StateMember) {
 			continue
 		}
@@ -148,7 +134,7 @@ func (t *rotator) follow(ctx context.Context) {
 
 // rotation is a change of the secret by this node.
 type rotation struct {
-	*rotator
+	*Rotator
 	generation  uint64
 	fresh       string // the secret
 	fingerprint string
@@ -177,13 +163,13 @@ func awaitGranting(ctx context.Context, limit time.Duration, status func() membe
 	}
 }
 
-// rotate gives the cluster a new secret, if it can be begun within limit.
-func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (admin.Rotated, error) {
+// Rotate gives the cluster a new secret, if it can be begun within limit.
+func (t *Rotator) Rotate(ctx context.Context, limit time.Duration, why string) (admin.Rotated, error) {
 	if !t.rotating.TryLock() {
 		return admin.Rotated{}, exitcode.With(exitcode.Busy, errors.New("the secret is being changed already"))
 	}
 	defer t.rotating.Unlock()
-	if err := awaitGranting(ctx, limit, t.node.Load().Status); err != nil {
+	if err := awaitGranting(ctx, limit, t.Node.Load().Status); err != nil {
 		return admin.Rotated{}, err
 	}
 	if err := t.lookAtSecret(); err != nil {
@@ -191,11 +177,11 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 	}
 	b := make([]byte, 32)
 	rand.Read(b)
-	r := &rotation{rotator: t, fresh: hex.EncodeToString(b), has: map[string]string{}}
+	r := &rotation{Rotator: t, fresh: hex.EncodeToString(b), has: map[string]string{}}
 	if err := r.void(ctx); err != nil {
 		return admin.Rotated{}, fmt.Errorf("nothing was changed: %w", err)
 	}
-	number, _, _ := t.secret.state()
+	number, _, _ := t.Secret.state()
 	r.generation = number + 1
 	r.fingerprint = register.Fingerprint([]byte(r.fresh))
 	t.Note(journal.Note, "", "an admin changes the secret of the cluster, to the one with fingerprint %s: %s", r.fingerprint, why)
@@ -203,7 +189,7 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 		r.abort()
 		return admin.Rotated{}, fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := t.register.SetGeneration(register.Generation{Number: r.generation, Fingerprint: r.fingerprint}); err != nil {
+	if err := t.Register.SetGeneration(register.Generation{Number: r.generation, Fingerprint: r.fingerprint}); err != nil {
 		if errors.Is(err, register.ErrNotNext) {
 			r.abort()
 			return admin.Rotated{}, fmt.Errorf("nothing was changed by this: %w", err)
@@ -211,7 +197,7 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 		return admin.Rotated{}, fmt.Errorf("it is not known whether the secret was changed; all members have both, so all goes on; give the order again: %w", err)
 	}
 	// It counts. What is left to do does not depend on who asked for it.
-	if err := t.register.RemoveSecret(); err != nil {
+	if err := t.Register.RemoveSecret(); err != nil {
 		t.Log.Warn("the former secret is on the storage still", "err", err)
 	}
 	return r.settle(), nil
@@ -220,9 +206,9 @@ func (t *rotator) rotate(ctx context.Context, limit time.Duration, why string) (
 // members are those of the view but for this node.
 func (r *rotation) members() (ids map[string]string, revoked []string) {
 	ids = map[string]string{}
-	if v := r.node.Load().Status().View; v != nil {
+	if v := r.Node.Load().Status().View; v != nil {
 		for _, m := range v.Members {
-			if m.Peer != r.self {
+			if m.Peer != r.Self {
 				ids[m.Peer] = m.Name()
 			}
 		}
@@ -238,12 +224,12 @@ func (r *rotation) members() (ids map[string]string, revoked []string) {
 // present secret is made to count in the generation that they are all for: none of
 // them can get its name then.
 func (r *rotation) void(ctx context.Context) error {
-	number, fingerprint, pending := r.secret.state()
+	number, fingerprint, pending := r.Secret.state()
 	var mu sync.Mutex
 	ids, _ := r.members()
 	look, stop := context.WithTimeout(ctx, lookTime)
 	defer stop()
-	r.each(look, ids, secretOrder{Step: "look"}, func(_ string, s secretState, err error) {
+	r.each(look, ids, Order{Step: "look"}, func(_ string, s State, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
@@ -254,13 +240,13 @@ func (r *rotation) void(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	r.Note(journal.Note, "", "changes of the secret of the cluster that were begun and not ended (up to %d on a member) are made void", pending)
-	if err := r.register.SetGeneration(register.Generation{Number: number + 1, Fingerprint: fingerprint}); err != nil {
+	if err := r.Register.SetGeneration(register.Generation{Number: number + 1, Fingerprint: fingerprint}); err != nil {
 		return err
 	}
 	if err := r.lookAtSecret(); err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, settleTime)
+	wait, cancel := context.WithTimeout(ctx, SettleTime)
 	defer cancel()
 	ids, see := r.await(wait, number+1, nil)
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
@@ -273,7 +259,7 @@ func (r *rotation) void(ctx context.Context) error {
 
 // prepareAll has all members keep the secret: also those that join meanwhile.
 func (r *rotation) prepareAll(ctx context.Context) error {
-	if err := r.secret.prepare(r.generation, r.fresh); err != nil {
+	if err := r.Secret.prepare(r.generation, r.fresh); err != nil {
 		return err
 	}
 	for {
@@ -297,7 +283,7 @@ func (r *rotation) prepareAll(ctx context.Context) error {
 func (r *rotation) prepare(ctx context.Context, ids map[string]string) error {
 	var mu sync.Mutex
 	var failed []string
-	r.each(ctx, ids, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.fresh}, func(id string, _ secretState, err error) {
+	r.each(ctx, ids, Order{Step: "prepare", Generation: r.generation, Secret: r.fresh}, func(id string, _ State, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		r.has[id] = ids[id] // even if it failed: the answer may have got lost
@@ -316,12 +302,12 @@ func (r *rotation) prepare(ctx context.Context, ids map[string]string) error {
 }
 
 // each gives an order to members, at the same time.
-func (r *rotation) each(ctx context.Context, ids map[string]string, o secretOrder, then func(id string, s secretState, err error)) {
+func (r *rotation) each(ctx context.Context, ids map[string]string, o Order, then func(id string, s State, err error)) {
 	var wg sync.WaitGroup
 	for id := range ids {
 		wg.Go(func() {
-			var s secretState
-			err := r.ask(ctx, id, prepareTime, question{What: "secret", Secret: &o}, &s)
+			var s State
+			err := r.Ask(ctx, id, prepareTime, o, &s)
 			then(id, s, err)
 		})
 	}
@@ -331,10 +317,10 @@ func (r *rotation) each(ctx context.Context, ids map[string]string, o secretOrde
 func (r *rotation) abort() {
 	ctx, cancel := context.WithTimeout(context.Background(), prepareTime)
 	defer cancel()
-	if err := r.secret.abort(r.fingerprint); err != nil {
+	if err := r.Secret.abort(r.fingerprint); err != nil {
 		r.Log.Warn("a secret that does not count is kept in the state directory", "err", err)
 	}
-	r.each(ctx, r.has, secretOrder{Step: "abort", Fingerprint: r.fingerprint}, func(string, secretState, error) {})
+	r.each(ctx, r.has, Order{Step: "abort", Fingerprint: r.fingerprint}, func(string, State, error) {})
 }
 
 // settle waits until all members use the new secret, and ends the old one.
@@ -342,18 +328,18 @@ func (r *rotation) settle() admin.Rotated {
 	if err := r.lookAtSecret(); err != nil {
 		r.Log.Warn("which secret counts cannot be seen", "err", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	ctx, cancel := context.WithTimeout(context.Background(), SettleTime)
 	defer cancel()
 	now, use := r.await(ctx, r.generation, func(late map[string]string) {
 		// They have joined in the last moment.
-		r.each(ctx, late, secretOrder{Step: "prepare", Generation: r.generation, Secret: r.fresh}, func(string, secretState, error) {})
+		r.each(ctx, late, Order{Step: "prepare", Generation: r.generation, Secret: r.fresh}, func(string, State, error) {})
 	})
 	end, stop := context.WithTimeout(context.Background(), finishTime)
 	defer stop()
-	r.each(end, now, secretOrder{Step: "finish", Generation: r.generation}, func(string, secretState, error) {})
-	r.secret.finish(r.generation)
+	r.each(end, now, Order{Step: "finish", Generation: r.generation}, func(string, State, error) {})
+	r.Secret.finish(r.generation)
 	v := admin.Rotated{Generation: r.generation, Fingerprint: r.fingerprint, Members: []admin.RotatedMember{}}
-	self, view := r.self, r.node.Load().Status().View
+	self, view := r.Self, r.Node.Load().Status().View
 	v.Members = append(v.Members, admin.RotatedMember{ID: self, Host: chronicle.HostName(view, self), State: "changed"})
 	for _, id := range slices.Sorted(maps.Keys(now)) {
 		state := "changed"
@@ -383,7 +369,7 @@ func (r *rotation) await(ctx context.Context, generation uint64, behind func(ids
 		if len(late) == 0 {
 			break
 		}
-		r.each(ctx, late, secretOrder{Step: "look"}, func(id string, s secretState, err error) {
+		r.each(ctx, late, Order{Step: "look"}, func(id string, s State, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

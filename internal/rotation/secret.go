@@ -1,4 +1,4 @@
-package main
+package rotation
 
 import (
 	"errors"
@@ -11,20 +11,17 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
-// The secret of the cluster changes in steps, see rotate.go. What a node knows of
-// it at each of them is here: the one that counts, the one before it, and those
-// that may come to count. All that a crash must not lose is in a file of the state
-// directory; which of them counts is told by the storage.
-
-// maxNext is how many changes of the secret may be begun and not ended. Long before
+// MaxNext is how many changes of the secret may be begun and not ended. Long before
 // it is reached a new change makes those void that were, see rotation.void.
 const (
-	maxNext  = 8
-	manyNext = maxNext / 2
+	MaxNext  = 8
+	manyNext = MaxNext / 2
 )
 
-// clusterSecret is what a node knows of the secret of its cluster.
-type clusterSecret struct {
+// Secret is what a node knows of the secret of its cluster at each step: the one that
+// counts, the one before it, and those that may come to count. All that a crash must not
+// lose is in a file of the state directory; which of them counts is told by the storage.
+type Secret struct {
 	dir string // state directory
 	// use is told which secrets the network takes, the first to dial with. It
 	// is called with mu held.
@@ -40,9 +37,10 @@ type clusterSecret struct {
 	missing    error     // another one counts, which is not known here
 }
 
-// newClusterSecret begins with the secret that counts now.
-func newClusterSecret(state string, c *register.Cluster, kept nodestate.Secrets) *clusterSecret {
-	s := &clusterSecret{dir: state, generation: c.Generation, changed: c.Generation, current: c.Secret, use: func([][]byte) {}}
+// NewSecret begins with the secret of c, which counts now, in the state directory in which
+// kept was found.
+func NewSecret(state string, c *register.Cluster, kept nodestate.Secrets) *Secret {
+	s := &Secret{dir: state, generation: c.Generation, changed: c.Generation, current: c.Secret, use: func([][]byte) {}}
 	for _, n := range kept.Next {
 		if n.Generation > c.Generation {
 			s.next, s.began = append(s.next, n), time.Now()
@@ -51,8 +49,8 @@ func newClusterSecret(state string, c *register.Cluster, kept nodestate.Secrets)
 	return s
 }
 
-// keep writes the file, unless it is as it should be.
-func (s *clusterSecret) keep(kept nodestate.Secrets) error {
+// Keep writes the file, unless it is as it should be.
+func (s *Secret) Keep(kept nodestate.Secrets) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if kept.Current == (nodestate.Secret{Generation: s.generation, Secret: string(s.current)}) && len(kept.Next) == len(s.next) {
@@ -61,8 +59,9 @@ func (s *clusterSecret) keep(kept nodestate.Secrets) error {
 	return s.save()
 }
 
-// bind says where the secrets are used.
-func (s *clusterSecret) bind(use func([][]byte)) {
+// Bind says where the secrets are used: use is called at once and at each change, with
+// those that are taken, the first to dial with.
+func (s *Secret) Bind(use func([][]byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.use = use
@@ -70,7 +69,7 @@ func (s *clusterSecret) bind(use func([][]byte)) {
 }
 
 // apply tells the network. REQUIRES: mu held.
-func (s *clusterSecret) apply() {
+func (s *Secret) apply() {
 	list := [][]byte{s.current}
 	if s.former != nil {
 		list = append(list, s.former)
@@ -82,13 +81,13 @@ func (s *clusterSecret) apply() {
 }
 
 // save writes the file. REQUIRES: mu held.
-func (s *clusterSecret) save() error {
+func (s *Secret) save() error {
 	return nodestate.Secrets{Current: nodestate.Secret{Generation: s.generation, Secret: string(s.current)}, Next: s.next}.Write(s.dir)
 }
 
 // prepare keeps a secret that may come to count. When it returns nil the node has
 // it whatever happens.
-func (s *clusterSecret) prepare(generation uint64, secret string) error {
+func (s *Secret) prepare(generation uint64, secret string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if generation == s.generation && secret == string(s.current) {
@@ -101,7 +100,7 @@ func (s *clusterSecret) prepare(generation uint64, secret string) error {
 	if slices.Contains(s.next, n) {
 		return nil
 	}
-	if len(s.next) >= maxNext {
+	if len(s.next) >= MaxNext {
 		return fmt.Errorf("%d changes of the secret were begun and not ended: give the order again, which makes them void", len(s.next))
 	}
 	before := s.next
@@ -118,7 +117,7 @@ func (s *clusterSecret) prepare(generation uint64, secret string) error {
 }
 
 // abort forgets a secret that will not come to count.
-func (s *clusterSecret) abort(fingerprint string) error {
+func (s *Secret) abort(fingerprint string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := len(s.next)
@@ -132,7 +131,7 @@ func (s *clusterSecret) abort(fingerprint string) error {
 
 // counts is told what counts by the storage. changed: it is another one than
 // before. The one before is taken, too, until finish.
-func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) {
+func (s *Secret) counts(g register.Generation) (changed bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g.Number <= s.generation {
@@ -159,12 +158,12 @@ func (s *clusterSecret) counts(g register.Generation) (changed bool, err error) 
 }
 
 // dropNext forgets the secrets that cannot come to count any more. REQUIRES: mu held.
-func (s *clusterSecret) dropNext() {
+func (s *Secret) dropNext() {
 	s.next = slices.DeleteFunc(slices.Clone(s.next), func(n nodestate.Secret) bool { return n.Generation <= s.generation })
 }
 
 // finish has the secret before that of a generation count no more.
-func (s *clusterSecret) finish(generation uint64) {
+func (s *Secret) finish(generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if generation >= s.changed && s.former != nil {
@@ -175,14 +174,14 @@ func (s *clusterSecret) finish(generation uint64) {
 
 // state is what others, and people, are told of it; pending is how many changes
 // were begun and not ended.
-func (s *clusterSecret) state() (generation uint64, fingerprint string, pending int) {
+func (s *Secret) state() (generation uint64, fingerprint string, pending int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.generation, register.Fingerprint(s.current), len(s.next)
 }
 
-// text is the secret that counts.
-func (s *clusterSecret) text() (generation uint64, secret string) {
+// Text is the secret that counts.
+func (s *Secret) Text() (generation uint64, secret string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.generation, string(s.current)
@@ -191,8 +190,8 @@ func (s *clusterSecret) text() (generation uint64, secret string) {
 // unfinished is how long a change may take before status tells of it.
 const unfinishedAfter = time.Minute
 
-// problem is what is wrong with the secret; nil if nothing is.
-func (s *clusterSecret) problem(now time.Time) error {
+// Problem is what is wrong with the secret; nil if nothing is.
+func (s *Secret) Problem(now time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.missing == nil && len(s.next) > 0 && now.Sub(s.began) > unfinishedAfter {

@@ -1,4 +1,4 @@
-package main
+package journalquery
 
 import (
 	"encoding/json"
@@ -16,7 +16,7 @@ func TestPartsOfAClustersJournalAreBounded(t *testing.T) {
 	const most = 100_000
 	for _, name := range []string{"x", "<", "\x01", "\xff", "\u2028", "\U0001f512"} {
 		path := strings.Repeat(name, 2000/len(name))
-		p := journalPart{}
+		p := Part{}
 		for i := range 300 {
 			p.Records = append(p.Records, journal.Record{
 				Seq: uint64(i + 1), Event: journal.Granted, Path: path, Key: locks.Key{File: "p" + path, Class: locks.Flock}, Mode: locks.Write,
