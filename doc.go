@@ -45,6 +45,8 @@
 //   - internal/rules: the policy of the view is in force on a node.
 //   - internal/rotation: the secret of the cluster changes while all goes on.
 //   - internal/journalquery: what is asked of journals, and what is answered.
+//   - internal/succession: a daemon is replaced by another program in its own
+//     process.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

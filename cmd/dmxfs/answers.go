@@ -71,9 +71,9 @@ func (d *daemon) handler() http.Handler {
 		v, err := d.admin.setPolicy(r)
 		admin.Reply(w, v, err)
 	})
-	mux.HandleFunc("GET /upgrade", func(w http.ResponseWriter, _ *http.Request) { admin.Reply(w, d.upgrader.status(), nil) })
+	mux.HandleFunc("GET /upgrade", func(w http.ResponseWriter, _ *http.Request) { admin.Reply(w, d.upgrader.Status(), nil) })
 	mux.HandleFunc("POST /upgrade", func(w http.ResponseWriter, r *http.Request) {
-		v, begin, err := d.upgrader.order(r)
+		v, begin, err := d.upgrader.Order(r)
 		admin.Reply(w, v, err)
 		_ = http.NewResponseController(w).Flush() // nobody will, once it has begun
 		begin()
@@ -90,8 +90,8 @@ func (d *daemon) status() admin.Status {
 	held, waiting := d.engine.Count()
 	j := admin.Status{
 		Mount: d.cfg.Mountpoint, Source: d.cfg.Source, PID: os.Getpid(), Version: version.String(),
-		VersionSince: d.upgrader.since,
-		State:        chronicle.StateName(s), Held: held, Waiting: waiting, UptimeS: (boottime.Milliseconds() - d.upgrader.mounted()) / 1000,
+		VersionSince: d.upgrader.ServesSince(),
+		State:        chronicle.StateName(s), Held: held, Waiting: waiting, UptimeS: (boottime.Milliseconds() - d.upgrader.Mounted()) / 1000,
 		Self: d.identity.ID().String(), StateDir: d.state.Path, FileID: string(d.fileID.in(s.View)), Problems: []string{},
 	}
 	delegate, to := d.engine.Delegation()

@@ -29,6 +29,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/succession"
 	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/locks/engine"
@@ -78,9 +79,9 @@ type daemon struct {
 	rotator   *rotation.Rotator
 	admin     *adminOrders
 
-	upgrader *upgrader
-	left     *heir       // what this daemon goes on with; nil: it began anew
-	lostAll  atomic.Bool // the others went on without this node
+	upgrader *succession.Upgrader
+	left     *succession.Heir // what this daemon goes on with; nil: it began anew
+	lostAll  atomic.Bool      // the others went on without this node
 
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
@@ -122,7 +123,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener, nodeDone, netDone chan error, ready func()) error {
 	serveCtx, serveStop := context.WithCancel(ctx)
 	defer serveStop()
-	d.upgrader.control, d.upgrader.ends = l, ctx.Done()
+	d.upgrader.Serves(l, ctx.Done())
 	g.Go(func() error { return admin.Serve(serveCtx, l, d.handler(), d.log) })
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
@@ -217,7 +218,7 @@ func (d *daemon) join() error {
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Former:   d.state.Lives(),
-		Succeeds: d.left.self(), SucceedsIn: d.left.lastView(),
+		Succeeds: d.left.Former(), SucceedsIn: d.left.LastView(),
 		Restored: d.cfg.Restored,
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },

@@ -22,6 +22,8 @@ import (
 	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/succession"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -34,8 +36,8 @@ import (
 // error nothing is left behind.
 // It takes root, the shared directory, also on error; but with left, what the program
 // before this one has left in this process, all of that stays open on error.
-func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *daemon, err error) {
-	d = &daemon{cfg: cfg, log: log, began: time.Now(), root: root, left: left, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
+func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, left *succession.Heir) (d *daemon, err error) {
+	d = &daemon{cfg: cfg, log: log, minder: m, began: time.Now(), root: root, left: left, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
 		if err != nil && left == nil {
 			_ = d.close() // err is what matters
@@ -62,7 +64,7 @@ func open(cfg config.Config, root *os.File, log *slog.Logger, left *heir) (d *da
 		return d, exitcode.With(exitcode.Usage, err)
 	}
 	if left != nil {
-		d.state = left.state
+		d.state = left.State
 	} else if d.state, err = statedir.Open(cfg.State, int(d.root.Fd())); err != nil {
 		return d, err
 	}
@@ -206,7 +208,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	}
 	d.host, err = p2p.NewHost(p2p.Options{
 		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: d.cfg.MDNS, Log: d.log,
-		Offline: true, Again: d.left.listened(),
+		Offline: true, Again: d.left.Listened(),
 	})
 	if err != nil {
 		return err
@@ -248,7 +250,12 @@ func (d *daemon) assemble(book *addressBook) {
 	d.rotator = &rotation.Rotator{Chronicle: d.chronicle, Ask: func(ctx context.Context, to string, limit time.Duration, o rotation.Order, s *rotation.State) error {
 		return ask.ask(ctx, to, limit, question{What: "secret", Secret: &o}, s)
 	}, Node: &d.node, Register: d.register, Secret: d.secret, Self: self}
-	d.upgrader = newUpgrader(d)
+	d.upgrader = succession.New(succession.Served{
+		Config: d.cfg, Log: d.log, Began: d.began, Root: d.root, State: d.state, Journal: d.journal, Node: &d.node, Server: &d.server,
+		Engine: d.engine, Host: d.host, Transport: d.transport, Minder: d.minder, Joined: d.joined, LostAll: &d.lostAll, Left: d.left,
+		Live:         func() bool { return d.live(time.Duration(d.params.Guard) * time.Millisecond) },
+		KnownCluster: d.knownCluster,
+	})
 	d.admin = &adminOrders{Chronicle: d.chronicle, node: &d.node, rules: d.rules, self: self, fences: d.cfg.FenceCommand != ""}
 }
 

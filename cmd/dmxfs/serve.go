@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/succession"
 	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
@@ -21,16 +22,15 @@ func serveAnew(ctx context.Context, cfg config.Config, m *supervise.Minder, root
 
 // serve runs a daemon until its mount is gone; with left it goes on with that of the
 // program before this one.
-func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, left *heir, ready func(warnings []string)) error {
-	d, err := open(cfg, root, log, left)
+func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, left *succession.Heir, ready func(warnings []string)) error {
+	d, err := open(cfg, m, root, log, left)
 	if err != nil {
-		return left.back(ctx, err)
+		return left.Back(ctx, err)
 	}
-	d.minder = m
 	reg := statedir.Registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
 	if err := statedir.Remember(reg); err != nil {
 		if left != nil {
-			return left.back(ctx, err)
+			return left.Back(ctx, err)
 		}
 		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())
 	}

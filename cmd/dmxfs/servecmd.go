@@ -1,10 +1,9 @@
 package main
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/succession"
 	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
@@ -13,7 +12,7 @@ func newServeCommand(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use: supervise.ServeCommand + " MOUNTPOINT", Hidden: true, Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if os.Getenv(leftEnv) != "" {
+			if succession.Left() {
 				return resumeServe(c.Context(), s.err)
 			}
 			return supervise.Serve(c.Context(), s.in, s.err, serveAnew)

@@ -19,6 +19,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/succession"
 )
 
 func newUpgradeCommand(s streams) *cobra.Command {
@@ -146,7 +147,7 @@ func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x ad
 		return x, err
 	}
 	cl := admin.NewClient(r.State)
-	cl.Timeout = max(o.Timeout, checkTime+time.Second)
+	cl.Timeout = max(o.Timeout, succession.CheckTime+time.Second)
 	b, err := json.Marshal(o)
 	if err != nil {
 		return x, err

@@ -14,9 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/fusefs"
-	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/succession"
 )
 
 // Programs that cannot go on, by the name of their file.
@@ -34,16 +33,16 @@ func asSuccessor() {
 	if err != nil {
 		return
 	}
-	asked, goesOn := len(os.Args) > 1 && os.Args[1] == checkCommand, os.Getenv(leftEnv) != ""
+	asked, goesOn := len(os.Args) > 1 && os.Args[1] == succession.CheckCommand, succession.Left()
 	switch filepath.Base(self) {
 	case diesAtStart:
 		os.Exit(7)
 	case otherState:
 		if asked {
-			var t terms
+			var t succession.Terms
 			_ = json.NewDecoder(os.Stdin).Decode(&t)
 			t.Mount++
-			_ = printing.JSON(os.Stdout, agreement{"9.9", t.refusal(nil)})
+			_ = printing.JSON(os.Stdout, succession.Agreement{Version: "9.9", Refusal: t.Refusal(nil)})
 			os.Exit(0)
 		}
 	case hangsAsked:
@@ -58,7 +57,7 @@ func asSuccessor() {
 		}
 	default:
 		// The former program cannot go on at once either.
-		if tries, _ := strconv.Atoi(os.Getenv(triesEnv)); os.Getenv(whyEnv) != "" && tries < formerTries {
+		if tries, _ := strconv.Atoi(os.Getenv(triesEnv)); os.Getenv(succession.WhyEnv) != "" && tries < formerTries {
 			os.Setenv(triesEnv, strconv.Itoa(tries+1))
 			inheritTrouble = func() error { return fmt.Errorf("of the test, for a while") }
 		}
@@ -234,31 +233,5 @@ func TestAskedBeforeItIsAMember(t *testing.T) {
 		if _, err := new(daemon).onAsk(t.Context(), "", fmt.Appendf(nil, `{"what":%q}`, what)); err == nil {
 			t.Errorf("%s: answered", what)
 		}
-	}
-}
-
-// A program does not go on with options that it does not know, if they say anything.
-func TestUnknownOptionsAreRefused(t *testing.T) {
-	t.Parallel()
-	x := termsOf(config.Config{Mountpoint: "/mnt"}, fusefs.Greeting{})
-	text, err := x.text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		config  string
-		unknown bool
-	}{
-		{`"Mountpoint":"/mnt"`, false},
-		{`"Mountpoint":"/mnt","Newer":true`, true},
-	} {
-		other := strings.Replace(string(text), `"Mountpoint":"/mnt"`, tt.config, 1)
-		a, err := agreeWith([]byte(other))
-		if err != nil || a.Refusal == "" || strings.Contains(a.Refusal, `unknown field "Newer"`) != tt.unknown {
-			t.Errorf("%s: %+v, %v", tt.config, a, err)
-		}
-	}
-	if strings.Contains(string(text), "Restored") {
-		t.Errorf("options without a value: %s", text)
 	}
 }

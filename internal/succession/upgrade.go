@@ -1,4 +1,4 @@
-package main
+package succession
 
 import (
 	"context"
@@ -7,31 +7,75 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/relay"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks/engine"
+	"github.com/dmxfs/dmxfs/p2p"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
-// upgrader replaces the program of the daemon.
-type upgrader struct {
-	d       *daemon
+// Served is a mount with all that serves it: what goes on in the next program.
+type Served struct {
+	Config    config.Config
+	Log       *slog.Logger
+	Began     time.Time // when this program began
+	Root      *os.File  // the shared directory
+	State     *statedir.Dir
+	Journal   Journal
+	Node      *atomic.Pointer[cluster.Node]
+	Server    *atomic.Pointer[fusefs.Server]
+	Engine    *engine.Engine
+	Host      *p2p.Host
+	Transport *p2p.Transport
+	Minder    *supervise.Minder
+	// Live reports whether this node may grant a lock now.
+	Live func() bool
+	// KnownCluster is what the next program has to know of the cluster, and whether its
+	// storage folds case.
+	KnownCluster func() (c *register.Cluster, folded bool)
+	Joined       <-chan struct{} // closed when this node may grant for the first time
+	LostAll      *atomic.Bool    // the others went on without this node
+	Left         *Heir           // what this program goes on with; nil: it began anew
+}
+
+// Journal is a journal whose records the next program finds.
+type Journal interface {
+	// OnDisk is why the end of this program would lose what is recorded; nil: it would not.
+	OnDisk() error
+	Sync(ctx context.Context) error
+	Append(r journal.Record)
+	// Settle has what is in memory go to the disk.
+	Settle()
+}
+
+// Upgrader replaces the program of a daemon, when an admin orders it.
+type Upgrader struct {
+	d       Served
 	since   time.Time       // when this program began to serve
 	control net.Listener    // the control socket
 	ends    <-chan struct{} // closed when the daemon is asked to end
@@ -40,10 +84,11 @@ type upgrader struct {
 	last admin.Upgrade
 }
 
-func newUpgrader(d *daemon) *upgrader {
-	u := &upgrader{d: d, since: time.Now()}
-	if h := d.left; h != nil {
-		u.last = admin.Upgrade{Mount: d.cfg.Mountpoint, Order: h.Order, State: admin.UpgradeRunning, From: h.Version, To: version.String(), Program: ownProgram()}
+// New is the upgrader of a mount that this program serves from now on.
+func New(d Served) *Upgrader {
+	u := &Upgrader{d: d, since: time.Now()}
+	if h := d.Left; h != nil {
+		u.last = admin.Upgrade{Mount: d.Config.Mountpoint, Order: h.Order, State: admin.UpgradeRunning, From: h.Version, To: version.String(), Program: ownProgram()}
 	}
 	return u
 }
@@ -57,21 +102,28 @@ func ownProgram() string {
 	return path
 }
 
-func (u *upgrader) status() admin.Upgrade {
+// Serves says what it takes to replace the program while the mount is served: the control
+// socket, and what is closed when the daemon is asked to end.
+func (u *Upgrader) Serves(control net.Listener, ends <-chan struct{}) {
+	u.control, u.ends = control, ends
+}
+
+// Status is the last order, and what came of it.
+func (u *Upgrader) Status() admin.Upgrade {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.last
 }
 
-func (u *upgrader) set(change func(*admin.Upgrade)) {
+func (u *Upgrader) set(change func(*admin.Upgrade)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	change(&u.last)
 }
 
-// order takes an order from the control socket, and asks the new program. If it agrees,
+// Order takes an order from the control socket, and asks the new program. If it agrees,
 // and that is not all that was ordered, begin begins with the rest.
-func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err error) {
+func (u *Upgrader) Order(r *http.Request) (x admin.Upgrade, begin func(), err error) {
 	nothing := func() {}
 	var o admin.UpgradeOrder
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
@@ -83,7 +135,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	if o.Timeout <= 0 {
 		o.Timeout = admin.OrderTime
 	}
-	if err := u.d.journal.OnDisk(); err != nil {
+	if err := u.d.Journal.OnDisk(); err != nil {
 		return x, nothing, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), o.Timeout)
@@ -96,16 +148,16 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 		program.Close()
 		cancel()
 	}
-	if err := offMount(program, u.d.cfg.Mountpoint); err != nil {
+	if err := offMount(program, u.d.Config.Mountpoint); err != nil {
 		program.Close()
 		cancel()
 		return x, nothing, exitcode.With(exitcode.Usage, err)
 	}
-	a, err := checkProgram(ctx, program, termsOf(u.d.cfg, u.d.server.Load().Greeting()))
+	a, err := checkProgram(ctx, program, termsOf(u.d.Config, u.d.Server.Load().Greeting()))
 	if err == nil && o.Check {
 		err = u.mayBegin()
 	}
-	x = admin.Upgrade{Mount: u.d.cfg.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version.String(), To: a.Version, Program: o.Program}
+	x = admin.Upgrade{Mount: u.d.Config.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version.String(), To: a.Version, Program: o.Program}
 	if err != nil || o.Check {
 		over()
 		return x, nothing, err
@@ -119,7 +171,7 @@ func (u *upgrader) order(r *http.Request) (x admin.Upgrade, begin func(), err er
 		go func() {
 			defer over()
 			err := u.run(ctx, program)
-			u.d.log.Error("the daemon is not upgraded", "program", o.Program, "err", err)
+			u.d.Log.Error("the daemon is not upgraded", "program", o.Program, "err", err)
 			u.set(func(x *admin.Upgrade) { x.State, x.Error = admin.UpgradeFailed, err.Error() })
 		}()
 	}, nil
@@ -143,7 +195,7 @@ func offMount(program *os.File, mountpoint string) error {
 }
 
 // take begins x, unless another one is under way.
-func (u *upgrader) take(x admin.Upgrade) bool {
+func (u *Upgrader) take(x admin.Upgrade) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.last.State == admin.UpgradeRunning {
@@ -153,6 +205,7 @@ func (u *upgrader) take(x admin.Upgrade) bool {
 	return true
 }
 
+// newOrder is the name of an order.
 func newOrder() string {
 	b := make([]byte, 8)
 	_, _ = rand.Read(b)
@@ -160,8 +213,8 @@ func newOrder() string {
 }
 
 // mayBegin is an error if it can be seen that it would be in vain.
-func (u *upgrader) mayBegin() error {
-	if !u.d.live(time.Duration(u.d.params.Guard)*time.Millisecond) || !u.d.node.Load().Status().Granting {
+func (u *Upgrader) mayBegin() error {
+	if !u.d.Live() || !u.d.Node.Load().Status().Granting {
 		return exitcode.With(exitcode.Sick, errors.New("this node is not sure at the moment that it is a member, or the members agree on a new view (dmxfs status tells why): try again when locks can be had"))
 	}
 	return nil
@@ -171,30 +224,30 @@ func (u *upgrader) mayBegin() error {
 const againAfter = 50 * time.Millisecond
 
 // run replaces this program. It returns only with an error.
-func (u *upgrader) run(ctx context.Context, program *os.File) error {
+func (u *Upgrader) run(ctx context.Context, program *os.File) error {
 	d := u.d
 	former, err := process.OpenProgram("/proc/self/exe")
 	if err != nil {
 		return err
 	}
 	defer former.Close()
-	if !d.minder.TryHold() {
+	if !d.Minder.TryHold() {
 		return errors.New("a process that watches this daemon is just being started")
 	}
-	defer d.minder.Release()
+	defer d.Minder.Release()
 	control, err := process.Duplicate(u.control.(*net.UnixListener))
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	defer unix.Close(control)
-	if err := d.minder.Problem(); err != nil {
+	if err := d.Minder.Problem(); err != nil {
 		return err
 	}
 	// What is in memory gets to the disk before the pause, so that little is left.
-	if err := d.journal.Sync(ctx); err != nil {
+	if err := d.Journal.Sync(ctx); err != nil {
 		return fmt.Errorf("the journal: %w", err)
 	}
-	if err := d.journal.OnDisk(); err != nil {
+	if err := d.Journal.OnDisk(); err != nil {
 		return err
 	}
 	for {
@@ -214,36 +267,36 @@ func (u *upgrader) run(ctx context.Context, program *os.File) error {
 var errNotNow = errors.New("not at the moment")
 
 // attempt is one attempt to replace this program.
-func (u *upgrader) attempt(ctx context.Context, program, former *os.File, control int) error {
+func (u *Upgrader) attempt(ctx context.Context, program, former *os.File, control int) error {
 	d := u.d
 	if err := u.mayBegin(); err != nil {
 		return fmt.Errorf("%w: %w", errNotNow, err)
 	}
 	// By that the successor proves that it is in the place of this one.
-	if self := d.node.Load().Status().Self; !slices.Contains(d.state.Lives(), self.Inc) {
+	if self := d.Node.Load().Status().Self; !slices.Contains(d.State.Lives(), self.Inc) {
 		return fmt.Errorf("the state directory does not know this daemon (it could not be written when it began?): only a restart helps")
 	}
 	// What can fail is done before the locks are frozen, since there is no way back then.
-	h := &heirloom{
-		Order: u.status().Order, Version: version.String(), Config: d.cfg, Began: boottime.Milliseconds(), Mounted: u.mounted(),
-		Root: int(d.root.Fd()), Lock: int(d.state.Lock.Fd()), Program: int(former.Fd()), Control: control,
+	h := &Heirloom{
+		Order: u.Status().Order, Version: version.String(), Config: d.Config, Began: boottime.Milliseconds(), Mounted: u.Mounted(),
+		Root: int(d.Root.Fd()), Lock: int(d.State.Lock.Fd()), Program: int(former.Fd()), Control: control,
 	}
-	h.Cluster, h.Folded = d.knownCluster()
+	h.Cluster, h.Folded = d.KnownCluster()
 	left, err := relay.New()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(left)
-	if h.Minder, h.Files, err = d.minder.Leave(); err != nil {
+	if h.Minder, h.Files, err = d.Minder.Leave(); err != nil {
 		return fmt.Errorf("what the process that watches this one is told by: %w", err)
 	}
 	defer process.CloseAll(h.Files)
-	if err := d.server.Load().Pause(ctx); err != nil {
+	if err := d.Server.Load().Pause(ctx); err != nil {
 		return err
 	}
 	locks, err := u.freeze(ctx, h)
 	if err != nil {
-		d.server.Load().Unpause()
+		d.Server.Load().Unpause()
 		return fmt.Errorf("%w: %w", errNotNow, err)
 	}
 	return u.pass(h, program, left, locks)
@@ -251,7 +304,7 @@ func (u *upgrader) attempt(ctx context.Context, program, former *os.File, contro
 
 // freeze freezes the locks of a mount that is at rest. With an error nothing has
 // happened.
-func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err error) {
+func (u *Upgrader) freeze(ctx context.Context, h *Heirloom) (locks []byte, err error) {
 	d := u.d
 	if err := u.syncNow(ctx); err != nil {
 		return nil, fmt.Errorf("the journal: %w", err)
@@ -259,10 +312,10 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 	if err := process.AwaitThreads(ctx); err != nil {
 		return nil, err
 	}
-	nodestate.NoteUpgrading(d.state, d.log)
+	nodestate.NoteUpgrading(d.State, d.Log)
 	// Not later: a node that was expelled since, and is another one by now, is not
 	// the one that has held what the successor claims.
-	s := d.node.Load().Status()
+	s := d.Node.Load().Status()
 	h.Self, h.Ready = s.Self, map[string]int{"quiet": int(boottime.Milliseconds() - h.Began)}
 	if h.View, err = member.EncodeView(s.View); err != nil {
 		return nil, err
@@ -272,39 +325,39 @@ func (u *upgrader) freeze(ctx context.Context, h *heirloom) (locks []byte, err e
 		return nil, errors.New("the daemon was asked to end")
 	default:
 	}
-	return d.engine.HandOver()
+	return d.Engine.HandOver()
 }
 
 // pass executes the next program, which finds all in the memory left. The locks are
 // frozen for good: if that does not come about, nor this program again, this process
 // has to end, and all is lost.
-func (u *upgrader) pass(h *heirloom, program *os.File, left int, locks []byte) error {
+func (u *Upgrader) pass(h *Heirloom, program *os.File, left int, locks []byte) error {
 	d := u.d
 	err := u.leave(h, left, locks)
 	if err == nil {
-		d.log.Info("the daemon executes another program", "program", program.Name(), "version", u.status().To)
-		d.minder.FlushLog()
-		d.minder.Upgrading()
+		d.Log.Info("the daemon executes another program", "program", program.Name(), "version", u.Status().To)
+		d.Minder.FlushLog()
+		d.Minder.Upgrading()
 		err = become(int(program.Fd()), h.Files, left, h.Program, "")
 		err = errors.Join(err, become(h.Program, h.Files, left, h.Program, err.Error()))
 	}
 	err = fmt.Errorf("the daemon cannot be replaced any more, nor go on: %w", err)
-	d.node.Load().Fail(err)
+	d.Node.Load().Fail(err)
 	return err
 }
 
 // leave writes down all that the next program needs.
-func (u *upgrader) leave(h *heirloom, left int, locks []byte) error {
+func (u *Upgrader) leave(h *Heirloom, left int, locks []byte) error {
 	d := u.d
-	for _, a := range d.host.Listening() {
+	for _, a := range d.Host.Listening() {
 		h.Listen = append(h.Listen, a.String())
 	}
-	for _, p := range d.transport.Peers() {
+	for _, p := range d.Transport.Peers() {
 		if p.Connected {
 			h.Peers = append(h.Peers, p.ID.String())
 		}
 	}
-	state, files, err := d.server.Load().Export()
+	state, files, err := d.Server.Load().Export()
 	if err != nil {
 		return err
 	}
@@ -324,59 +377,62 @@ const lastSync = 200 * time.Millisecond
 // syncNow writes what is in memory of the journal to the disk, while there is a way
 // back: execve(2) would wait for a disk that is slow, and nobody hears of this node
 // meanwhile.
-func (u *upgrader) syncNow(ctx context.Context) error {
+func (u *Upgrader) syncNow(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lastSync)
 	defer cancel()
-	return u.d.journal.Sync(ctx)
+	return u.d.Journal.Sync(ctx)
 }
 
 // syncLast is for the few records since then. If they do not get to the disk in time
 // they are missing there, as after a kill.
-func (u *upgrader) syncLast() {
+func (u *Upgrader) syncLast() {
 	if err := u.syncNow(context.Background()); err != nil {
-		u.d.log.Warn("the last records of the journal are not on the disk yet", "err", err)
+		u.d.Log.Warn("the last records of the journal are not on the disk yet", "err", err)
 	}
 }
 
-// mounted is when the mount was made, in ms of CLOCK_BOOTTIME.
-func (u *upgrader) mounted() int64 {
-	if u.d.left != nil {
-		return u.d.left.Mounted
+// ServesSince is when this program began to serve the mount.
+func (u *Upgrader) ServesSince() time.Time { return u.since }
+
+// Mounted is when the mount was made, in ms of CLOCK_BOOTTIME.
+func (u *Upgrader) Mounted() int64 {
+	if u.d.Left != nil {
+		return u.d.Left.Mounted
 	}
-	return boottime.Milliseconds() - time.Since(u.d.began).Milliseconds()
+	return boottime.Milliseconds() - time.Since(u.d.Began).Milliseconds()
 }
 
-// await tells of the end of an upgrade, in the program that has taken over.
-func (u *upgrader) await(ctx context.Context) {
-	d, h := u.d, u.d.left
+// Await tells of the end of an upgrade, in the program that has taken over.
+func (u *Upgrader) Await(ctx context.Context) {
+	d, h := u.d, u.d.Left
 	pause := boottime.Milliseconds() - h.Began
 	select {
-	case <-d.joined:
+	case <-d.Joined:
 	case <-ctx.Done():
 		return
 	}
-	h.mark("joined")
+	h.Mark("joined")
 	locks := boottime.Milliseconds() - h.Began
-	d.journal.Settle()
+	d.Journal.Settle()
 	what := fmt.Sprintf("from %s to %s: no call was answered for %d ms, and no lock granted for %d ms", h.Version, version.String(), pause, locks)
 	state, wrong := admin.UpgradeDone, ""
 	if h.why != "" {
 		state, wrong = admin.UpgradeFailed, "the new program could not go on, and the former one does: "+h.why
 	}
-	if d.lostAll.Load() {
+	if d.LostAll.Load() {
 		lost := "the others went on without this node before the program had taken its place: the locks of this host are lost"
 		wrong = strings.TrimPrefix(wrong+"; "+lost, "; ")
 	}
 	if wrong != "" {
 		what += "; " + wrong
-		d.log.Error("the upgrade did not go as it should", "why", wrong)
+		d.Log.Error("the upgrade did not go as it should", "why", wrong)
 	} else {
-		d.log.Info("upgraded "+what, "requests", len(d.engine.Resumed()))
+		d.Log.Info("upgraded "+what, "requests", len(d.Engine.Resumed()))
 	}
-	h.log(d.log)
-	d.journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
+	h.logTimes(d.Log)
+	d.Journal.Append(journal.Record{Event: journal.Upgraded, Reason: what, Wait: time.Duration(pause) * time.Millisecond})
 	if state == admin.UpgradeDone {
-		d.minder.Upgraded()
+		d.Minder.Upgraded()
 	}
 	u.set(func(x *admin.Upgrade) {
 		x.PauseMS, x.LocksMS, x.State, x.Error = pause, locks, state, wrong
