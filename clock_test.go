@@ -23,8 +23,8 @@ var (
 // somebody may set the clock at any time.
 var wallClockUses = map[string]string{
 	"internal/journalquery/query.go": "times in the answers to admins",
-	"cmd/dmxfs/locksanswers.go":      "times in the answers to admins",
-	"cmd/dmxfs/daemon.go":            "when a view was made, for people",
+	"internal/daemon/locktable.go":   "times in the answers to admins",
+	"internal/daemon/daemon.go":      "when a view was made, for people",
 	"internal/chronicle/departed.go": "when a member went, for people",
 	"internal/doctor/checks.go":      "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/doctorkept.go":        "when the doctor gave a verdict, for people",

@@ -1,6 +1,6 @@
 // Package dmxfs is the map of this module; it holds no code.
 //
-//   - cmd/dmxfs: the program. It joins the parts below, and nothing else does.
+//   - cmd/dmxfs: the program, one file for each command.
 //   - cmd/dmxfs-man: makes the man pages, for packages.
 //   - cmd/dmxfs-sim: the simulator, a program of its own.
 //   - fusefs: the mount. A pass-through file system that asks for locks.
@@ -47,6 +47,7 @@
 //   - internal/journalquery: what is asked of journals, and what is answered.
 //   - internal/succession: a daemon is replaced by another program in its own
 //     process.
+//   - internal/daemon: the process that serves a mount; it joins the parts.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

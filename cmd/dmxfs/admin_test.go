@@ -12,10 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/internal/chronicle"
+	"github.com/dmxfs/dmxfs/internal/daemon"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
-	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // tryWith runs the program with something on its standard input.
@@ -100,20 +99,6 @@ func TestBreakALock(t *testing.T) {
 				t.Errorf("break what nobody holds: %v", err)
 			}
 		})
-	}
-}
-
-// Who is no member may break nothing.
-func TestOnlyMembersBreakLocks(t *testing.T) {
-	t.Parallel()
-	v := &member.View{Members: []member.Member{{Node: member.Node{Peer: "A", Inc: 1}}, {Node: member.Node{Peer: "B", Inc: 1}}}}
-	for id, want := range map[string]bool{"A": true, "B": true, "C": false, "": false} {
-		if name, ok := chronicle.MemberName(v, id); ok != want || ok != (name != "") {
-			t.Errorf("%q: %q %v", id, name, ok)
-		}
-		if _, ok := chronicle.MemberName(nil, id); ok {
-			t.Errorf("%q is a member of nothing", id)
-		}
 	}
 }
 
@@ -295,7 +280,7 @@ func TestFenceCommand(t *testing.T) {
 	a.blocked("g", 1)
 	b.signal(unix.SIGSTOP)
 	a.noted("note", "cannot be fenced, so its locks stay: the fence command failed: exit status 1; what it said is in ")
-	if said := read(t, filepath.Join(a.state, fenceFile)); said != "broken power switch\n" {
+	if said := read(t, filepath.Join(a.state, daemon.FenceFile)); said != "broken power switch\n" {
 		t.Errorf("the fence command said %q", said)
 	}
 	if wait.ended() {

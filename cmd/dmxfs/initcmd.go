@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/daemon"
 	"github.com/dmxfs/dmxfs/internal/doctor"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
@@ -106,7 +107,7 @@ func (x *setup) check() error {
 	if strings.ContainsAny(written, ",%\\\"") || strings.ContainsFunc(written, func(r rune) bool { return unicode.IsControl(r) || x.fstab && unicode.IsSpace(r) }) {
 		return exitcode.With(exitcode.Usage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
 	}
-	if _, err := multiaddrs(x.listen); err != nil { // now, not at the next boot
+	if _, err := daemon.ListenAddrs(x.listen); err != nil { // now, not at the next boot
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--listen: %w", err))
 	}
 	_, err := os.Stat(filepath.Join(x.source, register.Name, register.ClusterFile))

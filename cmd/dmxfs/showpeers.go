@@ -97,7 +97,7 @@ locks, and it joins again by itself: to keep it out, revoke it.`,
 	}
 	reason := c.Flags().String("reason", "", "why, for the journals of all members (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
-	clientFor := askTimeoutFlag(c, wishTime+fenceTime+admin.OrderTime) // the fence command takes its time
+	clientFor := askTimeoutFlag(c, admin.RemovalTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		if err != nil {
@@ -132,7 +132,7 @@ the secret is changed ("dmxfs secret rotate").`,
 	reason := c.Flags().String("reason", "", "why, for the journal (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	undo := c.Flags().Bool("undo", false, "let the peer in again")
-	clientFor := askTimeoutFlag(c, wishTime+fenceTime+admin.OrderTime)
+	clientFor := askTimeoutFlag(c, admin.RemovalTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		known := err == nil

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/daemon"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/succession"
 )
@@ -50,7 +51,7 @@ func asSuccessor() {
 			time.Sleep(time.Minute)
 		}
 	case cannotGoOn:
-		inheritTrouble = func() error { return fmt.Errorf("of the test") }
+		daemon.InheritTrouble = func() error { return fmt.Errorf("of the test") }
 	case diesGoingOn:
 		if goesOn {
 			os.Exit(7)
@@ -59,7 +60,7 @@ func asSuccessor() {
 		// The former program cannot go on at once either.
 		if tries, _ := strconv.Atoi(os.Getenv(triesEnv)); os.Getenv(succession.WhyEnv) != "" && tries < formerTries {
 			os.Setenv(triesEnv, strconv.Itoa(tries+1))
-			inheritTrouble = func() error { return fmt.Errorf("of the test, for a while") }
+			daemon.InheritTrouble = func() error { return fmt.Errorf("of the test, for a while") }
 		}
 	}
 }
@@ -223,15 +224,5 @@ func TestUpgradeBesideAStoppedMember(t *testing.T) {
 	c.awaitMembers(3)
 	if r := a.journal("--event", "lost,recovered,fenced"); len(r) > 0 {
 		t.Errorf("lost: %+v", r)
-	}
-}
-
-// Peers find a daemon that goes on after an upgrade before it is a member.
-func TestAskedBeforeItIsAMember(t *testing.T) {
-	t.Parallel()
-	for _, what := range []string{"state", "locks", "journal", "secret", "break"} {
-		if _, err := new(daemon).onAsk(t.Context(), "", fmt.Appendf(nil, `{"what":%q}`, what)); err == nil {
-			t.Errorf("%s: answered", what)
-		}
 	}
 }
