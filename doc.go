@@ -1,6 +1,6 @@
 // Package dmxfs is the map of this module; it holds no code.
 //
-//   - cmd/dmxfs: the program. It joins the parts below, and nothing else does.
+//   - cmd/dmxfs: the program, one file for each command.
 //   - cmd/dmxfs-man: makes the man pages, for packages.
 //   - cmd/dmxfs-sim: the simulator, a program of its own.
 //   - fusefs: the mount. A pass-through file system that asks for locks.
@@ -25,6 +25,29 @@
 //   - sim/figures: the papers' figures and claims.
 //   - policy: the rules that say which algorithm serves which path.
 //   - systemtest: tests of all but the kernel and the network, on virtual time.
+//   - internal/boottime: the clock of time since boot.
+//   - internal/version: which dmxfs this program is.
+//   - internal/process: what Linux lets one do with processes.
+//   - internal/printing: tables, JSON and times for people, safe for terminals.
+//   - internal/mountlog: the log of a mount.
+//   - internal/trouble: what an error means: may it pass, and what can be done.
+//   - internal/mountpoint: mount point and shared directory: which are there,
+//     and what is wrong with them.
+//   - internal/nodestate: what a node keeps of its cluster in the state
+//     directory.
+//   - internal/privileges: a daemon is started without capabilities that it does
+//     not need.
+//   - internal/trial: storage is tried before a first mount.
+//   - internal/history: the journal of a daemon whose disk may fail.
+//   - internal/supervise: a mount is served by a process that another one
+//     watches.
+//   - internal/chronicle: what happens to a node gets into journal and log.
+//   - internal/rules: the policy of the view is in force on a node.
+//   - internal/rotation: the secret of the cluster changes while all goes on.
+//   - internal/journalquery: what is asked of journals, and what is answered.
+//   - internal/succession: a daemon is replaced by another program in its own
+//     process.
+//   - internal/daemon: the process that serves a mount; it joins the parts.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/daemon"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // tryWith runs the program with something on its standard input.
@@ -61,11 +60,11 @@ func TestBreakALock(t *testing.T) {
 			next := b.helper("append", kind, file, "new", "50")
 			b.blocked(file, 1)
 
-			if _, err := c.try("locks", "break", file, b.dir, "--yes"); code(err) != exitUsage || !strings.Contains(err.Error(), "--reason") {
+			if _, err := c.try("locks", "break", file, b.dir, "--yes"); code(err) != exitcode.Usage || !strings.Contains(err.Error(), "--reason") {
 				t.Errorf("without a reason: %v", err)
 			}
 			_, err := c.tryWith("n\n", "locks", "break", file, b.dir, "--reason", "a test")
-			if code(err) != exitFailure || !strings.Contains(err.Error(), fmt.Sprint(old.cmd.Process.Pid)) || !strings.Contains(err.Error(), "nothing was done") {
+			if code(err) != exitcode.Failure || !strings.Contains(err.Error(), fmt.Sprint(old.cmd.Process.Pid)) || !strings.Contains(err.Error(), "nothing was done") {
 				t.Errorf("answered with no: %v", err)
 			}
 			if old.ended() || next.ended() {
@@ -96,24 +95,10 @@ func TestBreakALock(t *testing.T) {
 			if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, fmt.Sprintf("pid=%d", old.cmd.Process.Pid)) {
 				t.Error("the holder's log does not name it")
 			}
-			if _, err := c.try("locks", "break", file, a.dir, "--reason", "again", "--yes"); code(err) != exitFailure || !strings.Contains(err.Error(), "no program holds a lock") {
+			if _, err := c.try("locks", "break", file, a.dir, "--reason", "again", "--yes"); code(err) != exitcode.Failure || !strings.Contains(err.Error(), "no program holds a lock") {
 				t.Errorf("break what nobody holds: %v", err)
 			}
 		})
-	}
-}
-
-// Who is no member may break nothing.
-func TestOnlyMembersBreakLocks(t *testing.T) {
-	t.Parallel()
-	v := &member.View{Members: []member.Member{{Node: member.Node{Peer: "A", Inc: 1}}, {Node: member.Node{Peer: "B", Inc: 1}}}}
-	for id, want := range map[string]bool{"A": true, "B": true, "C": false, "": false} {
-		if name, ok := memberName(v, id); ok != want || ok != (name != "") {
-			t.Errorf("%q: %q %v", id, name, ok)
-		}
-		if _, ok := memberName(nil, id); ok {
-			t.Errorf("%q is a member of nothing", id)
-		}
 	}
 }
 
@@ -143,11 +128,11 @@ func TestRemoveAPeer(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{id, a.dir, "--yes"}, exitUsage, "--reason"},
-		{[]string{a.peers().Self, a.dir, "--reason=x", "--yes"}, exitUsage, "that is this node"},
-		{[]string{"nobody", a.dir, "--reason=x", "--yes"}, exitFailure, "is not a member"},
-		{[]string{host(t), a.dir, "--reason=x", "--yes"}, exitUsage, "3 members are on host"},
-		{[]string{id, a.dir, "--reason=x"}, exitFailure, "nothing was done"},
+		{[]string{id, a.dir, "--yes"}, exitcode.Usage, "--reason"},
+		{[]string{a.peers().Self, a.dir, "--reason=x", "--yes"}, exitcode.Usage, "that is this node"},
+		{[]string{"nobody", a.dir, "--reason=x", "--yes"}, exitcode.Failure, "is not a member"},
+		{[]string{host(t), a.dir, "--reason=x", "--yes"}, exitcode.Usage, "3 members are on host"},
+		{[]string{id, a.dir, "--reason=x"}, exitcode.Failure, "nothing was done"},
 	} {
 		if _, err := c.try(append([]string{"peers", "remove"}, x.args...)...); code(err) != x.code || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("peers remove %v: %v", x.args, err)
@@ -187,14 +172,14 @@ func TestRevokeAPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "it has gone", func() bool { return a.live(1) && b.daemon() == 0 && !alive(b.watcher) })
-	if !isDead(b.dir) {
+	if !mountpoint.IsDead(b.dir) {
 		t.Error("its mount is not dead")
 	}
 	p := a.peers()
 	if len(p.Members) != 1 || len(p.Revoked) != 1 || p.Revoked[0] != id || len(p.Gone) != 1 || p.Gone[0].ID != id {
 		t.Errorf("peers: %+v", p)
 	}
-	if err := b.tryMount(); code(err) != exitRefused || !strings.Contains(err.Error(), "revoked") {
+	if err := b.tryMount(); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "revoked") {
 		t.Errorf("a revoked peer mounts: %v", err)
 	}
 	if _, err := c.try("peers", "revoke", id, a.dir, "--undo", "--reason", "found it"); err != nil {
@@ -217,7 +202,7 @@ func TestHealth(t *testing.T) {
 	a.cut(b, d)
 	await(t, "it is suspended", func() bool {
 		out, err := c.try("status", a.dir)
-		if code(err) == exitSick && strings.Contains(out, "suspended") && strings.Contains(out, "no promise from") {
+		if code(err) == exitcode.Sick && strings.Contains(out, "suspended") && strings.Contains(out, "no promise from") {
 			return true
 		}
 		return len(b.peers().Gone) > 0 // on a slow machine that is over already
@@ -235,7 +220,7 @@ func TestHealth(t *testing.T) {
 		return len(p.Members) == 2 && len(p.Gone) == 1 && p.Gone[0].ID == id(t, a) && p.Gone[0].State == "expelled" &&
 			strings.Contains(p.Gone[0].Why, "silent for")
 	})
-	if out, err := c.try("status", a.dir); code(err) != exitSick || !strings.Contains(out, "problem") {
+	if out, err := c.try("status", a.dir); code(err) != exitcode.Sick || !strings.Contains(out, "problem") {
 		t.Errorf("status of an expelled node: %v\n%s", err, out)
 	}
 	if out := c.run("peers", b.dir); !strings.Contains(out, "expelled") {
@@ -295,7 +280,7 @@ func TestFenceCommand(t *testing.T) {
 	a.blocked("g", 1)
 	b.signal(unix.SIGSTOP)
 	a.noted("note", "cannot be fenced, so its locks stay: the fence command failed: exit status 1; what it said is in ")
-	if said := read(t, filepath.Join(a.state, fenceFile)); said != "broken power switch\n" {
+	if said := read(t, filepath.Join(a.state, daemon.FenceFile)); said != "broken power switch\n" {
 		t.Errorf("the fence command said %q", said)
 	}
 	if wait.ended() {
@@ -318,37 +303,4 @@ func TestFenceCommand(t *testing.T) {
 	b.signal(unix.SIGCONT)
 	c.awaitMembers(2)
 	hold.signal(unix.SIGKILL)
-}
-
-// Names of files and texts of other hosts cannot drive a terminal.
-func TestWhatIsPrintedIsEscaped(t *testing.T) {
-	for s, want := range map[string]string{
-		"plain ö":              "plain ö",
-		"":                     "-",
-		"\x1b]0;pwned\x07\nrm": `\x1b]0;pwned\a\nrm`,
-		"\u009b31m":            `\u009b31m`,
-		"a\tb":                 `a\tb`,
-		"a\x9b31m":             `a\x9b31m`, // not UTF-8
-		"a\u202efdp.exe":       `a\u202efdp.exe`,
-		"\u2066a\u2069":        `\u2066a\u2069`,
-		"a\u200f\u2028b":       `a\u200f\u2028b`,
-	} {
-		if got := printable(s); got != want {
-			t.Errorf("%q: %q, want %q", s, got, want)
-		}
-	}
-	if got := printableLines("/tmp/\x9b31m: gone\n"); got != `/tmp/\x9b31m: gone`+"\n" { // not UTF-8
-		t.Errorf("%q", got)
-	}
-	if got := printableLines("one\n\ttwo \x1b[2J \u009b31m\r\u202e"); got != "one\n\ttwo "+`\x1b[2J \x9b31m\x0d\u202e` {
-		t.Errorf("%q", got)
-	}
-	in, out := map[string]string{"ö": "a\x7f\u009b31m\u202eb\x1b"}, new(bytes.Buffer)
-	if err := printJSON(out, in); err != nil || out.String() != "{\n  \"ö\": "+`"a\u007f\u009b31m\u202eb\u001b"`+"\n}\n" {
-		t.Errorf("%q %v", out, err)
-	}
-	var back map[string]string
-	if err := json.Unmarshal(out.Bytes(), &back); err != nil || !maps.Equal(back, in) {
-		t.Errorf("%q %v", back, err)
-	}
 }

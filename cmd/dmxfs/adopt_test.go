@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // The watcher is killed, again and again: the daemon has another one at once,
@@ -82,7 +83,7 @@ func (m *testMount) endWatcher(by unix.Signal) {
 		m.c.t.Fatal(err)
 	}
 	await(m.c.t, "there is another watcher", func() bool {
-		pid, err := watcherOf(m.state)
+		pid, err := supervise.WatcherOf(m.state)
 		m.watcher = pid
 		return err == nil && pid != 0 && pid != old
 	})
@@ -124,31 +125,10 @@ func TestStatusTellsOfAWatcherThatCannotBeStarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "there is one again", func() bool {
-		now, err := watcherOf(m.state)
+		now, err := supervise.WatcherOf(m.state)
 		m.watcher = now
 		return err == nil && now != 0 && now != old
 	})
 	await(t, "all is well", func() bool { s, err := m.status(); return err == nil && s.Healthy })
 	hold.signal(unix.SIGKILL)
-}
-
-// A watcher whose daemon has ended while it began sends no signals to what is its
-// parent by then.
-func TestAdopted(t *testing.T) {
-	for pid, want := range map[int]bool{os.Getppid(): true, os.Getpid(): false} {
-		t.Setenv(daemonEnv, strconv.Itoa(pid))
-		p, err := adopted()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Signal(unix.Signal(0)); (err == nil) != want {
-			t.Errorf("a signal to process %d, the parent is %d: %v", pid, os.Getppid(), err)
-		}
-		if dying(p.Pid) || os.Getenv(daemonEnv) != "" {
-			t.Errorf("process %d is dying, or the programs of a watcher know its daemon: %q", p.Pid, os.Getenv(daemonEnv))
-		}
-	}
-	if _, err := adopted(); err == nil {
-		t.Error("a watcher that no daemon has started")
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // ask is what the commands with --json print, asked for without the process: tests
@@ -24,7 +26,7 @@ func (m *testMount) ask(path string, v any) error {
 // getJSON runs a command with --json.
 func (m *testMount) getJSON(v any, args ...string) error {
 	out, err := m.c.try(append(args, "--json", m.dir)...)
-	if code, ok := errors.AsType[*exec.ExitError](err); ok && code.ExitCode() == exitSick {
+	if code, ok := errors.AsType[*exec.ExitError](err); ok && code.ExitCode() == exitcode.Sick {
 		err = nil // it says so itself
 	}
 	if err != nil {
@@ -34,7 +36,7 @@ func (m *testMount) getJSON(v any, args ...string) error {
 }
 
 func (m *testMount) status() (s admin.Status, err error) {
-	if err = m.ask("/status", &s); exitCode(err) == exitNoMount && askWatcher(m.state, &s) == nil {
+	if err = m.ask("/status", &s); exitcode.Of(err) == exitcode.NoMount && supervise.AskWatcher(m.state, &s) == nil {
 		err = nil // it waits for a daemon
 	}
 	return s, err

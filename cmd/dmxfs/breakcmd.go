@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 func newLocksBreakCommand(s streams) *cobra.Command {
@@ -49,14 +51,14 @@ PATH is relative to the mount, or below it, or the file's identity as
 			w.path = rel
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", printable(m))
+			fmt.Fprintf(s.err, "dmxfs: no answer from %s: what it holds is not known; `dmxfs peers remove` frees all of it\n", printing.Text(m))
 		}
 		held := w.heldIn(v.Locks)
 		if len(held) == 0 {
 			return fmt.Errorf("no program holds a lock of %q that was meant: see dmxfs locks", w.path)
 		}
 		fmt.Fprintln(s.err, "These are taken away:")
-		if err := printTable(s.err, lockHeads, lockRows(held, false, time.Now())); err != nil {
+		if err := printing.Table(s.err, lockHeads, lockRows(held, false, time.Now())); err != nil {
 			return err
 		}
 		if err := confirm(c.Context(), s, *yes, "Break them?"); err != nil {
@@ -67,7 +69,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 			return err
 		}
 		for _, l := range a.Broken {
-			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", printable(l.Path), l.Class, l.Mode, l.PID, printable(l.Command), printable(l.Host))
+			fmt.Fprintf(s.out, "broken: %s, class %s, %s, process %d (%s) on %s\n", printing.Text(l.Path), l.Class, l.Mode, l.PID, printing.Text(l.Command), printing.Text(l.Host))
 		}
 		if len(a.Errors) > 0 {
 			return errors.New(strings.Join(a.Errors, "; "))
@@ -92,10 +94,10 @@ func (w *breakWish) check() error {
 	switch w.class {
 	case "", "open", "flock", "posix":
 	default:
-		return withCode(exitUsage, fmt.Errorf("--class %q: must be open, flock or posix", w.class))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--class %q: must be open, flock or posix", w.class))
 	}
 	if strings.TrimSpace(w.reason) == "" {
-		return withCode(exitUsage, errors.New("give the --reason: it goes to the journals"))
+		return exitcode.With(exitcode.Usage, errors.New("give the --reason: it goes to the journals"))
 	}
 	return nil
 }

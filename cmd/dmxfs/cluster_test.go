@@ -18,6 +18,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // needMounts skips a test where no file system can be mounted. In CI nothing
@@ -242,7 +243,7 @@ func (m *testMount) mounted() bool {
 		m.c.t.Fatal(err)
 	}
 	e, ok := mountinfo.At(all, m.dir)
-	return ok && e.Type == fsType
+	return ok && e.Type == mountpoint.Type
 }
 
 // remove takes the mount away whatever state it is in, and tells what the

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -40,7 +42,7 @@ func (c *testCluster) wantBack(cluster string, epoch uint64) {
 func (m *testMount) restoreSoon() {
 	t := m.c.t
 	t.Helper()
-	k, v, err := readKeptView(m.state)
+	k, v, err := nodestate.ReadView(m.state)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +56,7 @@ func (m *testMount) restoreSoon() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, m.state+"/"+keptViewFile, string(b))
+	write(t, m.state+"/"+nodestate.ViewFile, string(b))
 }
 
 // cluster is the ID of the cluster of a mount.
@@ -73,7 +75,7 @@ func TestRemovedClusterIsRestored(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
-	if _, err := c.try("cluster", "restore", "--yes", a.dir); code(err) != exitRefused || !strings.Contains(err.Error(), "nothing to restore") {
+	if _, err := c.try("cluster", "restore", "--yes", a.dir); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing to restore") {
 		t.Errorf("while the cluster is there: %v", err)
 	}
 	hold := a.helper("hold", "flock", "f")
@@ -93,7 +95,7 @@ func TestRemovedClusterIsRestored(t *testing.T) {
 	if err := os.Mkdir(c.src, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.try("cluster", "restore", "--yes", a.dir); code(err) != exitRefused || !strings.Contains(err.Error(), "is the storage mounted?") {
+	if _, err := c.try("cluster", "restore", "--yes", a.dir); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "is the storage mounted?") {
 		t.Errorf("in a bare directory: %v", err)
 	}
 	if list, err := os.ReadDir(c.src); err != nil || len(list) != 0 {
@@ -128,7 +130,7 @@ func TestRemovedClusterIsRestored(t *testing.T) {
 			if err := json.Unmarshal([]byte(r.out), &v); err != nil || v.Cluster != cluster || v.Epoch <= epoch {
 				t.Errorf("%s %v", r.out, err)
 			}
-		case code(r.err) != exitRefused:
+		case code(r.err) != exitcode.Refused:
 			t.Error(r.err)
 		}
 	}

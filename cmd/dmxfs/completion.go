@@ -13,7 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -28,7 +29,7 @@ type words func(ctx context.Context) []string
 
 // completions are the words for a place, by what the usage of commands calls it.
 var completions = map[string]words{
-	"MOUNTPOINT": func(context.Context) []string { return mountPoints() },
+	"MOUNTPOINT": func(context.Context) []string { return pointsHere() },
 	"ID|HOST":    peerNames,
 	"PATH":       lockedPaths,
 	"PID|PATH":   waitersAndPaths,
@@ -84,7 +85,7 @@ func offer(ctx context.Context, w words, begun string) []string {
 	// A shell takes a line each, with a description behind a tab. A name that is not
 	// UTF-8 is another one by now, see [admin.AsReceived].
 	out = slices.DeleteFunc(out, func(s string) bool {
-		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, unprintable) || strings.ContainsRune(s, utf8.RuneError)
+		return s == "" || !strings.HasPrefix(s, begun) || strings.ContainsFunc(s, printing.Unprintable) || strings.ContainsRune(s, utf8.RuneError)
 	})
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -100,18 +101,10 @@ func offerList(ctx context.Context, w words, begun string) []string {
 	return out
 }
 
-// mountPoints are those of this host.
-func mountPoints() (out []string) {
-	all, err := mountinfo.Read()
-	if err != nil {
-		return nil
-	}
-	for _, m := range all {
-		if m.Type == fsType {
-			out = append(out, m.Point)
-		}
-	}
-	return out
+// pointsHere are the mount points of this host; none if they cannot be read.
+func pointsHere() []string {
+	points, _ := mountpoint.All()
+	return points
 }
 
 // askAll asks the daemons of this user's mounts, beside each other: one that is
@@ -119,7 +112,7 @@ func mountPoints() (out []string) {
 func askAll[T any](ctx context.Context, path string, then func(T)) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for _, point := range mountPoints() {
+	for _, point := range pointsHere() {
 		r, err := statedir.Registered(point)
 		if err != nil {
 			continue

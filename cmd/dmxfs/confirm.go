@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -38,5 +36,3 @@ func confirm(ctx context.Context, s streams, yes bool, question string) error {
 	}
 	return errors.New("nothing was done: answer with y, or give --yes")
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // inCopy runs a shell command in a mount namespace of its own, which has a copy
@@ -30,7 +32,7 @@ func TestUnmountEndsCopies(t *testing.T) {
 			if err := unix.Unmount(m.dir, 0); err != nil {
 				m.c.t.Error(err)
 			}
-			if _, err := m.c.try("unmount", m.dir); code(err) != exitBusy || !strings.Contains(err.Error(), fmt.Sprint("process ", m.daemon())) {
+			if _, err := m.c.try("unmount", m.dir); code(err) != exitcode.Busy || !strings.Contains(err.Error(), fmt.Sprint("process ", m.daemon())) {
 				m.c.t.Errorf("unmount after umount: %v", err)
 			}
 			m.signal(unix.SIGTERM)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // A daemon, or a watcher, that the Go runtime ends leaves a report, of which its
@@ -33,7 +34,7 @@ func TestCrashedDaemonLeavesAReport(t *testing.T) {
 		}
 		want := []string{filepath.Base(reports[0])}
 		if what == "the report" {
-			want = []string{"process: daemon\n", "version: " + version() + "\n", "mount: " + m.dir + "\n", "goroutine "}
+			want = []string{"process: daemon\n", "version: " + version.String() + "\n", "mount: " + m.dir + "\n", "goroutine "}
 		}
 		for _, s := range want {
 			if !strings.Contains(string(b), s) {

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/internal/statedir"
-	"github.com/dmxfs/dmxfs/p2p/cluster"
-	"github.com/dmxfs/dmxfs/p2p/member"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // Who cuts off a mount that is in use (umount -f) gets another one: what is dead
@@ -69,7 +66,7 @@ func TestAWatcherWhoseLogNobodyReads(t *testing.T) {
 	w.Close()
 	m.watcher = cmd.Process.Pid
 	await(t, "it is mounted", func() bool { s, err := m.status(); return err == nil && s.Healthy })
-	await(t, "the watcher can be found", func() bool { pid, err := watcherOf(m.state); return err == nil && pid == m.watcher })
+	await(t, "the watcher can be found", func() bool { pid, err := supervise.WatcherOf(m.state); return err == nil && pid == m.watcher })
 	r.Close()
 	if err := cmd.Process.Signal(unix.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -89,88 +86,8 @@ func TestAWatcherWhoseLogNobodyReads(t *testing.T) {
 		t.Errorf("a watcher that crashes ends with %v", err)
 	}
 	await(t, "there is another watcher", func() bool {
-		pid, err := watcherOf(m.state)
+		pid, err := supervise.WatcherOf(m.state)
 		m.watcher = pid
 		return err == nil && pid != 0 && pid != cmd.Process.Pid
 	})
-}
-
-// What may pass is tried again: members that cannot be reached yet, storage that
-// fails, also if the watcher was started by the daemon.
-func TestWhatMayPassIsNotFinal(t *testing.T) {
-	t.Parallel()
-	for code, want := range map[member.EndCode]int{
-		member.EndLost: exitFailure, member.EndUnreachable: exitFailure, member.EndPartial: exitFailure,
-		member.EndRevoked: exitRefused, member.EndTwin: exitRefused, member.EndRestored: exitRefused,
-	} {
-		if got := endCode(&cluster.Ended{End: member.End{Code: code}}); got != want {
-			t.Errorf("%v: %d, want %d", code, got, want)
-		}
-	}
-	for _, x := range []struct {
-		err   error
-		final bool
-	}{{unix.EROFS, false}, {errors.New("refused"), true}} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		(&minder{lastWord: w}).ends(withCode(exitRefused, x.err))
-		w.Close()
-		self, err := os.FindProcess(os.Getpid())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = (&watcher{charge: &charge{process: self, lastWord: r}}).adopt(t.Context())
-		if err == nil || final(err) != x.final {
-			t.Errorf("%v becomes %v, final: %v", x.err, err, final(err))
-		}
-	}
-}
-
-// A daemon that ends while a watcher is being started for it tells that one, too.
-func TestTheEndIsToldToAWatcherThatBegins(t *testing.T) {
-	t.Parallel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &minder{}
-	m.ends(nil)
-	m.setLastWord(w, 0)
-	m.setLastWord(w, 1) // once
-	w.Close()
-	self, err := os.FindProcess(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := (&watcher{charge: &charge{process: self, lastWord: r}}).adopt(t.Context()); err != nil {
-		t.Errorf("a daemon that has ended in order: %v", err)
-	}
-}
-
-// A shared directory that fails says nothing of the options.
-func TestStorageThatFailsIsNoWrongOption(t *testing.T) {
-	t.Parallel()
-	if err := statedir.Make(t.TempDir(), -1); err == nil || exitCode(err) != exitFailure {
-		t.Errorf("%v: %d", err, exitCode(err))
-	}
-}
-
-// A lock that no process has, but an open file, names nobody who could be ended:
-// -1 would be all processes.
-func TestALockWithoutAProcess(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	f, err := os.Create(filepath.Join(dir, watcherFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
-		t.Fatal(err)
-	}
-	if pid, err := watcherOf(dir); pid != 0 || err != nil {
-		t.Errorf("%d, %v", pid, err)
-	}
 }

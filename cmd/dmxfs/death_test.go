@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // Tests of nodes that die, with real daemons. What is promised to users in
@@ -156,7 +158,7 @@ func TestKilledDaemonWithoutRestart(t *testing.T) {
 	t.Logf("a waiter elsewhere went on after %v", time.Since(began))
 	await(t, "the watcher has ended", func() bool { return !alive(a.watcher) })
 	// The dead mount stays in its place, and does not uncover anything.
-	if !a.mounted() || !isDead(a.dir) {
+	if !a.mounted() || !mountpoint.IsDead(a.dir) {
 		t.Errorf("the mount of the killed daemon is not dead")
 	}
 	if _, err := a.status(); err == nil || !strings.Contains(err.Error(), "no dmxfs daemon answers") {

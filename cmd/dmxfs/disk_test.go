@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // Tests of trouble with the local disk.
@@ -103,7 +106,7 @@ func TestFullDisk(t *testing.T) {
 
 	c.run("unmount", a.dir)
 	free = fill(t, disk)
-	if err := a.tryMount(); code(err) != exitFailure || !strings.Contains(err.Error(), "space") || !strings.Contains(err.Error(), disk) {
+	if err := a.tryMount(); code(err) != exitcode.Failure || !strings.Contains(err.Error(), "space") || !strings.Contains(err.Error(), disk) {
 		t.Errorf("a start with a full disk: %v", err)
 	}
 	free()
@@ -228,7 +231,7 @@ func TestKilledWithAFullDiskThatIsRequired(t *testing.T) {
 	// Who unmounts does not want it to come back.
 	free = fill(t, disk)
 	a.signal(unix.SIGKILL)
-	await(t, "it cannot be started", func() bool { return isDead(a.dir) && a.daemon() == 0 })
+	await(t, "it cannot be started", func() bool { return mountpoint.IsDead(a.dir) && a.daemon() == 0 })
 	c.run("unmount", a.dir)
 	if a.mounted() {
 		t.Error("mounted after the unmount")

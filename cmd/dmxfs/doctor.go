@@ -12,6 +12,9 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/trial"
 )
 
 func newDoctorCommand(s streams) *cobra.Command {
@@ -42,7 +45,7 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *join != "" {
 			if len(args) == 2 {
-				return withCode(exitUsage, errors.New("--join takes one directory"))
+				return exitcode.With(exitcode.Usage, errors.New("--join takes one directory"))
 			}
 			return doctor.Join(c.Context(), *join, args[0], patience, s.err)
 		}
@@ -51,12 +54,12 @@ exit number is 0 if the storage is fit for dmxfs, 1 if it is not.`,
 			return err
 		}
 		if *asJSON {
-			err = printJSON(s.out, x)
+			err = printing.JSON(s.out, x)
 		} else {
 			err = printDoctor(s, x)
 		}
 		if err == nil && !x.Fit {
-			err = withCode(exitFailure, errSilent)
+			err = exitcode.With(exitcode.Failure, errSilent)
 		}
 		return err
 	}
@@ -91,7 +94,7 @@ func consult(ctx context.Context, s streams, sources []string, listen string, pa
 	return x, nil
 }
 
-// tryFirst is tryStorage of a source that no daemon here has had, so that
+// tryFirst is trial.Try of a source that no daemon here has had, so that
 // nothing is left out.
 func tryFirst(ctx context.Context, source string) error {
 	path, err := filepath.Abs(source)
@@ -103,16 +106,16 @@ func tryFirst(ctx context.Context, source string) error {
 		return fmt.Errorf("make a directory for the examination: %w", err)
 	}
 	defer os.Remove(none)
-	return tryStorage(ctx, config.Config{Source: path, Mountpoint: path, State: none})
+	return trial.Try(ctx, config.Config{Source: path, Mountpoint: path, State: none})
 }
 
 func printDoctor(s streams, x doctor.Examination) error {
-	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printable(x.Source), x.Storage, printable(x.Partner))
+	fmt.Fprintf(s.out, "%s (%s), with %s\n\n", printing.Text(x.Source), x.Storage, printing.Text(x.Partner))
 	var rows [][]string
 	for _, f := range x.Findings {
 		rows = append(rows, []string{f.Check, f.Result, f.Text})
 	}
-	if err := printTable(s.out, []string{"CHECK", "RESULT", "WHAT WAS FOUND"}, rows); err != nil {
+	if err := printing.Table(s.out, []string{"CHECK", "RESULT", "WHAT WAS FOUND"}, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(s.out, "\n%s\n", x.Verdict)

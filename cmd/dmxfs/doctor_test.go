@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // examine runs the doctor and returns what it found, by check.
@@ -144,15 +145,15 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{a, b, "--patience", "4s"}, exitFailure, "are they the same storage?"},
-		{[]string{a, "--patience", "2s"}, exitFailure, "the other side has not come"},
-		{[]string{a, "--listen", "nowhere"}, exitUsage, "see --listen"},
-		{[]string{"--join", "127.0.0.1:1/ABCDEFGHIJKLMNOPQRSTUVWXYZ", a}, exitFailure, "no doctor is at 127.0.0.1:1"},
-		{[]string{"--join", "127.0.0.1:1", a}, exitUsage, "--join wants ADDRESS/CODE"},
-		{[]string{"--join", "127.0.0.1:1/ABCDEFGHIJKLMNOPQRSTUVWXYZ", a, b}, exitUsage, "--join takes one directory"},
-		{[]string{filepath.Join(c.dir, "file")}, exitUsage, "is not a directory"},
-		{[]string{filepath.Join(c.dir, "missing")}, exitFailure, "no such file"},
-		{nil, exitUsage, "arg"},
+		{[]string{a, b, "--patience", "4s"}, exitcode.Failure, "are they the same storage?"},
+		{[]string{a, "--patience", "2s"}, exitcode.Failure, "the other side has not come"},
+		{[]string{a, "--listen", "nowhere"}, exitcode.Usage, "see --listen"},
+		{[]string{"--join", "127.0.0.1:1/ABCDEFGHIJKLMNOPQRSTUVWXYZ", a}, exitcode.Failure, "no doctor is at 127.0.0.1:1"},
+		{[]string{"--join", "127.0.0.1:1", a}, exitcode.Usage, "--join wants ADDRESS/CODE"},
+		{[]string{"--join", "127.0.0.1:1/ABCDEFGHIJKLMNOPQRSTUVWXYZ", a, b}, exitcode.Usage, "--join takes one directory"},
+		{[]string{filepath.Join(c.dir, "file")}, exitcode.Usage, "is not a directory"},
+		{[]string{filepath.Join(c.dir, "missing")}, exitcode.Failure, "no such file"},
+		{nil, exitcode.Usage, "arg"},
 	} {
 		_, err := c.try(append([]string{"doctor"}, x.args...)...)
 		if code(err) != x.code || !strings.Contains(err.Error(), x.want) {
@@ -162,7 +163,7 @@ func TestDoctorSaysWhatIsWrong(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(a, ".dmxfs", "doctor"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.try("doctor", a, a); code(err) != exitBusy || !strings.Contains(err.Error(), "another doctor") {
+	if _, err := c.try("doctor", a, a); code(err) != exitcode.Busy || !strings.Contains(err.Error(), "another doctor") {
 		t.Errorf("a second doctor: %v", err)
 	}
 }
@@ -212,7 +213,7 @@ func TestDoctorOverSeparateClients(t *testing.T) {
 func TestDoctorOfAMount(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
-	if _, err := c.try("doctor", c.mounts[0].dir); code(err) != exitUsage || !strings.Contains(err.Error(), "is a dmxfs mount") {
+	if _, err := c.try("doctor", c.mounts[0].dir); code(err) != exitcode.Usage || !strings.Contains(err.Error(), "is a dmxfs mount") {
 		t.Errorf("doctor of a mount: %v", err)
 	}
 }
@@ -237,7 +238,7 @@ func TestDoctorEnds(t *testing.T) {
 		t.Errorf("%+v", j)
 	}
 	// And all the time.
-	if _, err := c.try("doctor", s.dir, s.dir, "--patience=2s"); code(err) != exitFailure || !strings.Contains(err.Error(), "does not answer") {
+	if _, err := c.try("doctor", s.dir, s.dir, "--patience=2s"); code(err) != exitcode.Failure || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("%v", err)
 	}
 	cmd := c.cmd("doctor", s.dir, s.dir, "--patience=10m")

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // Storage on which no mount would be made is found out before anybody is waited
@@ -18,8 +20,8 @@ func TestDoctorOfStorageThatCannotBeUsed(t *testing.T) {
 		side.run(t, cannot, func(t *testing.T) {
 			c := newCluster(t, 0)
 			out, err := c.try("doctor", "--listen", "127.0.0.1:0", c.lame(cannot))
-			if code(err) != exitFailure || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "waiting for the other host") {
-				t.Errorf("%s %v\nwant code %d, and %q", out, err, exitFailure, want)
+			if code(err) != exitcode.Failure || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "waiting for the other host") {
+				t.Errorf("%s %v\nwant code %d, and %q", out, err, exitcode.Failure, want)
 			}
 		})
 	}

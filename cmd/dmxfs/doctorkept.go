@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // keptVerdict is what the doctor last found of a directory, for `dmxfs support`: who is
@@ -29,7 +30,7 @@ func verdictFile(real string) string {
 
 // keepVerdict keeps what was found of all the directories that are of this host.
 func keepVerdict(x doctor.Examination, now time.Time) error {
-	b, err := json.MarshalIndent(keptVerdict{now.UTC(), version(), x}, "", "  ")
+	b, err := json.MarshalIndent(keptVerdict{now.UTC(), version.String(), x}, "", "  ")
 	for _, source := range x.Real {
 		file := verdictFile(source)
 		if err == nil {

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,98 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/process"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
-
-// A process whose first thread has ended, and no other one, is told from those
-// that run and those that have ended.
-func TestDying(t *testing.T) {
-	needMounts(t)
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), helperEnv+"=headless")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	pid := cmd.Process.Pid
-	await(t, "its first thread has ended", func() bool { return procState(pid) == "Z" })
-	if !dying(pid) {
-		t.Error("it has other threads, and is not taken for dying")
-	}
-	if dying(os.Getpid()) {
-		t.Error("this process is taken for dying")
-	}
-	// One that executes another program looks like that, too: it is left alone.
-	looks := 0
-	log := new(bytes.Buffer)
-	ended := make(chan struct{})
-	helpToEnd(ended, pid, t.TempDir(), func() bool {
-		if looks++; looks == 5 {
-			close(ended)
-		}
-		return true
-	}, slog.New(slog.NewTextHandler(log, nil)))
-	if log.Len() > 0 {
-		t.Errorf("a daemon that is replaced is cut off: %s", log.String())
-	}
-	cut, over := make(chan struct{}), false
-	helpToEnd(cut, pid, t.TempDir(), func() bool {
-		if log.Len() > 0 && !over {
-			close(cut)
-			over = true
-		}
-		return over
-	}, slog.New(slog.NewTextHandler(log, nil)))
-	state := t.TempDir()
-	write(t, filepath.Join(state, "lock"), fmt.Sprintln(pid))
-	write(t, filepath.Join(state, upgradingFile), fmt.Sprintln(boottime()+300))
-	if err := endDyingBy(state, t.TempDir(), func(string) error {
-		if isUpgrading(state) {
-			t.Error("it is cut off while it executes another program")
-		}
-		return cmd.Process.Kill()
-	}); err != nil {
-		t.Error(err)
-	}
-	await(t, "all its threads have ended", func() bool { return !dying(pid) })
-	if procState(pid) != "Z" {
-		t.Error("it is not a plain zombie")
-	}
-	_ = cmd.Wait() // it was killed
-	if dying(pid) {
-		t.Error("a process that is no more is taken for dying")
-	}
-}
-
-// A daemon that has not heard that it is to end is asked again.
-func TestAskToEnd(t *testing.T) {
-	t.Parallel()
-	cmd := exec.Command("sh", "-c", `trap 'trap "exit 5" TERM; echo deaf' TERM; echo ready; while :; do sleep 0.01; done`)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for _, want := range []string{"ready", "deaf"} {
-		if !lines.Scan() || lines.Text() != want {
-			t.Fatalf("it says %q, want %q", lines.Text(), want)
-		}
-		if want == "ready" {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			ended := make(chan struct{})
-			defer close(ended)
-			go askToEnd(ctx, ended, cmd.Process)
-		}
-	}
-	for lines.Scan() { // until it has ended
-	}
-	_ = cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 5 {
-		t.Errorf("it ended with %d", code)
-	}
-}
 
 // A mount that is cut off fails at once for all who wait for it, and stays in
 // its place.
@@ -122,14 +30,14 @@ func TestAbortMount(t *testing.T) {
 		b, err := os.ReadFile("/sys/fs/fuse/connections/" + connection(t, m.dir) + "/waiting")
 		return err != nil || strings.TrimSpace(string(b)) != "0"
 	})
-	if err := abortMount(m.dir); err != nil {
+	if err := mountpoint.Abort(m.dir); err != nil {
 		t.Fatal(err)
 	}
 	if out, code := p.wait(); code == 0 {
 		t.Errorf("the program that waited: %d %s", code, out)
 	}
-	if !m.mounted() || !isDead(m.dir) {
-		t.Errorf("mounted %v, dead %v", m.mounted(), isDead(m.dir))
+	if !m.mounted() || !mountpoint.IsDead(m.dir) {
+		t.Errorf("mounted %v, dead %v", m.mounted(), mountpoint.IsDead(m.dir))
 	}
 	m.signal(unix.SIGKILL)
 	await(t, "it is served again", func() bool { s, err := m.status(); return err == nil && s.State == "live" })
@@ -157,13 +65,13 @@ func TestMountWhereADaemonCannotEnd(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed, or has ended
 	})
-	await(t, "its first thread has ended", func() bool { return dying(cmd.Process.Pid) })
+	await(t, "its first thread has ended", func() bool { return process.Dying(cmd.Process.Pid) })
 	write(t, filepath.Join(m.state, "lock"), fmt.Sprintln(cmd.Process.Pid))
-	if err := notHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, answerTime); err != nil {
+	if err := supervise.NotHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, answerTime); err != nil {
 		t.Error(err)
 	}
-	if dying(cmd.Process.Pid) || !isDead(m.dir) {
-		t.Errorf("still dying %v, the mount is dead %v", dying(cmd.Process.Pid), isDead(m.dir))
+	if process.Dying(cmd.Process.Pid) || !mountpoint.IsDead(m.dir) {
+		t.Errorf("still dying %v, the mount is dead %v", process.Dying(cmd.Process.Pid), mountpoint.IsDead(m.dir))
 	}
 	if err := unix.Kill(daemon, unix.SIGKILL); err != nil {
 		t.Error(err)
@@ -182,20 +90,4 @@ func connection(t *testing.T, dir string) string {
 	}
 	t.Fatalf("%s is no mount", dir)
 	return ""
-}
-
-// A process may have any name.
-func TestStateInStat(t *testing.T) {
-	for stat, want := range map[string]byte{
-		"12 (dmxfs) Z 1 12 12 0":       'Z',
-		"12 (a) Z b) S 1 12 12 0":      'S',
-		"12 (two words) D 1 12 12 0":   'D',
-		"12 (brackets ))) R 1 12 12 0": 'R',
-		"12 (cut off)":                 0,
-		"":                             0,
-	} {
-		if got := stateIn([]byte(stat)); got != want {
-			t.Errorf("%q: %q, want %q", stat, got, want)
-		}
-	}
 }

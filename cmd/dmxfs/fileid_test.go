@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dmxfs/dmxfs/fusefs"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // wantRefused checks that a mount is refused, with these words.
@@ -17,8 +17,8 @@ func (m *testMount) wantRefused(words ...string) {
 	if err == nil {
 		m.c.t.Fatalf("%s mounts, want it refused: %q", m.src, words)
 	}
-	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != exitRefused {
-		m.c.t.Errorf("want exit code %d", exitRefused)
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != exitcode.Refused {
+		m.c.t.Errorf("want exit code %d", exitcode.Refused)
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
@@ -65,25 +65,6 @@ func TestFileIDsAreTheSameForAll(t *testing.T) {
 		st.want("ok", "a flock x ex")
 		st.want("EAGAIN", "b flock x ex,nb")
 	})
-}
-
-func TestFileIDOf(t *testing.T) {
-	stable, other := fusefs.Storage{StableInodes: true}, fusefs.Storage{}
-	for _, x := range []struct {
-		option string
-		s      fusefs.Storage
-		folds  bool
-		want   fileID
-	}{
-		{"auto", stable, true, fileID{"inode 7", false}},
-		{"auto", stable, false, fileID{"inode 7", true}}, {"auto", other, false, fileID{"path", false}},
-		{"inode", stable, false, fileID{"inode 7", false}}, {"inode", other, false, fileID{"inode 7", false}},
-		{"path", stable, false, fileID{"path", false}}, {"path", other, false, fileID{"path", false}},
-	} {
-		if got := fileIDOf(x.option, x.s, 7, x.folds); got != x.want {
-			t.Errorf("%s, stable inodes %v: %+v, want %+v", x.option, x.s.StableInodes, got, x.want)
-		}
-	}
 }
 
 // A directory below the one that a cluster shares is not another one: on the

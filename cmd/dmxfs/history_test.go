@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func conflicts(list []section) (found []string) {
 	for _, s := range list {
 		byFile[s.File] = append(byFile[s.File], s)
 	}
-	for _, file := range sortedKeys(byFile) {
+	for _, file := range slices.Sorted(maps.Keys(byFile)) {
 		ss := byFile[file]
 		slices.SortFunc(ss, func(a, b section) int { return int(a.Acquired - b.Acquired) })
 		var write, read section // that lasts longest, so far

@@ -17,8 +17,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/daemon"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
@@ -86,35 +91,35 @@ func (x *setup) check() error {
 		*p = abs
 	}
 	if st, err := os.Stat(x.source); err != nil {
-		return directoryProblem(config.Config{Source: x.source}, x.source, err)
+		return trouble.Directory(config.Config{Source: x.source}, x.source, err)
 	} else if !st.IsDir() {
-		return withCode(exitUsage, fmt.Errorf("%s is not a directory", x.source))
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%s is not a directory", x.source))
 	}
 	if all, err := mountinfo.Read(); err != nil {
 		return err
-	} else if m, ok := mountinfo.At(all, x.source); ok && m.Type == fsType {
-		return withCode(exitBusy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
+	} else if m, ok := mountinfo.At(all, x.source); ok && m.Type == mountpoint.Type {
+		return exitcode.With(exitcode.Busy, fmt.Errorf("%s is a mount of dmxfs: give the shared directory itself (unmount it first, if it is mounted in place)", x.source))
 	}
 	written := x.source + x.mountpoint
 	if x.fstab { // all of it is one line there
 		written += x.state + x.etc + strings.Join(x.listen, "")
 	}
 	if strings.ContainsAny(written, ",%\\\"") || strings.ContainsFunc(written, func(r rune) bool { return unicode.IsControl(r) || x.fstab && unicode.IsSpace(r) }) {
-		return withCode(exitUsage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
+		return exitcode.With(exitcode.Usage, errors.New("a directory has a character in its name that files of configuration do not take as it is: write them by hand, see mount.fuse.dmxfs(8)"))
 	}
-	if _, err := multiaddrs(x.listen); err != nil { // now, not at the next boot
-		return withCode(exitUsage, fmt.Errorf("--listen: %w", err))
+	if _, err := daemon.ListenAddrs(x.listen); err != nil { // now, not at the next boot
+		return exitcode.With(exitcode.Usage, fmt.Errorf("--listen: %w", err))
 	}
 	_, err := os.Stat(filepath.Join(x.source, register.Name, register.ClusterFile))
 	switch {
 	case err == nil && x.first:
-		return withCode(exitRefused, fmt.Errorf("there is a cluster in %s: this is not its first host; leave --first out", x.source))
+		return exitcode.With(exitcode.Refused, fmt.Errorf("there is a cluster in %s: this is not its first host; leave --first out", x.source))
 	case errors.Is(err, fs.ErrNotExist) && !x.first:
-		return withCode(exitRefused, fmt.Errorf("no cluster is in %s: is the shared directory mounted there? If it is, and this is the first host of all, give --first", x.source))
+		return exitcode.With(exitcode.Refused, fmt.Errorf("no cluster is in %s: is the shared directory mounted there? If it is, and this is the first host of all, give --first", x.source))
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("look for a cluster: %w", err)
 	case len(x.exclusive) > 0 && !x.first:
-		return withCode(exitUsage, errors.New("--exclusive is for the first host: the others take the rules of the cluster, which dmxfs policy set changes"))
+		return exitcode.With(exitcode.Usage, errors.New("--exclusive is for the first host: the others take the rules of the cluster, which dmxfs policy set changes"))
 	}
 	return nil
 }
@@ -122,7 +127,7 @@ func (x *setup) check() error {
 // askDoctor examines the directory from two sides of this host, which finds what
 // it lacks altogether. What another host sees only that one can tell.
 func (x *setup) askDoctor(ctx context.Context, s streams) error {
-	fmt.Fprintf(s.err, "examining %s, some 15 s (--no-doctor leaves that out)\n", printable(x.source))
+	fmt.Fprintf(s.err, "examining %s, some 15 s (--no-doctor leaves that out)\n", printing.Text(x.source))
 	found, err := consult(ctx, s, []string{x.source, x.source}, "", 2*time.Minute)
 	if err != nil {
 		return fmt.Errorf("the doctor: %w (--no-doctor goes on without)", err)
@@ -134,7 +139,7 @@ func (x *setup) askDoctor(ctx context.Context, s streams) error {
 	}
 	fmt.Fprintf(s.out, "The doctor: %s\n", found.Verdict)
 	if !found.Fit {
-		return withCode(exitFailure, fmt.Errorf("%s is not fit for dmxfs; nothing was written", x.source))
+		return exitcode.With(exitcode.Failure, fmt.Errorf("%s is not fit for dmxfs; nothing was written", x.source))
 	}
 	for _, o := range found.Options {
 		x.options = append(x.options, strings.TrimPrefix(o, "--"))
@@ -169,7 +174,7 @@ func (x *setup) files() (all []newFile, next []string, err error) {
 			o = append(o, "listen="+l)
 		}
 		o = append(o, "_netdev", "nofail", "x-systemd.requires-mounts-for="+x.source)
-		line := fmt.Sprintf("%s %s %s %s 0 0\n", x.source, x.mountpoint, fsType, strings.Join(o, ","))
+		line := fmt.Sprintf("%s %s %s %s 0 0\n", x.source, x.mountpoint, mountpoint.Type, strings.Join(o, ","))
 		return append(all, newFile{filepath.Join(x.etc, "fstab"), line, true}), []string{"mount " + x.mountpoint}, nil
 	}
 	text, err := x.config(state)
@@ -205,9 +210,9 @@ func (x *setup) name() string {
 
 // stateOfLine is the mount point and the state directory in a line of fstab for
 // dmxfs; empty if it is none.
-func stateOfLine(line string) (mountpoint, state string) {
+func stateOfLine(line string) (point, state string) {
 	w := strings.Fields(line)
-	if len(w) < 4 || strings.HasPrefix(w[0], "#") || w[2] != fsType {
+	if len(w) < 4 || strings.HasPrefix(w[0], "#") || w[2] != mountpoint.Type {
 		return "", ""
 	}
 	for o := range strings.SplitSeq(w[3], ",") {
@@ -293,23 +298,23 @@ func (x *setup) write(s streams) error {
 		if err != nil {
 			return fmt.Errorf("write %s: %w", f.path, err)
 		}
-		fmt.Fprintf(s.out, "%s %s\n", done, printable(f.path))
+		fmt.Fprintf(s.out, "%s %s\n", done, printing.Text(f.path))
 		for line := range strings.Lines(f.text) {
-			fmt.Fprintf(s.out, "    %s\n", printable(strings.TrimSuffix(line, "\n")))
+			fmt.Fprintf(s.out, "    %s\n", printing.Text(strings.TrimSuffix(line, "\n")))
 		}
 	}
 	fmt.Fprintln(s.out, "Next:")
 	for _, n := range next {
-		fmt.Fprintf(s.out, "    %s\n", printable(n))
+		fmt.Fprintf(s.out, "    %s\n", printing.Text(n))
 	}
 	if x.first {
-		fmt.Fprintf(s.out, "Then, on each other host: dmxfs init %s. What two hosts see of the storage, dmxfs doctor tells.\n", printable(strings.TrimPrefix(x.source+" "+x.mountpoint, x.mountpoint+" ")))
+		fmt.Fprintf(s.out, "Then, on each other host: dmxfs init %s. What two hosts see of the storage, dmxfs doctor tells.\n", printing.Text(strings.TrimPrefix(x.source+" "+x.mountpoint, x.mountpoint+" ")))
 	}
 	return nil
 }
 
 // missing is what of f is not there yet. An error says that something else is.
-func (f newFile) missing(mountpoint string) (string, error) {
+func (f newFile) missing(point string) (string, error) {
 	b, err := os.ReadFile(f.path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -319,17 +324,17 @@ func (f newFile) missing(mountpoint string) (string, error) {
 	case f.add:
 		_, state := stateOfLine(f.text)
 		for line := range strings.Lines(string(b)) {
-			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && filepath.Clean(w[1]) == mountpoint {
+			if w := strings.Fields(line); len(w) > 2 && !strings.HasPrefix(w[0], "#") && filepath.Clean(w[1]) == point {
 				if strings.TrimSuffix(line, "\n") == strings.TrimSuffix(f.text, "\n") {
 					return "", nil
 				}
-				if w[2] != fsType {
-					return "", withCode(exitBusy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, mountpoint))
+				if w[2] != mountpoint.Type {
+					return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s mounts something else at %s already, and systemd takes one line for a mount point: dmxfs would not be mounted at boot; leave --fstab out, or take another mount point", f.path, point))
 				}
-				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, mountpoint, strings.TrimSpace(line)))
+				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s already, which is another one; take it out first: %s", f.path, point, strings.TrimSpace(line)))
 			}
-			if point, has := stateOfLine(line); has != "" && has == state {
-				return "", withCode(exitBusy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, point, state))
+			if other, has := stateOfLine(line); has != "" && has == state {
+				return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s has a line for %s with the same state directory, %s, which only one mount can have: give that line another one, or this one by --state", f.path, other, state))
 			}
 		}
 		if len(b) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
@@ -337,7 +342,7 @@ func (f newFile) missing(mountpoint string) (string, error) {
 		}
 		return f.text, nil
 	case string(b) != f.text:
-		return "", withCode(exitBusy, fmt.Errorf("%s is there already, and says something else: move it away first", f.path))
+		return "", exitcode.With(exitcode.Busy, fmt.Errorf("%s is there already, and says something else: move it away first", f.path))
 	}
 	return "", nil
 }

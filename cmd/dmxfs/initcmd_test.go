@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // What init writes into fstab is one line of six words, or nothing is written.
@@ -17,11 +19,11 @@ func TestInitRefusesWhatALineOfFstabCannotHave(t *testing.T) {
 		code int
 	}{
 		{"all is well", setup{fstab: true, listen: []string{"/ip4/0.0.0.0/tcp/7654"}}, 0},
-		{"a state with a space", setup{fstab: true, state: dir + "/my state"}, exitUsage},
-		{"a state with a comma", setup{fstab: true, state: dir + "/a,join=false"}, exitUsage},
+		{"a state with a space", setup{fstab: true, state: dir + "/my state"}, exitcode.Usage},
+		{"a state with a comma", setup{fstab: true, state: dir + "/a,join=false"}, exitcode.Usage},
 		{"in a configuration it may", setup{state: dir + "/my state"}, 0},
-		{"a mount point with a carriage return", setup{mountpoint: dir + "/a\rb"}, exitUsage},
-		{"an address that is none", setup{listen: []string{"0.0.0.0:7654"}}, exitUsage},
+		{"a mount point with a carriage return", setup{mountpoint: dir + "/a\rb"}, exitcode.Usage},
+		{"an address that is none", setup{listen: []string{"0.0.0.0:7654"}}, exitcode.Usage},
 	} {
 		x := c.x
 		x.first, x.source, x.etc = true, dir, filepath.Join(dir, "etc")
@@ -32,7 +34,7 @@ func TestInitRefusesWhatALineOfFstabCannotHave(t *testing.T) {
 			x.state = filepath.Join(dir, "state")
 		}
 		err := x.check()
-		if err != nil && exitCode(err) != c.code || err == nil && c.code != 0 {
+		if err != nil && exitcode.Of(err) != c.code || err == nil && c.code != 0 {
 			t.Errorf("%s: %v, want exit number %d", c.name, err, c.code)
 		}
 	}

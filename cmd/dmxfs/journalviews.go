@@ -15,6 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/journalquery"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
@@ -70,9 +74,9 @@ func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r 
 }
 
 // ask asks for the journals of all members.
-func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Registration, q url.Values) (*clusterJournal, error) {
+func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Registration, q url.Values) (*journalquery.Cluster, error) {
 	q.Set("timeout", membersTime(cl).String())
-	a := &clusterJournal{}
+	a := &journalquery.Cluster{}
 	err := cl.Get(ctx, "/journal/cluster?"+q.Encode(), a)
 	return a, noDaemon(err, r)
 }
@@ -80,26 +84,26 @@ func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Reg
 // membersTime is how long members have, so that the answer comes in time.
 func membersTime(cl *admin.Client) time.Duration { return max(cl.Timeout*2/3, 100*time.Millisecond) }
 
-// warn names on standard error whose records are not among those shown.
-func (a *clusterJournal) warn(s streams) {
+// warnSilent names on standard error whose records are not among those shown.
+func warnSilent(a *journalquery.Cluster, s streams) {
 	for _, m := range a.Silent {
 		if m.State == "expelled" {
-			fmt.Fprintf(s.err, "dmxfs: host %s (%s) was expelled, so its journal is not here: %s\n", printable(m.Host), m.ID, printable(m.Error))
+			fmt.Fprintf(s.err, "dmxfs: host %s (%s) was expelled, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
 		} else {
-			fmt.Fprintf(s.err, "dmxfs: host %s (%s) is silent, so its journal is not here: %s\n", printable(m.Host), m.ID, printable(m.Error))
+			fmt.Fprintf(s.err, "dmxfs: host %s (%s) is silent, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
 		}
 	}
 	for _, h := range a.Cut {
-		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printable(h), mostRecords, mostJSON>>20)
+		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printing.Text(h), journalquery.MostRecords, journalquery.MostBytes>>20)
 	}
 }
 
 func (v *journalViews) showCluster(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
-	a, err := v.ask(ctx, cl, r, journalQuery(f))
+	a, err := v.ask(ctx, cl, r, journalquery.Values(f))
 	if err != nil {
 		return err
 	}
-	a.warn(s)
+	warnSilent(a, s)
 	if f.Last > 0 { // each member has told as many
 		a.Entries = a.Entries[max(len(a.Entries)-f.Last, 0):]
 	}
@@ -142,7 +146,7 @@ func printEntries(s streams, all []story.Entry) error {
 		}
 		bytes, pid, wait := "-", "-", "-"
 		if x.Mode != "" {
-			bytes = span(x.Start, x.End)
+			bytes = printing.Span(x.Start, x.End)
 		}
 		if x.PID != 0 {
 			pid = fmt.Sprint(x.PID)
@@ -155,7 +159,7 @@ func printEntries(s streams, all []story.Entry) error {
 			pid, x.Command, wait, x.Reason,
 		})
 	}
-	return printTable(s.out, []string{"TIME", "EPOCH", "HOST", "EVENT", "REQUEST", "PATH", "CLASS", "MODE", "BYTES", "PID", "COMMAND", "WAITED", "REASON"}, rows)
+	return printing.Table(s.out, []string{"TIME", "EPOCH", "HOST", "EVENT", "REQUEST", "PATH", "CLASS", "MODE", "BYTES", "PID", "COMMAND", "WAITED", "REASON"}, rows)
 }
 
 // fileStory is what --explain --json prints.
@@ -169,9 +173,9 @@ type fileStory struct {
 
 // tell tells the story of a file, up to who waits for it now.
 func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
-	path := pathBelow(r.Mountpoint, v.explain)
+	path := mountpoint.Relative(r.Mountpoint, v.explain)
 	f.Path = escapePattern(path)
-	q := journalQuery(f)
+	q := journalquery.Values(f)
 	q.Set("around", "1")
 	type graph struct {
 		g   *waitgraph.Graph
@@ -188,27 +192,27 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r 
 		err = nil // both were told the same, most likely nothing
 	}
 	if err = errors.Join(err, w.err); err != nil {
-		if exitCode(w.err) == exitNoMount {
+		if exitcode.Of(w.err) == exitcode.NoMount {
 			return noDaemon(w.err, r)
 		}
 		return err
 	}
 	x := fileStory{path, story.Tell(a.Entries, a.Hosts), w.g.Why(waitgraph.Target{Path: admin.AsReceived(path)}), a.Silent, a.Cut}
 	if asJSON {
-		return printJSON(s.out, x)
+		return printing.JSON(s.out, x)
 	}
-	a.warn(s)
+	warnSilent(a, s)
 	if len(x.Sentences) == 0 && len(x.Now.Steps) == 0 {
-		fmt.Fprintln(s.err, "dmxfs: the journals have nothing of "+printable(path))
+		fmt.Fprintln(s.err, "dmxfs: the journals have nothing of "+printing.Text(path))
 	}
 	for _, y := range x.Sentences {
-		fmt.Fprintf(s.out, "%s  %s\n", y.Time.UTC().Format("2006-01-02 15:04:05.000Z"), printable(y.Text))
+		fmt.Fprintf(s.out, "%s  %s\n", y.Time.UTC().Format("2006-01-02 15:04:05.000Z"), printing.Text(y.Text))
 	}
 	if len(x.Now.Steps) > 0 {
 		fmt.Fprintln(s.out, "now:")
 	}
 	for _, l := range x.Now.Lines() {
-		fmt.Fprintln(s.out, "  "+printable(l))
+		fmt.Fprintln(s.out, "  "+printing.Text(l))
 	}
 	return nil
 }
@@ -233,7 +237,7 @@ func (v *journalViews) export(s streams, out *journalPrinter) (finish func(err e
 		return func(err error) error { return err }, nil
 	case "-":
 		out.tw, out.sink = nil, func(b []byte) error {
-			b = printableJSON(b)
+			b = printing.EscapeJSON(b)
 			_, err := s.out.Write(append(b[:len(b):len(b)], '\n'))
 			return err
 		}
@@ -304,14 +308,14 @@ func showRequests(ctx context.Context, s streams, cl *admin.Client, r statedir.R
 		return err
 	}
 	if asJSON {
-		return printJSON(s.out, all)
+		return printing.JSON(s.out, all)
 	}
 	var rows [][]string
 	now := time.Now()
 	for _, x := range all {
 		rows = append(rows, []string{
-			fmt.Sprint(x.Request), x.State, ago(x.Since, now), ago(x.Asked, now), x.Path, x.Class, x.Mode, fmt.Sprint(x.PID), x.Command, x.Reason,
+			fmt.Sprint(x.Request), x.State, printing.Ago(x.Since, now), printing.Ago(x.Asked, now), x.Path, x.Class, x.Mode, fmt.Sprint(x.PID), x.Command, x.Reason,
 		})
 	}
-	return printTable(s.out, []string{"REQUEST", "STATE", "SINCE", "ASKED", "PATH", "CLASS", "MODE", "PID", "COMMAND", "REASON"}, rows)
+	return printing.Table(s.out, []string{"REQUEST", "STATE", "SINCE", "ASKED", "PATH", "CLASS", "MODE", "PID", "COMMAND", "REASON"}, rows)
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
@@ -53,7 +54,7 @@ func TestLooksAgree(t *testing.T) {
 	await(t, "the others know it as silent", func() bool { return members(t, b, "silent") == 1 })
 
 	// The commands end with an error if they get no answer within 3 s.
-	if out, err := c.try("--state", still.state, c.src, still.dir); code(err) != exitBusy || !strings.Contains(fmt.Sprint(out, err), "has not answered for 3s") {
+	if out, err := c.try("--state", still.state, c.src, still.dir); code(err) != exitcode.Busy || !strings.Contains(fmt.Sprint(out, err), "has not answered for 3s") {
 		t.Errorf("a mount over one that hangs: %v\n%s", err, out)
 	}
 	if _, err := c.try("journal", "--explain", "x", still.dir); err == nil || strings.Count(err.Error(), "no answer for 3s") != 1 {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 func main() {
@@ -23,10 +25,14 @@ func main() {
 // interrupted.
 var asking = []string{"status", "peers", "locks", "journal", "why", "metrics", "support", "policy", "secret", "cluster", "unmount", "umount"}
 
+// endPatience is how long a command has to end after a signal. Then it hangs, as in
+// storage that does not answer.
+const endPatience = 3 * time.Second
+
 // endAnyway ends the process a while after a signal, whatever it hangs in.
 func endAnyway(ctx context.Context) {
 	<-ctx.Done()
 	time.Sleep(endPatience)
 	fmt.Fprintln(os.Stderr, "dmxfs: interrupted; what it waits for does not end: a path on storage that hangs?")
-	os.Exit(exitFailure)
+	os.Exit(exitcode.Failure)
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/metrics"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 func newMetricsCommand(s streams) *cobra.Command {
@@ -29,7 +31,7 @@ the most requests of this host wait, by name.`,
 	clientFor := askTimeoutFlag(c, answerTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *paths < 0 || *paths > metrics.MaxPaths {
-			return withCode(exitUsage, fmt.Errorf("--paths %d: must be 0 to %d", *paths, metrics.MaxPaths))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--paths %d: must be 0 to %d", *paths, metrics.MaxPaths))
 		}
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -45,7 +47,7 @@ the most requests of this host wait, by name.`,
 			if err != nil {
 				return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 			}
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
 		_, err = io.Copy(s.out, resp.Body)
 		return err

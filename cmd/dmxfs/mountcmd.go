@@ -1,23 +1,18 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"runtime/debug"
 	"slices"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/process"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // newMountCommand makes the command that mounts.
@@ -37,11 +32,11 @@ func newMountCommand(s streams) *cobra.Command {
 			return c.Help()
 		}
 		if slices.Contains(args, "") {
-			return withCode(exitUsage, errors.New("a directory has an empty name: is a variable of a script not set?"))
+			return exitcode.With(exitcode.Usage, errors.New("a directory has an empty name: is a variable of a script not set?"))
 		}
 		if len(args) > 0 && c.Parent() == nil {
 			if n := commandMeant(args[0], c); n != "" {
-				return withCode(exitUsage, fmt.Errorf("%s is neither a command nor a directory that is here: is %q meant?", args[0], "dmxfs "+n))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("%s is neither a command nor a directory that is here: is %q meant?", args[0], "dmxfs "+n))
 			}
 		}
 		switch len(args) {
@@ -54,20 +49,20 @@ func newMountCommand(s streams) *cobra.Command {
 			return err
 		}
 		if *foreground {
-			log, err := newLogger(cfg, s.err)
+			log, err := mountlog.New(cfg, s.err)
 			if err != nil {
 				return err
 			}
-			outlive()
+			process.Outlive()
 			// A panic ends this process with SIGABRT, and not with 2, upon which
 			// systemd would not start it again: that is for wrong options.
 			debug.SetTraceback("crash")
-			return watch(c.Context(), cfg, log, s.err, func([]string) {})
+			return supervise.Watch(c.Context(), cfg, log, s.err, func([]string) {})
 		}
-		if err := notHanging(cfg, answerTime); err != nil {
+		if err := supervise.NotHanging(cfg, answerTime); err != nil {
 			return err
 		}
-		return background(c.Context(), cfg, s.err)
+		return supervise.Background(c.Context(), cfg, s.err)
 	}
 	return c
 }
@@ -81,77 +76,3 @@ func (o *optionList) Set(v string) error {
 }
 func (o *optionList) Type() string   { return "options" }
 func (o *optionList) String() string { return "" }
-
-// background starts the daemon in a session of its own and returns when the
-// mount is usable, or with the reason why it is not.
-func background(ctx context.Context, cfg config.Config, out io.Writer) error {
-	in, err := json.Marshal(cfg)
-	if err != nil {
-		return err
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	cmd := exec.Command("/proc/self/exe", watchCommand, cfg.Mountpoint)
-	cmd.Args[0] = processName
-	cmd.Dir = "/"
-	cmd.Stdin = bytes.NewReader(in)
-	cmd.ExtraFiles = []*os.File{w}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
-		return fmt.Errorf("start the daemon: %w", err)
-	}
-	var m readyMessage
-	told := make(chan error, 1)
-	go func() { told <- json.NewDecoder(r).Decode(&m) }()
-	if err := awaitReady(ctx, cfg, told, cmd.Process, out); err != nil {
-		return err
-	}
-	if err := <-told; err != nil {
-		return fmt.Errorf("the daemon has ended without a word (%v), see %s", cmd.Wait(), logPath(cfg.State))
-	}
-	if m.Error != "" {
-		_ = cmd.Wait()
-		return withCode(m.Code, errors.New(m.Error))
-	}
-	for _, w := range m.Warnings {
-		fmt.Fprintf(out, "dmxfs: %s\n", printableLines(w))
-	}
-	return cmd.Process.Release()
-}
-
-const (
-	// silentFor is how long a mount takes before a person is told that it is
-	// waited for.
-	silentFor = 3 * time.Second
-	// endPatience is how long the daemon has to end when it is not waited for
-	// any more. Then it hangs, as in storage that does not answer.
-	endPatience = 3 * time.Second
-)
-
-// awaitReady returns when told has something, or when ctx has ended, and with
-// it the daemon. What it takes out of told it puts back.
-func awaitReady(ctx context.Context, cfg config.Config, told chan error, daemon *os.Process, out io.Writer) error {
-	silent := time.After(silentFor)
-	for {
-		select {
-		case err := <-told:
-			told <- err
-			return nil
-		case <-silent:
-			fmt.Fprintf(out, "waiting until %s is mounted; why is in %s\n", cfg.Mountpoint, logPath(cfg.State))
-		case <-ctx.Done():
-			_ = daemon.Signal(unix.SIGTERM)
-			select {
-			case <-told:
-			case <-time.After(endPatience):
-				_ = unix.Kill(-daemon.Pid, unix.SIGKILL) // its session
-			}
-			return fmt.Errorf("%s is not mounted: %w", cfg.Mountpoint, context.Cause(ctx))
-		}
-	}
-}

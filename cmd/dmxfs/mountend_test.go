@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // A mount that was taken away does not come back, whatever goes wrong at its end.
@@ -49,7 +51,7 @@ func TestUnmountEndsAWatcherThatWaits(t *testing.T) {
 	if !m.ended(pids) {
 		t.Error("the watcher goes on")
 	}
-	if _, err := c.try("unmount", m.dir); code(err) != exitNoMount {
+	if _, err := c.try("unmount", m.dir); code(err) != exitcode.NoMount {
 		t.Errorf("when nothing is left: %v", err)
 	}
 }
@@ -97,7 +99,7 @@ func TestMountOfAnotherHome(t *testing.T) {
 	cmd := c.cmd("status", c.mounts[0].dir)
 	cmd.Env = append(cmd.Env, "XDG_STATE_HOME="+t.TempDir())
 	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != exitNoMount || !strings.Contains(string(out), "another HOME or XDG_STATE_HOME") {
+	if cmd.ProcessState.ExitCode() != exitcode.NoMount || !strings.Contains(string(out), "another HOME or XDG_STATE_HOME") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

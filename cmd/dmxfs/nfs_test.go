@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/p2p/member"
 	"github.com/dmxfs/dmxfs/p2p/register"
-
-	"golang.org/x/sys/unix"
 )
 
 // Tests over Linux's NFS server and two clients, each of them in a network and

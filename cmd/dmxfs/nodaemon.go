@@ -3,38 +3,38 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // noDaemon says what mount a missing daemon belongs to, and what to do.
 func noDaemon(err error, r statedir.Registration) error {
-	if exitCode(err) != exitNoMount {
+	if exitcode.Of(err) != exitcode.NoMount {
 		return err
 	}
 	if started := startedAnew(r); started != nil {
-		return withCode(exitNoMount, fmt.Errorf("%w for %s: its daemon has ended, and %w", err, r.Mountpoint, started))
+		return exitcode.With(exitcode.NoMount, fmt.Errorf("%w for %s: its daemon has ended, and %w", err, r.Mountpoint, started))
 	}
-	return withCode(exitNoMount, fmt.Errorf("%w for %s: it is not mounted, or its daemon has ended (mount it with: dmxfs %s)", err, r.Mountpoint, mountArgs(r)))
+	return exitcode.With(exitcode.NoMount, fmt.Errorf("%w for %s: it is not mounted, or its daemon has ended (mount it with: dmxfs %s)", err, r.Mountpoint, mountArgs(r)))
 }
 
 // startedAnew says what has become of the process that starts the daemon of a mount
 // anew; nil: there is none.
 func startedAnew(r statedir.Registration) error {
-	pid, err := watcherOf(r.State)
+	pid, err := supervise.WatcherOf(r.State)
 	if err != nil || pid == 0 {
 		return nil
 	}
-	if isStopped(pid) {
+	if process.Stopped(pid) {
 		return fmt.Errorf("the process that starts it anew is stopped: kill -CONT %d lets it go on", pid)
 	}
 	var s admin.Status
-	if askWatcher(r.State, &s) != nil {
+	if supervise.AskWatcher(r.State, &s) != nil {
 		return fmt.Errorf("the process that starts it anew, %d, does not answer: end it (kill -9 %d) and mount again with: dmxfs %s", pid, pid, mountArgs(r))
 	}
 	return fmt.Errorf("process %d starts it anew: %s", pid, strings.Join(s.Problems, "; "))
@@ -43,22 +43,8 @@ func startedAnew(r statedir.Registration) error {
 // waitingStatus is the status of a mount that has no daemon, but a process that
 // starts one. That answers at once, or never.
 func waitingStatus(state string, v *admin.Status) error {
-	if pid, err := watcherOf(state); err == nil && pid != 0 && isStopped(pid) {
+	if pid, err := supervise.WatcherOf(state); err == nil && pid != 0 && process.Stopped(pid) {
 		return errors.New("it is stopped")
 	}
-	return askWatcher(state, v)
-}
-
-// isStopped reports whether a process was sent a SIGSTOP, or is traced and stands still.
-func isStopped(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return err == nil && (stateIn(b) == 'T' || stateIn(b) == 't')
-}
-
-// sendEnd has a process end, also if it is stopped.
-func sendEnd(pid int) error {
-	if err := unix.Kill(pid, unix.SIGTERM); err != nil || !isStopped(pid) {
-		return err
-	}
-	return unix.Kill(pid, unix.SIGCONT)
+	return supervise.AskWatcher(state, v)
 }

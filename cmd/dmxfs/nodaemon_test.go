@@ -6,6 +6,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // The daemon has died, and the process that would start it anew is stopped: commands
@@ -17,14 +21,14 @@ func TestDeathBesideAStoppedWatcher(t *testing.T) {
 	if err := unix.Kill(m.watcher, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the watcher is stopped", func() bool { return isStopped(m.watcher) })
+	await(t, "the watcher is stopped", func() bool { return process.Stopped(m.watcher) })
 	m.signal(unix.SIGKILL)
-	await(t, "the daemon has ended", func() bool { return isDead(m.dir) })
+	await(t, "the daemon has ended", func() bool { return mountpoint.IsDead(m.dir) })
 	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)
 	for _, command := range []string{"status", "locks"} {
 		_, err := c.try(command, m.dir)
-		if code(err) != exitNoMount || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want exit number %d and %q", command, err, exitNoMount, want)
+		if code(err) != exitcode.NoMount || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want exit number %d and %q", command, err, exitcode.NoMount, want)
 		}
 	}
 	pids := []int{m.watcher}

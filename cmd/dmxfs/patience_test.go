@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // Tests of watchers that go on until trouble has passed.
@@ -45,7 +46,7 @@ func TestKilledWithFullStorage(t *testing.T) {
 	old := a.daemon()
 	a.signal(unix.SIGKILL)
 	a.waiting("no space left")
-	if !a.mounted() || !isDead(a.dir) {
+	if !a.mounted() || !mountpoint.IsDead(a.dir) {
 		t.Error("the mount of the killed daemon is not dead")
 	}
 	free()

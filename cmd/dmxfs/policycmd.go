@@ -15,7 +15,10 @@ import (
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/policy"
 )
 
@@ -57,7 +60,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	clientFor := askTimeoutFlag(c, admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *asJSON && *asTOML {
-			return withCode(exitUsage, errors.New("--json and --toml: give one of them"))
+			return exitcode.With(exitcode.Usage, errors.New("--json and --toml: give one of them"))
 		}
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -69,12 +72,12 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 		}
 		switch {
 		case *asJSON:
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		case *asTOML:
 			_, err := io.WriteString(s.out, v.TOML)
 			return err
 		}
-		return printTable(s.out, policyHeads, policyRows(v))
+		return printing.Table(s.out, policyHeads, policyRows(v))
 	}
 	return c
 }
@@ -115,7 +118,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 			if err != nil {
 				return err
 			}
-			v = checkPath(p, strings.Trim(filepath.Clean("/"+args[0]), "/"), standard())
+			v = rules.CheckPath(p, strings.Trim(filepath.Clean("/"+args[0]), "/"), standard())
 		} else {
 			cl, r, err := clientFor(mountOf(args))
 			if err != nil {
@@ -130,9 +133,9 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 			}
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
-		return printTable(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.Rule)...)})
+		return printing.Table(s.out, append([]string{"FILE"}, policyHeads...), [][]string{append([]string{v.File}, ruleRow(v.Rule)...)})
 	}
 	return c
 }
@@ -154,20 +157,10 @@ func mountOf(args []string) []string {
 	if err != nil {
 		return nil
 	}
-	all, err := mountinfo.Read()
-	if err != nil {
-		return nil
+	if point := mountpoint.Above(abs); point != "" {
+		return []string{point}
 	}
-	best := ""
-	for _, m := range all {
-		if m.Type == fsType && below(abs, m.Point) && len(m.Point) > len(best) {
-			best = m.Point
-		}
-	}
-	if best == "" {
-		return nil
-	}
-	return []string{best}
+	return nil
 }
 
 func below(path, dir string) bool {
@@ -184,7 +177,7 @@ func belowRoot(path, mountpoint string) (string, error) {
 	case below(abs, mountpoint):
 		return strings.Trim(strings.TrimPrefix(abs, mountpoint), "/"), nil
 	case filepath.IsAbs(path):
-		return "", withCode(exitUsage, fmt.Errorf("%s is not below the mount %s", path, mountpoint))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("%s is not below the mount %s", path, mountpoint))
 	}
 	return strings.Trim(filepath.Clean("/"+path), "/"), nil
 }
@@ -211,7 +204,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 				return fmt.Errorf("read standard input: %w", err)
 			}
 			if p, err = policy.Parse("standard input", string(b)); err != nil {
-				return withCode(exitUsage, err)
+				return exitcode.With(exitcode.Usage, err)
 			}
 		} else if p, err = config.ReadPolicyFile(args[0]); err != nil {
 			return err
@@ -230,9 +223,9 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
-		return printTable(s.out, policyHeads, policyRows(v))
+		return printing.Table(s.out, policyHeads, policyRows(v))
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -50,28 +51,28 @@ func TestRefusedMounts(t *testing.T) {
 		code int
 		want string
 	}{
-		{"no source", []string{state, path("nothing"), path("mnt")}, exitFailure, "no such file or directory"},
-		{"no mount point", []string{state, c.src, path("nothing")}, exitFailure, "no such file or directory"},
-		{"a file", []string{state, c.src, path("file")}, exitUsage, "is not a directory"},
-		{"mounted already", []string{state, c.src, m.dir}, exitBusy, "is already mounted by dmxfs"},
-		{"in place over a mount", []string{state, m.dir}, exitBusy, "is already mounted by dmxfs"},
-		{"a mount as the source", []string{state, m.dir, path("mnt")}, exitBusy, "is below a dmxfs mount already"},
-		{"state in use", []string{"--state=" + m.state, c.src, path("mnt")}, exitBusy, "is in use by another dmxfs (process "},
-		{"state on the shared directory", []string{"--state=" + c.src + "/state", c.src, path("mnt")}, exitUsage, "must be local to this host"},
-		{"state below the mount point", []string{"--state=" + path("mnt") + "/state", c.src, path("mnt")}, exitUsage, "is below a mount of dmxfs"},
-		{"state on another mount", []string{"--state=" + m.dir + "/state", c.src, path("mnt")}, exitUsage, "is below a mount of dmxfs"},
-		{"mount point in the shared directory", []string{state, c.src, c.src + "/inner"}, exitUsage, "is inside the shared directory"},
-		{"empty source", []string{state, "", path("mnt")}, exitUsage, "has an empty name"},
-		{"state is a file", []string{"--state=" + path("file"), c.src, path("mnt")}, exitFailure, "choose another one with --state"},
-		{"secret for everybody", []string{state, "--secret=" + path("open-secret"), c.src, path("mnt")}, exitUsage, "chmod 600"},
-		{"no secret", []string{state, "--secret=" + path("nothing"), c.src, path("mnt")}, exitUsage, "no such file"},
-		{"wrong secret", []string{state, "--secret=" + path("secret"), c.src, path("mnt")}, exitRefused, "wrong secret"},
-		{"other times", []string{state, "--fast", c.src, path("mnt")}, exitRefused, "the cluster's times are heartbeat 500 ms, hears 1500 ms, tenure 5000 ms, delta 250 ms, look tenure 5000 ms; this node's are heartbeat 200 ms"},
-		{"no multiaddr", []string{state, "--peer=localhost:1", c.src, path("mnt")}, exitUsage, "is not a multiaddr"},
-		{"no multiaddr to listen on", []string{state, "--listen=localhost", c.src, path("mnt")}, exitUsage, "is not a multiaddr"},
-		{"port in use", []string{state, "--listen=/ip4/127.0.0.1/tcp/" + port, c.src, path("mnt")}, exitFailure, "address already in use"},
-		{"unknown mount option", []string{state, "-o", "bogus", c.src, path("mnt")}, exitUsage, "unknown mount option"},
-		{"no storage for files", []string{"--state=" + path("proc-state"), "/proc", path("mnt")}, exitRefused, "make .dmxfs"},
+		{"no source", []string{state, path("nothing"), path("mnt")}, exitcode.Failure, "no such file or directory"},
+		{"no mount point", []string{state, c.src, path("nothing")}, exitcode.Failure, "no such file or directory"},
+		{"a file", []string{state, c.src, path("file")}, exitcode.Usage, "is not a directory"},
+		{"mounted already", []string{state, c.src, m.dir}, exitcode.Busy, "is already mounted by dmxfs"},
+		{"in place over a mount", []string{state, m.dir}, exitcode.Busy, "is already mounted by dmxfs"},
+		{"a mount as the source", []string{state, m.dir, path("mnt")}, exitcode.Busy, "is below a dmxfs mount already"},
+		{"state in use", []string{"--state=" + m.state, c.src, path("mnt")}, exitcode.Busy, "is in use by another dmxfs (process "},
+		{"state on the shared directory", []string{"--state=" + c.src + "/state", c.src, path("mnt")}, exitcode.Usage, "must be local to this host"},
+		{"state below the mount point", []string{"--state=" + path("mnt") + "/state", c.src, path("mnt")}, exitcode.Usage, "is below a mount of dmxfs"},
+		{"state on another mount", []string{"--state=" + m.dir + "/state", c.src, path("mnt")}, exitcode.Usage, "is below a mount of dmxfs"},
+		{"mount point in the shared directory", []string{state, c.src, c.src + "/inner"}, exitcode.Usage, "is inside the shared directory"},
+		{"empty source", []string{state, "", path("mnt")}, exitcode.Usage, "has an empty name"},
+		{"state is a file", []string{"--state=" + path("file"), c.src, path("mnt")}, exitcode.Failure, "choose another one with --state"},
+		{"secret for everybody", []string{state, "--secret=" + path("open-secret"), c.src, path("mnt")}, exitcode.Usage, "chmod 600"},
+		{"no secret", []string{state, "--secret=" + path("nothing"), c.src, path("mnt")}, exitcode.Usage, "no such file"},
+		{"wrong secret", []string{state, "--secret=" + path("secret"), c.src, path("mnt")}, exitcode.Refused, "wrong secret"},
+		{"other times", []string{state, "--fast", c.src, path("mnt")}, exitcode.Refused, "the cluster's times are heartbeat 500 ms, hears 1500 ms, tenure 5000 ms, delta 250 ms, look tenure 5000 ms; this node's are heartbeat 200 ms"},
+		{"no multiaddr", []string{state, "--peer=localhost:1", c.src, path("mnt")}, exitcode.Usage, "is not a multiaddr"},
+		{"no multiaddr to listen on", []string{state, "--listen=localhost", c.src, path("mnt")}, exitcode.Usage, "is not a multiaddr"},
+		{"port in use", []string{state, "--listen=/ip4/127.0.0.1/tcp/" + port, c.src, path("mnt")}, exitcode.Failure, "address already in use"},
+		{"unknown mount option", []string{state, "-o", "bogus", c.src, path("mnt")}, exitcode.Usage, "unknown mount option"},
+		{"no storage for files", []string{"--state=" + path("proc-state"), "/proc", path("mnt")}, exitcode.Refused, "make .dmxfs"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			_, err := c.try(x.args...)

@@ -13,7 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -54,7 +57,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	timeout := c.Flags().Duration("timeout", 10*time.Minute, "how long to wait in all")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		point, err := whichMount(args)
+		point, err := mountpoint.Which(args)
 		if err != nil {
 			return err
 		}
@@ -72,7 +75,7 @@ by default, and looks whether .dmxfs stays away for so long.`,
 			return err
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
 		fmt.Fprintf(s.out, "the cluster %s is in %s again: mounts go on within some seconds\n", v.Cluster, v.Source)
 		return nil
@@ -123,18 +126,18 @@ func (x *restoration) run(ctx context.Context, confirm func() error) (restoredJS
 		err = context.Cause(ctx)
 	}
 	if errors.Is(err, register.ErrThere) {
-		err = withCode(exitRefused, fmt.Errorf("%w: nothing was changed", err))
+		err = exitcode.With(exitcode.Refused, fmt.Errorf("%w: nothing was changed", err))
 	}
 	return out, err
 }
 
 // lost is the cluster as this host knows it.
-func (x *restoration) lost() (register.Lost, keptView, error) {
-	k, v, err := readKeptView(x.r.State)
+func (x *restoration) lost() (register.Lost, nodestate.View, error) {
+	k, v, err := nodestate.ReadView(x.r.State)
 	if err != nil {
 		return register.Lost{}, k, err
 	}
-	kept, err := readKept(x.r.State)
+	kept, err := nodestate.ReadSecrets(x.r.State)
 	if err == nil && kept.Current.Secret == "" {
 		err = errors.New("the secret is not known here")
 	}
@@ -156,14 +159,14 @@ func (x *restoration) lost() (register.Lost, keptView, error) {
 
 // open opens the shared directory, which is not the bare one on which the storage
 // is not mounted.
-func (x *restoration) open(k keptView) (*os.File, error) {
-	root, err := (&watcher{cfg: config.Config{Source: x.r.Source, Mountpoint: x.r.Mountpoint}}).openAgain()
+func (x *restoration) open(k nodestate.View) (*os.File, error) {
+	root, err := mountpoint.OpenAgain(x.r.Source, x.r.Mountpoint)
 	if err != nil {
 		return nil, fmt.Errorf("the shared directory %s: %w", x.r.Source, err)
 	}
-	marks, err := marksOf(root)
+	marks, err := nodestate.MarksOf(root)
 	if err == nil && marks != k.Root && !x.moved {
-		err = withCode(exitRefused, fmt.Errorf("%s is not the directory that it was: is the storage mounted? If the directory was removed and made anew, give --new-directory; nothing was changed", x.r.Source))
+		err = exitcode.With(exitcode.Refused, fmt.Errorf("%s is not the directory that it was: is the storage mounted? If the directory was removed and made anew, give --new-directory; nothing was changed", x.r.Source))
 	}
 	if err != nil {
 		root.Close()
@@ -178,7 +181,7 @@ func gone(d *register.Dir) error {
 	case err != nil:
 		return err
 	case !ok:
-		return withCode(exitRefused, fmt.Errorf("%w: there is nothing to restore; \"dmxfs status\" tells what a mount waits for", register.ErrThere))
+		return exitcode.With(exitcode.Refused, fmt.Errorf("%w: there is nothing to restore; \"dmxfs status\" tells what a mount waits for", register.ErrThere))
 	}
 	return nil
 }

@@ -10,6 +10,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // streams are what a command reads and writes. Results go to out, everything
@@ -28,15 +32,15 @@ func run(ctx context.Context, name string, args []string, s streams) int {
 		var err error
 		if args, err = mountHelperArgs(args); err != nil {
 			fmt.Fprintf(s.err, "dmxfs: %v\n", err)
-			return exitUsage
+			return exitcode.Usage
 		}
 	}
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errSilent) {
-		fmt.Fprintf(s.err, "dmxfs: %s\n", printableLines(err.Error()))
+		fmt.Fprintf(s.err, "dmxfs: %s\n", printing.Lines(err.Error()))
 	}
-	return exitCode(err)
+	return exitcode.Of(err)
 }
 
 // errSilent: the exit number says it all, or it has been said.
@@ -55,7 +59,7 @@ fcntl lock between hosts, without a lock server.
 
 It goes to the background when the mount is usable. A mount point whose name
 is also a command is written with a slash: dmxfs ./status`
-	root.Version = version()
+	root.Version = version.String()
 	root.SetVersionTemplate("dmxfs {{.Version}}\n")
 	mount := newMountCommand(s)
 	mount.Use = "mount [flags] [SOURCE] MOUNTPOINT"
@@ -79,7 +83,7 @@ is also a command is written with a slash: dmxfs ./status`
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {
-			return withCode(exitUsage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
 		}
 		return nil
 	}

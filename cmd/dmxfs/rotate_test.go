@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
@@ -17,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/p2p"
-	"github.com/dmxfs/dmxfs/p2p/member"
-	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // rotate changes the secret, and checks that all n members have the new one.
@@ -140,7 +138,7 @@ func TestRotateTheSecret(t *testing.T) {
 		if s, err := m.status(); err != nil || !s.Healthy {
 			t.Errorf("status: %+v %v", s, err)
 		}
-		kept := filepath.Join(m.state, secretsFile)
+		kept := filepath.Join(m.state, nodestate.SecretsFile)
 		if st, err := os.Stat(kept); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", kept, st, err)
 		}
@@ -173,7 +171,7 @@ func (c *testCluster) staysOut(gone *testMount, old string) {
 	for _, state := range []string{gone.state, filepath.Join(c.dir, "state-of-a-thief")} {
 		for _, args := range [][]string{nil, {"--secret", file}} {
 			gone.state, gone.args = state, args
-			if err := gone.tryMount(); code(err) != exitRefused || !strings.Contains(err.Error(), "secret") {
+			if err := gone.tryMount(); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "secret") {
 				t.Errorf("%s %v: a revoked peer mounts: %v", state, args, err)
 			}
 		}
@@ -192,7 +190,7 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 	b.mount()
 	c.awaitMembers(2)
 	d := c.add()
-	if err := d.tryMount(); code(err) != exitRefused || !strings.Contains(err.Error(), "dmxfs secret show") {
+	if err := d.tryMount(); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "dmxfs secret show") {
 		t.Errorf("without the new secret: %v", err)
 	}
 	file := filepath.Join(c.dir, "new-secret")
@@ -215,30 +213,6 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 	}
 }
 
-// A change of the secret waits until locks are granted, not for longer than it may.
-func TestRotateWaitsForTheView(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		status := func() member.Status {
-			in := time.Since(began) >= 3*time.Second
-			return member.Status{State: member.StateMember, Live: in, Granting: in}
-		}
-		if err := awaitGranting(t.Context(), 2*time.Second, status); err == nil || !strings.Contains(err.Error(), "suspended, for 2s") {
-			t.Errorf("after 2 of 3 seconds: %v", err)
-		}
-		if err := awaitGranting(t.Context(), 2*time.Second, status); err != nil || time.Since(began) >= 4*time.Second {
-			t.Errorf("after %v: %v", time.Since(began), err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		began = time.Now()
-		if err := awaitGranting(ctx, time.Minute, status); !errors.Is(err, context.Canceled) {
-			t.Errorf("who asked has gone: %v", err)
-		}
-	})
-}
-
 // If one member does not answer nothing is changed; and whatever is killed in
 // between, the members find each other again, and the next try succeeds.
 func TestRotateNeedsAllMembers(t *testing.T) {
@@ -253,7 +227,7 @@ func TestRotateNeedsAllMembers(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "another one has the new secret", func() bool { k, err := readKept(d.state); return err == nil && len(k.Next) > 0 })
+	await(t, "another one has the new secret", func() bool { k, err := nodestate.ReadSecrets(d.state); return err == nil && len(k.Next) > 0 })
 	pid := a.daemon()
 	a.signal(unix.SIGKILL)
 	if err := cmd.Wait(); err == nil {
@@ -290,67 +264,6 @@ func TestRotateNeedsAllMembers(t *testing.T) {
 			t.Errorf("%s has the secret %q, want %q", m.dir, got, now)
 		}
 	}
-}
-
-// A member that hears nothing of the end of a change sees it on the storage.
-func TestRotateWithoutAnEnd(t *testing.T) {
-	var now []string
-	s := &clusterSecret{file: filepath.Join(t.TempDir(), secretsFile), current: []byte(strings.Repeat("o", 64))}
-	s.bind(func(list [][]byte) {
-		now = nil
-		for _, b := range list {
-			now = append(now, string(b[:1]))
-		}
-	})
-	want := func(letters string) {
-		t.Helper()
-		if got := strings.Join(now, ""); got != letters {
-			t.Errorf("the network takes %q, want %q", got, letters)
-		}
-	}
-	want("o")
-	for _, x := range []string{"n", "m"} { // two at the same time
-		if err := s.prepare(1, strings.Repeat(x, 64)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want("onm")
-	if s.problem(time.Now()) != nil || s.problem(time.Now().Add(time.Hour)) == nil {
-		t.Error("a change that does not end is a problem after a while")
-	}
-	k, err := readKept(filepath.Dir(s.file))
-	if err != nil || len(k.all()) != 3 {
-		t.Errorf("%+v %v", k, err)
-	}
-	if err := s.abort(generation(1, "m").Fingerprint); err != nil {
-		t.Fatal(err)
-	}
-	want("on")
-	if changed, err := s.counts(generation(1, "n")); !changed || err != nil {
-		t.Errorf("%v %v", changed, err)
-	}
-	want("no")
-	s.finish(1)
-	want("n")
-	if err := s.prepare(1, strings.Repeat("m", 64)); err == nil {
-		t.Error("a generation that is over")
-	}
-	// A change that went by this node.
-	if changed, err := s.counts(generation(2, "x")); changed || err != nil || s.problem(time.Now()) == nil {
-		t.Errorf("%v %v", changed, err)
-	}
-	want("n")
-	if err := s.prepare(2, strings.Repeat("x", 64)); err != nil {
-		t.Fatal(err)
-	}
-	if changed, err := s.counts(generation(2, "x")); !changed || err != nil || s.problem(time.Now()) != nil {
-		t.Errorf("%v %v", changed, err)
-	}
-	want("xn")
-}
-
-func generation(n uint64, letter string) register.Generation {
-	return register.Generation{Number: n, Fingerprint: register.Fingerprint([]byte(strings.Repeat(letter, 64)))}
 }
 
 func contextWithStop() (context.Context, func()) {

@@ -24,17 +24,6 @@ var increments = flag.Int("rules.increments", long.Or(6, 15), "how often each pr
 // exclusiveAlgorithms are those that rules can name, beside rw.
 var exclusiveAlgorithms = policy.Algorithms[1:]
 
-func TestEveryAlgorithmIsThere(t *testing.T) {
-	for _, name := range policy.Algorithms {
-		if a := algorithms[name]; a == nil || a.Name != name || a.Shared == policy.Exclusive(name) {
-			t.Errorf("%s: %+v", name, a)
-		}
-	}
-	if len(algorithms) != len(policy.Algorithms) {
-		t.Errorf("%d algorithms, of which rules can name %d", len(algorithms), len(policy.Algorithms))
-	}
-}
-
 // exclusiveOptions has each exclusive algorithm serve the directory of its name.
 func exclusiveOptions() []string {
 	var out []string

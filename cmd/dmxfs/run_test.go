@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // startRun starts dmxfs run with args in the mount.
@@ -187,7 +189,7 @@ func TestRunOnADeadMount(t *testing.T) {
 	a := c.mounts[0]
 	pid := a.daemon()
 	a.signal(unix.SIGKILL)
-	await(t, "the daemon is dead", func() bool { return !alive(pid) && isDead(a.dir) })
+	await(t, "the daemon is dead", func() bool { return !alive(pid) && mountpoint.IsDead(a.dir) })
 	cmd := c.cmd("run", a.path("f"), "--", "echo", "ran")
 	out, err := cmd.CombinedOutput()
 	if e, ok := err.(*exec.ExitError); !ok || e.ExitCode() != runFailure || !strings.Contains(string(out), "transport endpoint is not connected") {

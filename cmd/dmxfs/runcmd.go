@@ -17,7 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
 // How dmxfs run ends beside the exit number of the command; as env(1) and
@@ -51,13 +53,13 @@ the command and all that it has started get SIGTERM, and later SIGKILL.
 DMXFS_TOKEN is the fencing token of the lock in the command's environment.`,
 		Args: func(c *cobra.Command, args []string) error {
 			if err := cobra.MinimumNArgs(2)(c, args); err != nil {
-				return withCode(runFailure, fmt.Errorf("%w: dmxfs run PATH -- COMMAND (see dmxfs run --help)", err))
+				return exitcode.With(runFailure, fmt.Errorf("%w: dmxfs run PATH -- COMMAND (see dmxfs run --help)", err))
 			}
 			return nil
 		},
 	}
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return withCode(runFailure, fmt.Errorf("%w (see dmxfs run --help)", err))
+		return exitcode.With(runFailure, fmt.Errorf("%w (see dmxfs run --help)", err))
 	})
 	shared := c.Flags().Bool("shared", false, "a lock for reading, beside others of the kind")
 	exclusive := c.Flags().Bool("exclusive", false, "a lock for writing, alone (the default)")
@@ -68,13 +70,13 @@ DMXFS_TOKEN is the fencing token of the lock in the command's environment.`,
 	c.Flags().SetInterspersed(false)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *shared && *exclusive {
-			return withCode(runFailure, errors.New("--shared and --exclusive: give one of them"))
+			return exitcode.With(runFailure, errors.New("--shared and --exclusive: give one of them"))
 		}
 		if args[1] == "--" {
 			args = append(args[:1:1], args[2:]...)
 		}
 		if len(args) < 2 {
-			return withCode(runFailure, errors.New("no command given: dmxfs run PATH -- COMMAND"))
+			return exitcode.With(runFailure, errors.New("no command given: dmxfs run PATH -- COMMAND"))
 		}
 		r := runner{path: args[0], how: unix.LOCK_EX, wait: wait, grace: grace, s: s}
 		if *shared && !*exclusive {
@@ -103,7 +105,7 @@ func (r *runner) run(ctx context.Context, command []string) error {
 	// What the command leaves behind when it ends becomes a child of this
 	// process, so that it is found if the lock is lost.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return withCode(runFailure, fmt.Errorf("prctl: %w", err))
+		return exitcode.With(runFailure, fmt.Errorf("prctl: %w", err))
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.s.in, r.s.out, r.s.err
@@ -118,7 +120,7 @@ func (r *runner) run(ctx context.Context, command []string) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = runNotFound
 		}
-		return withCode(code, err)
+		return exitcode.With(code, err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -140,7 +142,7 @@ func (r *runner) run(ctx context.Context, command []string) error {
 		case err := <-lost:
 			fmt.Fprintf(r.s.err, "dmxfs: the lock of %s is lost (%v): %s is ended\n", r.path, err, command[0])
 			r.end(ended)
-			return withCode(runLost, errSilent)
+			return exitcode.With(runLost, errSilent)
 		}
 	}
 }
@@ -152,15 +154,15 @@ func commandError(cmd *exec.Cmd, err error) error {
 	}
 	st := cmd.ProcessState
 	if st == nil {
-		return withCode(runFailure, err)
+		return exitcode.With(runFailure, err)
 	}
 	code := st.ExitCode()
 	if w, ok := st.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		code = 128 + int(w.Signal())
 	} else if code == 0 { // its output could not be passed on
-		return withCode(exitFailure, err)
+		return exitcode.With(exitcode.Failure, err)
 	}
-	return withCode(code, errSilent)
+	return exitcode.With(code, errSilent)
 }
 
 // lock opens the file and locks it.
@@ -182,7 +184,7 @@ func (r *runner) lock(ctx context.Context) (*os.File, error) {
 		limit = timer.C
 	}
 	timeout := func(why string) error {
-		return withCode(runTimeout, fmt.Errorf("the lock of %s could not be had: %s (dmxfs locks shows who holds it)", r.path, why))
+		return exitcode.With(runTimeout, fmt.Errorf("the lock of %s could not be had: %s (dmxfs locks shows who holds it)", r.path, why))
 	}
 	select {
 	case x := <-done:
@@ -194,16 +196,16 @@ func (r *runner) lock(ctx context.Context) (*os.File, error) {
 		case errors.Is(x.err, unix.ETIMEDOUT):
 			return nil, timeout("another program holds it for longer than the mount lets anybody wait (its option wait)")
 		case errors.Is(x.err, unix.ENOLCK):
-			return nil, withCode(runFailure, fmt.Errorf("lock %s: dmxfs cannot guarantee a lock at the moment (see dmxfs status)", r.path))
+			return nil, exitcode.With(runFailure, fmt.Errorf("lock %s: dmxfs cannot guarantee a lock at the moment (see dmxfs status)", r.path))
 		}
-		if exitCode(x.err) != exitFailure {
+		if exitcode.Of(x.err) != exitcode.Failure {
 			return nil, x.err
 		}
-		return nil, withCode(runFailure, x.err)
+		return nil, exitcode.With(runFailure, x.err)
 	case <-limit:
 		return nil, timeout(fmt.Sprintf("another program holds it for longer than %v", r.wait))
 	case <-ctx.Done():
-		return nil, withCode(128+int(unix.SIGINT), errors.New("interrupted while waiting for the lock"))
+		return nil, exitcode.With(128+int(unix.SIGINT), errors.New("interrupted while waiting for the lock"))
 	}
 }
 
@@ -273,7 +275,7 @@ func onMount(path string) error {
 	if err != nil {
 		return err
 	}
-	if !insideDmxfs(all, real) {
+	if !mountpoint.OnDmxfs(all, real) {
 		return fmt.Errorf("%s is not below a dmxfs mount: its locks would hold on this host only", path)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 func newSecretCommand(s streams) *cobra.Command {
@@ -58,13 +59,13 @@ whatever identity. A host that is not mounted now needs the new one by hand
 			return fmt.Errorf("the daemon's answer cannot be read: %w", err)
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
 		var rows [][]string
 		for _, m := range v.Members {
 			rows = append(rows, []string{m.ID, m.Host, m.State, v.Fingerprint})
 		}
-		return printTable(s.out, []string{"ID", "HOST", "SECRET", "FINGERPRINT"}, rows)
+		return printing.Table(s.out, []string{"ID", "HOST", "SECRET", "FINGERPRINT"}, rows)
 	}
 	return c
 }
@@ -91,7 +92,7 @@ Who has it can join the cluster, unless it is changed.`,
 			return noDaemon(err, r)
 		}
 		if *asJSON {
-			return printJSON(s.out, v)
+			return printing.JSON(s.out, v)
 		}
 		_, err = fmt.Fprintln(s.out, v.Secret)
 		return err

@@ -13,6 +13,8 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/nodestate"
 )
 
 // Strangers keep as many connections open as they get, to all hosts: another host
@@ -80,7 +82,7 @@ func TestWhoIsNoMemberGivesNoOrders(t *testing.T) {
 	if m.count("f", "held") != 1 {
 		t.Error("the lock is gone")
 	}
-	if k, err := readKept(m.state); err != nil || len(k.Next) != 0 {
+	if k, err := nodestate.ReadSecrets(m.state); err != nil || len(k.Next) != 0 {
 		t.Errorf("%+v %v", k, err)
 	}
 	hold.signal(unix.SIGKILL)

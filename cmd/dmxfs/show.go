@@ -9,6 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -26,18 +29,18 @@ func show[T any](s streams, use, short, long, path string, table func(T) ([]stri
 		var v T
 		if err := cl.Get(c.Context(), path, &v); err != nil {
 			x, ok := any(&v).(*admin.Status)
-			if !ok || exitCode(err) != exitNoMount || waitingStatus(r.State, x) != nil {
+			if !ok || exitcode.Of(err) != exitcode.NoMount || waitingStatus(r.State, x) != nil {
 				return noDaemon(err, r)
 			}
 		}
 		if *asJSON {
-			err = printJSON(s.out, v)
+			err = printing.JSON(s.out, v)
 		} else {
 			heads, rows := table(v)
-			err = printTable(s.out, heads, rows)
+			err = printing.Table(s.out, heads, rows)
 		}
 		if x, ok := any(v).(admin.Status); ok && !x.Healthy && err == nil {
-			err = withCode(exitSick, errSilent)
+			err = exitcode.With(exitcode.Sick, errSilent)
 		}
 		return err
 	}
@@ -106,15 +109,15 @@ standard error.`,
 			return noDaemon(err, r)
 		}
 		for _, m := range v.Missing {
-			fmt.Fprintf(s.err, "dmxfs: silent, so what its programs hold and wait for is not in this: %s\n", printable(m))
+			fmt.Fprintf(s.err, "dmxfs: silent, so what its programs hold and wait for is not in this: %s\n", printing.Text(m))
 		}
 		if *asJSON {
 			if v.Locks == nil {
 				v.Locks = []admin.Lock{}
 			}
-			return printJSON(s.out, v.Locks)
+			return printing.JSON(s.out, v.Locks)
 		}
-		return printTable(s.out, lockHeads, lockRows(v.Locks, *all, time.Now()))
+		return printing.Table(s.out, lockHeads, lockRows(v.Locks, *all, time.Now()))
 	}
 	return c
 }
@@ -124,7 +127,7 @@ func useOf(l admin.Lock, now time.Time) string {
 	if l.IdleSince == nil {
 		return l.Use
 	}
-	return l.Use + ", idle " + ago(*l.IdleSince, now)
+	return l.Use + ", idle " + printing.Ago(*l.IdleSince, now)
 }
 
 var lockHeads = []string{"PATH", "CLASS", "ALGORITHM", "MODE", "BYTES", "STATE", "HOST", "PID", "COMMAND", "SINCE", "USE", "WAITS FOR"}
@@ -150,15 +153,15 @@ func lockRows(all []admin.Lock, cached bool, now time.Time) [][]string {
 			}
 			why = append(why, who)
 		}
-		rows = append(rows, []string{path, l.Class, l.Algorithm, l.Mode, span(l.Start, l.End), l.State, l.Host, pid, l.Command,
-			ago(l.Since, now), useOf(l, now), strings.Join(why, ", ")})
+		rows = append(rows, []string{path, l.Class, l.Algorithm, l.Mode, printing.Span(l.Start, l.End), l.State, l.Host, pid, l.Command,
+			printing.Ago(l.Since, now), useOf(l, now), strings.Join(why, ", ")})
 	}
 	return rows
 }
 
 // clientFor is the client for the daemon of a mount point.
 func clientFor(args []string) (*admin.Client, statedir.Registration, error) {
-	point, err := whichMount(args)
+	point, err := mountpoint.Which(args)
 	if err != nil {
 		return nil, statedir.Registration{}, err
 	}

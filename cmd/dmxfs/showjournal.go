@@ -16,6 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/journalquery"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/locks"
@@ -55,22 +58,22 @@ as a duration that has passed since, like 2h30m.`,
 		var err error
 		now := time.Now()
 		if f.Since, err = parseTime(*since, now); err != nil {
-			return withCode(exitUsage, fmt.Errorf("--since: %w", err))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--since: %w", err))
 		}
 		if f.Until, err = parseTime(*until, now); err != nil {
-			return withCode(exitUsage, fmt.Errorf("--until: %w", err))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--until: %w", err))
 		}
 		for _, n := range *names {
 			ev, err := journal.ParseEvent(strings.TrimSpace(n))
 			if err != nil {
-				return withCode(exitUsage, fmt.Errorf("--event: %w", err))
+				return exitcode.With(exitcode.Usage, fmt.Errorf("--event: %w", err))
 			}
 			f.Events = append(f.Events, ev)
 		}
 		if err := views.check(&f); err != nil {
-			return withCode(exitUsage, err)
+			return exitcode.With(exitcode.Usage, err)
 		}
-		cl, r, err := clientFor(mountAbove(views.explain, args))
+		cl, r, err := clientFor(pointFor(views.explain, args))
 		if err != nil {
 			return err
 		}
@@ -92,10 +95,10 @@ as a duration that has passed since, like 2h30m.`,
 
 // showOwn prints this node's journal, by its daemon if one runs.
 func showOwn(ctx context.Context, cl *admin.Client, r statedir.Registration, f journal.Filter, out *journalPrinter) error {
-	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalQuery(f).Encode())
+	resp, err := cl.Do(ctx, http.MethodGet, "/journal?"+journalquery.Values(f).Encode())
 	if errors.Is(err, admin.ErrNoDaemon) {
 		if f.Follow {
-			return withCode(exitNoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
+			return exitcode.With(exitcode.NoMount, fmt.Errorf("no daemon runs for %s: there is nothing to follow", r.Mountpoint))
 		}
 		return readJournal(ctx, r, f, out)
 	}
@@ -197,7 +200,7 @@ func (p *journalPrinter) line(b []byte) error {
 		return p.sink(b)
 	}
 	if p.tw == nil {
-		b = printableJSON(b)
+		b = printing.EscapeJSON(b)
 		_, err := p.w.Write(append(b[:len(b):len(b)], '\n'))
 		return err
 	}
@@ -213,7 +216,7 @@ func (p *journalPrinter) line(b []byte) error {
 		req = fmt.Sprint(r.Request)
 	}
 	if r.Mode != "" {
-		bytes = span(r.Start, r.End)
+		bytes = printing.Span(r.Start, r.End)
 	}
 	if r.PID != 0 {
 		pid = fmt.Sprint(r.PID)
@@ -225,7 +228,7 @@ func (p *journalPrinter) line(b []byte) error {
 		r.Reason += " [" + r.Peer + "]"
 	}
 	fmt.Fprintf(p.tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Time.Local().Format("2006-01-02 15:04:05.000"), r.Epoch,
-		r.Event, req, printable(r.Path), printable(r.Class), printable(r.Algorithm), printable(r.Mode), bytes, pid, printable(r.Command), wait, printable(r.Reason))
+		r.Event, req, printing.Text(r.Path), printing.Text(r.Class), printing.Text(r.Algorithm), printing.Text(r.Mode), bytes, pid, printing.Text(r.Command), wait, printing.Text(r.Reason))
 	p.rows++
 	if p.rows%align == 0 || time.Since(p.began) > time.Second {
 		p.began = time.Now()

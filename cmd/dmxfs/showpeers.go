@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
@@ -56,7 +58,7 @@ func peerRows(v admin.Peers, now time.Time) [][]string {
 		rows = append(rows, []string{j.ID, j.Host, j.State, "-", "-", "-", strings.Join(j.Addrs, " ")})
 	}
 	for _, g := range v.Gone {
-		rows = append(rows, []string{g.ID, g.Host, g.State, "-", ago(g.At, now), "-", g.Why})
+		rows = append(rows, []string{g.ID, g.Host, g.State, "-", printing.Ago(g.At, now), "-", g.Why})
 	}
 	for _, r := range v.Revoked {
 		rows = append(rows, []string{r, "-", "revoked", "-", "-", "-", "-"})
@@ -81,7 +83,7 @@ func findPeer(v admin.Peers, name string) (admin.Peer, error) {
 	case 0:
 		return admin.Peer{}, fmt.Errorf("%s is not a member: see dmxfs peers", name)
 	}
-	return admin.Peer{}, withCode(exitUsage, fmt.Errorf("%d members are on host %s: give the ID", len(found), name))
+	return admin.Peer{}, exitcode.With(exitcode.Usage, fmt.Errorf("%d members are on host %s: give the ID", len(found), name))
 }
 
 func newPeersRemoveCommand(s streams) *cobra.Command {
@@ -95,7 +97,7 @@ locks, and it joins again by itself: to keep it out, revoke it.`,
 	}
 	reason := c.Flags().String("reason", "", "why, for the journals of all members (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
-	clientFor := askTimeoutFlag(c, wishTime+fenceTime+admin.OrderTime) // the fence command takes its time
+	clientFor := askTimeoutFlag(c, admin.RemovalTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		if err != nil {
@@ -112,7 +114,7 @@ next holders write: be sure that the host is off, or cannot reach the storage.`
 		if err := post(c, cl, "/peers/remove", url.Values{"peer": {m.ID}, "reason": {*reason}}); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "%s (%s) is removed\n", printable(m.Host), m.ID)
+		fmt.Fprintf(s.out, "%s (%s) is removed\n", printing.Text(m.Host), m.ID)
 		return nil
 	}
 	return c
@@ -130,11 +132,11 @@ the secret is changed ("dmxfs secret rotate").`,
 	reason := c.Flags().String("reason", "", "why, for the journal (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	undo := c.Flags().Bool("undo", false, "let the peer in again")
-	clientFor := askTimeoutFlag(c, wishTime+fenceTime+admin.OrderTime)
+	clientFor := askTimeoutFlag(c, admin.RemovalTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		known := err == nil
-		if err != nil && cl == nil || exitCode(err) == exitUsage {
+		if err != nil && cl == nil || exitcode.Of(err) == exitcode.Usage {
 			return err
 		}
 		if !known { // no member: its ID will do
@@ -155,7 +157,7 @@ the secret is changed ("dmxfs secret rotate").`,
 		if *undo {
 			what = "may join again"
 		}
-		fmt.Fprintf(s.out, "%s (%s) %s\n", printable(m.Host), m.ID, what)
+		fmt.Fprintf(s.out, "%s (%s) %s\n", printing.Text(m.Host), m.ID, what)
 		return nil
 	}
 	return c
@@ -165,7 +167,7 @@ the secret is changed ("dmxfs secret rotate").`,
 // daemon to ask.
 func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, statedir.Registration, error), args []string, reason string) (*admin.Client, admin.Peer, error) {
 	if strings.TrimSpace(reason) == "" {
-		return nil, admin.Peer{}, withCode(exitUsage, errors.New("give the --reason: it goes to the journal"))
+		return nil, admin.Peer{}, exitcode.With(exitcode.Usage, errors.New("give the --reason: it goes to the journal"))
 	}
 	cl, r, err := clientFor(args[1:])
 	if err != nil {
@@ -177,7 +179,7 @@ func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, state
 	}
 	m, err := findPeer(v, args[0])
 	if err == nil && m.ID == v.Self {
-		err = withCode(exitUsage, errors.New("that is this node: unmount it"))
+		err = exitcode.With(exitcode.Usage, errors.New("that is this node: unmount it"))
 	}
 	return cl, m, err
 }
@@ -194,7 +196,7 @@ func askRemoval(c *cobra.Command, s streams, cl *admin.Client, m admin.Peer, yes
 			its = append(its, l)
 		}
 	}
-	fmt.Fprintf(s.err, "%s (%s) is %s.\n", printable(m.Host), m.ID, m.State)
+	fmt.Fprintf(s.err, "%s (%s) is %s.\n", printing.Text(m.Host), m.ID, m.State)
 	answered := true
 	for _, x := range v.Missing {
 		answered = answered && !strings.Contains(x, m.ID)
@@ -206,7 +208,7 @@ func askRemoval(c *cobra.Command, s streams, cl *admin.Client, m admin.Peer, yes
 		fmt.Fprintln(s.err, "It holds no lock.")
 	default:
 		fmt.Fprintln(s.err, "These end, and become free for the others:")
-		if err := printTable(s.err, lockHeads, lockRows(its, false, time.Now())); err != nil {
+		if err := printing.Table(s.err, lockHeads, lockRows(its, false, time.Now())); err != nil {
 			return err
 		}
 	}

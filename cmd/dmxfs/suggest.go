@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 )
 
 // flagProblem is err, of the flags of c, with what may have been meant.
@@ -29,53 +27,7 @@ func flagProblem(c *cobra.Command, err error) error {
 			hint = "; is --" + n + " meant?"
 		}
 	}
-	return withCode(exitUsage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
-}
-
-// listenProblem says what to do when an address cannot be had.
-func listenProblem(err error) error {
-	hint := ""
-	switch {
-	case errors.Is(err, unix.EADDRINUSE):
-		hint = "; another program, or another mount, has it (ss -ltnp shows who): end that, or --listen at another port (0 for a free one)"
-	case errors.Is(err, unix.EADDRNOTAVAIL):
-		hint = "; this host does not have that address (ip addr shows those that it has): --listen at one of them, or at /ip4/0.0.0.0/tcp/PORT"
-	case errors.Is(err, unix.EACCES):
-		hint = "; ports below 1024 are for root: --listen at another one"
-	}
-	return fmt.Errorf("listen for other daemons: %w%s", err, hint)
-}
-
-// notHanging refuses a mount point of a daemon that does not answer within limit, since
-// whoever looks at it waits as long. It is asked before a user's mount only: one that
-// is made anew may find what passes. A daemon that was killed together with its
-// watcher, and cannot end for its mount, is helped to.
-func notHanging(cfg config.Config, limit time.Duration) error {
-	if err := endDying(cfg.State, cfg.Mountpoint); err != nil {
-		return err
-	}
-	all, err := mountinfo.Read()
-	if err != nil {
-		return err
-	}
-	m, ok := mountinfo.At(all, cfg.Mountpoint)
-	if !ok || m.Type != fsType {
-		return nil
-	}
-	answered := make(chan struct{})
-	go func() { // until the mount answers, or this process ends
-		isDead(cfg.Mountpoint)
-		close(answered)
-	}()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	select {
-	case <-answered:
-		return nil
-	case <-late.C:
-	}
-	return withCode(exitBusy, fmt.Errorf("%s is already mounted by dmxfs (its source is %s), and has not answered for %v: is its daemon stopped, or does the storage hang? To replace it, end the daemon, and unmount it by umount -l first",
-		cfg.Mountpoint, m.Source, limit))
+	return exitcode.With(exitcode.Usage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
 }
 
 // commandMeant is the command that is most like the name of a directory that is not
@@ -94,17 +46,4 @@ func commandMeant(name string, root *cobra.Command) string {
 		}
 	}
 	return config.Nearest(name, names)
-}
-
-// directoryProblem says what to do when one of the two directories cannot be used.
-func directoryProblem(cfg config.Config, path string, err error) error {
-	switch {
-	case errors.Is(err, unix.ENOENT) && path == cfg.Source:
-		return fmt.Errorf("cannot use the shared directory: %w: is its storage mounted on this host?", err)
-	case errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("cannot use the mount point: %w: make it first (mkdir %s)", err, path)
-	case errors.Is(err, unix.EACCES):
-		return fmt.Errorf("cannot use the directory: %w: the user that mounts must be able to go there", err)
-	}
-	return fmt.Errorf("cannot use the directory: %w", err)
 }

@@ -21,8 +21,12 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/support"
+	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -89,7 +93,7 @@ contain are left out. Names of files, hosts and programs are in it.`,
 // tellSupport tells what is in an archive.
 func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) error {
 	if !asJSON {
-		fmt.Fprintf(w, "%s has:\n%s", printable(file), printableLines(support.Contents(files)))
+		fmt.Fprintf(w, "%s has:\n%s", printing.Text(file), printing.Lines(support.Contents(files)))
 		return nil
 	}
 	type fileJSON struct {
@@ -107,7 +111,7 @@ func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) er
 		}
 		list = append(list, x)
 	}
-	return printJSON(w, struct {
+	return printing.JSON(w, struct {
 		File  string     `json:"file"`
 		Files []fileJSON `json:"files"`
 	}{file, list})
@@ -116,8 +120,8 @@ func tellSupport(w io.Writer, file string, files []support.File, asJSON bool) er
 // supportSecrets are what no archive may have: what the state directory keeps secret,
 // what the daemon has, and the fence command, in which passwords of power switches are.
 func supportSecrets(ctx context.Context, cl *admin.Client, r statedir.Registration) (all [][]byte) {
-	if k, err := readKept(r.State); err == nil {
-		all = append(all, k.all()...)
+	if k, err := nodestate.ReadSecrets(r.State); err == nil {
+		all = append(all, k.All()...)
 	}
 	if b, err := os.ReadFile(filepath.Join(r.State, "identity.key")); err == nil {
 		all = append(all, b)
@@ -162,7 +166,7 @@ func supportItems(cl *admin.Client, r statedir.Registration) []support.Item {
 			return supportRecords(ctx, cl, r)
 		}},
 		own("dmxfs.log", "the end of the log of a mount in the background", func() ([]byte, error) {
-			b, err := endOf(logPath(r.State), 4<<20)
+			b, err := endOf(mountlog.Path(r.State), 4<<20)
 			return support.WithoutValue(b, "fencing a member that does not answer", "command"), err
 		}),
 		own("crashes.txt", "what the Go runtime said of daemons that crashed", func() ([]byte, error) { return supportCrashes(r.State) }),
@@ -252,7 +256,7 @@ func supportVersions() ([]byte, error) {
 	}
 	osRelease, _ := os.ReadFile("/etc/os-release") // not everywhere
 	return json.MarshalIndent(map[string]any{
-		"dmxfs": thisVersion(), "kernel": unix.ByteSliceToString(u.Release[:]), "machine": unix.ByteSliceToString(u.Machine[:]), "os_release": strings.Split(string(osRelease), "\n"),
+		"dmxfs": version.This(), "kernel": unix.ByteSliceToString(u.Release[:]), "machine": unix.ByteSliceToString(u.Machine[:]), "os_release": strings.Split(string(osRelease), "\n"),
 	}, "", "  ")
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/version"
 )
 
 // No archive has the fence command, whatever characters it is of, and also when the
@@ -64,7 +65,7 @@ func TestVerdictOfAnArchive(t *testing.T) {
 	}
 	var kept keptVerdict
 	b, err := supportVerdict(link)
-	if err != nil || json.Unmarshal(b, &kept) != nil || kept.Verdict != "the last" || !kept.Time.Equal(now) || kept.Version != version() {
+	if err != nil || json.Unmarshal(b, &kept) != nil || kept.Verdict != "the last" || !kept.Time.Equal(now) || kept.Version != version.String() {
 		t.Errorf("%v %s", err, b)
 	}
 }

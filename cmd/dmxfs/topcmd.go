@@ -11,6 +11,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/top"
 )
 
@@ -46,7 +48,7 @@ second.`,
 	long := c.Flags().Duration("long", 10*time.Second, "how long a wait is that stands out")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *interval < 100*time.Millisecond || *long <= 0 {
-			return withCode(exitUsage, fmt.Errorf("--interval %v, --long %v: must be 100ms at least, and more than 0", *interval, *long))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--interval %v, --long %v: must be 100ms at least, and more than 0", *interval, *long))
 		}
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -68,7 +70,7 @@ second.`,
 		case err != nil:
 			return err
 		case *asJSON:
-			return o.WriteJSON(jsonWriter{s.out})
+			return o.WriteJSON(printing.EscapedJSON(s.out))
 		}
 		return o.WriteTable(s.out)
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
 // treeCommand is hidden: what man pages are made from, by a program of its own
@@ -32,7 +34,7 @@ func newTreeCommand(s streams) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			c.Root().InitDefaultHelpCmd()
 			c.Root().InitDefaultCompletionCmd()
-			return printJSON(s.out, tree(c.Root()))
+			return printing.JSON(s.out, tree(c.Root()))
 		},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 )
 
@@ -100,9 +101,9 @@ func TestStorageThatCannotBeUsed(t *testing.T) {
 		code   int
 		want   string
 	}{
-		{"link", exitRefused, "this storage (fuse.lame) makes no hard links (link: input/output error)"},
-		{"mkdir", exitRefused, "this storage (fuse.lame) does not let dmxfs make a directory"},
-		{"answer", exitFailure, "the storage does not answer: making .dmxfs takes more than 10s"},
+		{"link", exitcode.Refused, "this storage (fuse.lame) makes no hard links (link: input/output error)"},
+		{"mkdir", exitcode.Refused, "this storage (fuse.lame) does not let dmxfs make a directory"},
+		{"answer", exitcode.Failure, "the storage does not answer: making .dmxfs takes more than 10s"},
 	} {
 		side.run(t, x.cannot, func(t *testing.T) {
 			c := newCluster(t, 0)

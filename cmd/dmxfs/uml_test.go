@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmxfs/dmxfs/internal/long"
-
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // Most machines that run tests have a kernel without NFS, or must not serve

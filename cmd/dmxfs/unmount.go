@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 func newUnmountCommand(s streams) *cobra.Command {
@@ -32,7 +34,7 @@ copies, and with them the daemon.`,
 	lazy := c.Flags().Bool("lazy", false, "detach a mount that is in use: files that are open go on until they are closed")
 	timeout := c.Flags().Duration("timeout", admin.OrderTime, "how long to wait for the daemon; what it has not begun with by then it does not do")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		point, err := whichMount(args)
+		point, err := mountpoint.Which(args)
 		if err != nil {
 			return err
 		}
@@ -41,13 +43,13 @@ copies, and with them the daemon.`,
 			return err
 		}
 		r, err := statedir.Registered(point)
-		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
+		if m, ok := mountinfo.At(all, point); !ok || m.Type != mountpoint.Type {
 			return endLeft(c.Context(), point, r)
 		}
 		if err != nil {
-			return removeMount(point, *lazy) // a mount of another user, or a very old one
+			return mountpoint.Remove(point, *lazy) // a mount of another user, or a very old one
 		}
-		if err := endDying(r.State, point); err != nil {
+		if err := supervise.EndDying(r.State, point); err != nil {
 			return err
 		}
 		awaitWatcher, forget := watcherEnd(r.State)
@@ -63,7 +65,7 @@ copies, and with them the daemon.`,
 			if err := endWatcher(c.Context(), r.State); err != nil {
 				return err
 			}
-			return removeMount(point, *lazy)
+			return mountpoint.Remove(point, *lazy)
 		}
 		if err != nil {
 			return err
@@ -84,18 +86,18 @@ copies, and with them the daemon.`,
 // endLeft ends what is left of a mount that is not in its place any more: a watcher
 // that waits for its storage, and would mount again. A daemon that is left has users.
 func endLeft(ctx context.Context, point string, r statedir.Registration) error {
-	none := withCode(exitNoMount, fmt.Errorf("%s is no dmxfs mount", point))
+	none := exitcode.With(exitcode.NoMount, fmt.Errorf("%s is no dmxfs mount", point))
 	lock, err := os.Open(filepath.Join(r.State, "lock"))
 	if r.State == "" || err != nil {
 		return none
 	}
 	defer lock.Close()
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		return withCode(exitBusy, fmt.Errorf("%s is not mounted here any more, but programs, or other mount namespaces, have it still: its daemon%s ends with them, or by SIGTERM",
+		return exitcode.With(exitcode.Busy, fmt.Errorf("%s is not mounted here any more, but programs, or other mount namespaces, have it still: its daemon%s ends with them, or by SIGTERM",
 			point, statedir.Owner(lock)))
 	}
 	lock.Close() // it may be on its way
-	if pid, err := watcherOf(r.State); err != nil || pid == 0 {
+	if pid, err := supervise.WatcherOf(r.State); err != nil || pid == 0 {
 		return none
 	}
 	return endWatcher(ctx, r.State)
@@ -104,14 +106,14 @@ func endLeft(ctx context.Context, point string, r statedir.Registration) error {
 // endWatcher ends the process that would start a new daemon and mount again, and
 // the daemon that it may just have started.
 func endWatcher(ctx context.Context, state string) error {
-	pid, err := watcherOf(state)
+	pid, err := supervise.WatcherOf(state)
 	if err != nil {
 		return fmt.Errorf("see whether the daemon is about to be started anew: %w", err)
 	}
 	if pid == 0 {
 		return nil
 	}
-	if err := sendEnd(pid); err != nil && err != unix.ESRCH {
+	if err := process.End(pid); err != nil && err != unix.ESRCH {
 		return fmt.Errorf("end the process %d, which starts the daemon anew: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -119,7 +121,7 @@ func endWatcher(ctx context.Context, state string) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if now, err := watcherOf(state); err != nil || now != pid {
+		if now, err := supervise.WatcherOf(state); err != nil || now != pid {
 			return err
 		}
 		select {
@@ -128,37 +130,6 @@ func endWatcher(ctx context.Context, state string) error {
 		case <-tick.C:
 		}
 	}
-}
-
-// removeMount takes away a mount that no daemon serves.
-func removeMount(point string, lazy bool) error {
-	if all, err := mountinfo.Read(); err == nil {
-		if m, ok := mountinfo.At(all, point); !ok || m.Type != fsType {
-			return nil // the daemon that was about to serve it has taken it away
-		}
-	}
-	flags := 0
-	if lazy {
-		flags = unix.MNT_DETACH
-	}
-	if os.Geteuid() != 0 {
-		// Whose mount it is, fusermount3 knows.
-		args := []string{"-u", "--", point}
-		if lazy {
-			args = append([]string{"-z"}, args...)
-		}
-		if out, err := exec.Command("fusermount3", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("unmount %s: %w: %s", point, err, strings.TrimSpace(string(out)))
-		}
-		return nil
-	}
-	if err := unix.Unmount(point, flags); err != nil {
-		if errors.Is(err, unix.EBUSY) {
-			return withCode(exitBusy, fmt.Errorf("%s is in use: end the programs that use it (fuser -m %s), or give --lazy", point, point))
-		}
-		return fmt.Errorf("unmount %s: %w", point, err)
-	}
-	return nil
 }
 
 // waitGone returns when the daemon of the state directory has ended: it holds
@@ -194,7 +165,7 @@ const watcherTime = 5 * time.Second
 // on could not be unmounted before.
 func watcherEnd(state string) (await func(time.Duration), forget func()) {
 	none := func(time.Duration) {}
-	pid, err := watcherOf(state)
+	pid, err := supervise.WatcherOf(state)
 	if err != nil || pid == 0 {
 		return none, func() {}
 	}

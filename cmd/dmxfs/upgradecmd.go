@@ -15,8 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/succession"
 )
 
 func newUpgradeCommand(s streams) *cobra.Command {
@@ -62,7 +65,7 @@ install the new version in its place, then call this.`,
 			x, err := upgradeMount(c.Context(), point, o)
 			if err != nil {
 				if len(points) > 1 {
-					err = withCode(exitCode(err), fmt.Errorf("%s: %w", point, err))
+					err = exitcode.With(exitcode.Of(err), fmt.Errorf("%s: %w", point, err))
 				}
 				errs = append(errs, err)
 				continue
@@ -73,7 +76,7 @@ install the new version in its place, then call this.`,
 			}
 		}
 		if *asJSON {
-			errs = append(errs, printJSON(s.out, done))
+			errs = append(errs, printing.JSON(s.out, done))
 		}
 		return errors.Join(errs...)
 	}
@@ -92,16 +95,16 @@ func upgradeText(x *admin.Upgrade) string {
 func pointOf(file string) (string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", withCode(exitUsage, fmt.Errorf("--config: %w", err))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("--config: %w", err))
 	}
 	var x struct {
 		Mountpoint string `toml:"mountpoint"`
 	}
 	if err := toml.Unmarshal(b, &x); err != nil {
-		return "", withCode(exitUsage, fmt.Errorf("--config %s: %w", file, err))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("--config %s: %w", file, err))
 	}
 	if x.Mountpoint == "" {
-		return "", withCode(exitUsage, fmt.Errorf("--config %s names no mountpoint", file))
+		return "", exitcode.With(exitcode.Usage, fmt.Errorf("--config %s names no mountpoint", file))
 	}
 	return x.Mountpoint, nil
 }
@@ -109,26 +112,26 @@ func pointOf(file string) (string, error) {
 // upgradePoints are the mount points that are meant.
 func upgradePoints(args []string, all bool) (points []string, err error) {
 	if len(args) > 1 {
-		return nil, withCode(exitUsage, errors.New("with --config no mount point is given"))
+		return nil, exitcode.With(exitcode.Usage, errors.New("with --config no mount point is given"))
 	}
 	if !all {
-		point, err := whichMount(args)
+		point, err := mountpoint.Which(args)
 		return []string{point}, err
 	}
 	if len(args) > 0 {
-		return nil, withCode(exitUsage, errors.New("--all is all mounts: no mount point goes with it"))
+		return nil, exitcode.With(exitcode.Usage, errors.New("--all is all mounts: no mount point goes with it"))
 	}
-	list, err := mountinfo.Read()
+	list, err := mountpoint.All()
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range list {
-		if _, err := statedir.Registered(m.Point); m.Type == fsType && err == nil {
-			points = append(points, m.Point)
+	for _, p := range list {
+		if _, err := statedir.Registered(p); err == nil {
+			points = append(points, p)
 		}
 	}
 	if len(points) == 0 {
-		return nil, withCode(exitNoMount, errors.New("this user has no dmxfs mount on this host"))
+		return nil, exitcode.With(exitcode.NoMount, errors.New("this user has no dmxfs mount on this host"))
 	}
 	return points, nil
 }
@@ -144,7 +147,7 @@ func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x ad
 		return x, err
 	}
 	cl := admin.NewClient(r.State)
-	cl.Timeout = max(o.Timeout, checkTime+time.Second)
+	cl.Timeout = max(o.Timeout, succession.CheckTime+time.Second)
 	b, err := json.Marshal(o)
 	if err != nil {
 		return x, err

@@ -2,12 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/fusefs"
-	"github.com/dmxfs/dmxfs/internal/config"
-	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/internal/daemon"
+	"github.com/dmxfs/dmxfs/internal/printing"
+	"github.com/dmxfs/dmxfs/internal/succession"
 )
 
 // Programs that cannot go on, by the name of their file.
@@ -37,16 +34,16 @@ func asSuccessor() {
 	if err != nil {
 		return
 	}
-	asked, goesOn := len(os.Args) > 1 && os.Args[1] == checkCommand, os.Getenv(leftEnv) != ""
+	asked, goesOn := len(os.Args) > 1 && os.Args[1] == succession.CheckCommand, succession.Left()
 	switch filepath.Base(self) {
 	case diesAtStart:
 		os.Exit(7)
 	case otherState:
 		if asked {
-			var t terms
+			var t succession.Terms
 			_ = json.NewDecoder(os.Stdin).Decode(&t)
 			t.Mount++
-			_ = printJSON(os.Stdout, agreement{"9.9", t.refusal(nil)})
+			_ = printing.JSON(os.Stdout, succession.Agreement{Version: "9.9", Refusal: t.Refusal(nil)})
 			os.Exit(0)
 		}
 	case hangsAsked:
@@ -54,16 +51,16 @@ func asSuccessor() {
 			time.Sleep(time.Minute)
 		}
 	case cannotGoOn:
-		inheritTrouble = func() error { return fmt.Errorf("of the test") }
+		daemon.InheritTrouble = func() error { return fmt.Errorf("of the test") }
 	case diesGoingOn:
 		if goesOn {
 			os.Exit(7)
 		}
 	default:
 		// The former program cannot go on at once either.
-		if tries, _ := strconv.Atoi(os.Getenv(triesEnv)); os.Getenv(whyEnv) != "" && tries < formerTries {
+		if tries, _ := strconv.Atoi(os.Getenv(triesEnv)); os.Getenv(succession.WhyEnv) != "" && tries < formerTries {
 			os.Setenv(triesEnv, strconv.Itoa(tries+1))
-			inheritTrouble = func() error { return fmt.Errorf("of the test, for a while") }
+			daemon.InheritTrouble = func() error { return fmt.Errorf("of the test, for a while") }
 		}
 	}
 }
@@ -227,116 +224,5 @@ func TestUpgradeBesideAStoppedMember(t *testing.T) {
 	c.awaitMembers(3)
 	if r := a.journal("--event", "lost,recovered,fenced"); len(r) > 0 {
 		t.Errorf("lost: %+v", r)
-	}
-}
-
-// Peers find a daemon that goes on after an upgrade before it is a member.
-func TestAskedBeforeItIsAMember(t *testing.T) {
-	t.Parallel()
-	for _, what := range []string{"state", "locks", "journal", "secret", "break"} {
-		if _, err := new(daemon).onAsk(t.Context(), "", fmt.Appendf(nil, `{"what":%q}`, what)); err == nil {
-			t.Errorf("%s: answered", what)
-		}
-	}
-}
-
-// A program does not go on with options that it does not know, if they say anything.
-func TestUnknownOptionsAreRefused(t *testing.T) {
-	t.Parallel()
-	x := termsOf(config.Config{Mountpoint: "/mnt"}, fusefs.Greeting{})
-	text, err := x.text()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		config  string
-		unknown bool
-	}{
-		{`"Mountpoint":"/mnt"`, false},
-		{`"Mountpoint":"/mnt","Newer":true`, true},
-	} {
-		other := strings.Replace(string(text), `"Mountpoint":"/mnt"`, tt.config, 1)
-		a, err := agreeWith([]byte(other))
-		if err != nil || a.Refusal == "" || strings.Contains(a.Refusal, `unknown field "Newer"`) != tt.unknown {
-			t.Errorf("%s: %+v, %v", tt.config, a, err)
-		}
-	}
-	if strings.Contains(string(text), "Restored") {
-		t.Errorf("options without a value: %s", text)
-	}
-}
-
-// What is in memory only would be lost with the program.
-func TestUpgradeWithoutTheDiskOfTheJournal(t *testing.T) {
-	t.Parallel()
-	h, err := openHistory(t.TempDir(), journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.DiscardHandler)}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	h.setLate(unix.ENOSPC)
-	u := &upgrader{d: &daemon{journal: h}}
-	if _, _, err := u.order(httptest.NewRequest("POST", "/upgrade", strings.NewReader("{}"))); !errors.Is(err, unix.ENOSPC) || exitCode(err) != exitSick {
-		t.Errorf("%v", err)
-	}
-	h.setLate(nil)
-}
-
-// Where a thread cannot be interrupted execve(2) would wait for it.
-func TestStuckThreads(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for i, x := range []struct{ stat, wchan, syscall string }{
-		{"1 (a) R 0", "0", "running"},
-		{"2 (b) D) S 0", "futex_wait_queue", "202 0x1"},
-		{"3 (c) D 0", "folio_wait_bit", "1 0x1"},
-		{"4 (d) S 0", "request_wait_answer", fmt.Sprint(unix.SYS_FSTATFS, " 0x1")},
-		{"5 (e) S 0", "request_wait_answer", fmt.Sprint(unix.SYS_OPENAT, " 0x1")},
-	} {
-		thread := filepath.Join(dir, strconv.Itoa(i))
-		if err := os.Mkdir(thread, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(thread, "stat"), x.stat)
-		write(t, filepath.Join(thread, "wchan"), x.wchan)
-		write(t, filepath.Join(thread, "syscall"), x.syscall)
-	}
-	if n, err := stuckThreads(dir); n != 2 || err != nil {
-		t.Errorf("%d, %v", n, err)
-	}
-	// This process has threads that write to a disk, for tests beside this one.
-	await(t, "no thread waits for a disk", func() bool { return awaitThreads(t.Context()) == nil })
-}
-
-// What the watcher is told by stays open for the next program, whatever becomes of it
-// in this one.
-func TestWhatAMinderLeaves(t *testing.T) {
-	t.Parallel()
-	hear, say, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hear.Close()
-	m := &minder{root: hear, leash: hear, lastWord: say, watcher: 5}
-	l, files, err := m.leave()
-	if err != nil || len(files) != 3 || l.Watcher != 5 {
-		t.Fatalf("%+v, %v, %v", l, files, err)
-	}
-	defer closeFDs(files)
-	say.Close()
-	next, err := l.minder(config.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	next.upgrading()
-	for _, f := range []*os.File{next.lastWord, next.root, next.leash} {
-		f.Close()
-	}
-	var word readyMessage
-	if err := json.NewDecoder(hear).Decode(&word); err != nil || !word.Upgrading {
-		t.Errorf("%+v, %v", word, err)
-	}
-	if _, err := unix.FcntlInt(uintptr(l.LastWord), unix.F_GETFD, 0); err != nil {
-		t.Errorf("what another program would take is closed: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/web"
 )
 
@@ -46,7 +47,7 @@ reason, which goes to the journals with the name of that user.`,
 	})
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *long <= 0 {
-			return withCode(exitUsage, fmt.Errorf("--long %v: must be more than 0", *long))
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--long %v: must be more than 0", *long))
 		}
 		cl, r, err := clientFor(args)
 		if err != nil {

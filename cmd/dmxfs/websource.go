@@ -28,7 +28,7 @@ func newViewedMount(state string) viewedMount {
 		c.Timeout, c.Messages = timeout, io.Discard
 		return c
 	}
-	return viewedMount{with(viewTime), with(admin.OrderTime), with(wishTime + fenceTime + admin.OrderTime)}
+	return viewedMount{with(viewTime), with(admin.OrderTime), with(admin.RemovalTime)}
 }
 
 var _ snapshot.Source = viewedMount{}

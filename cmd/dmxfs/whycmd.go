@@ -8,13 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
 
@@ -48,12 +49,12 @@ PATH is relative to the mount, or below it, or the file's identity as
 		if err != nil {
 			return err
 		}
-		cl, r, err := clientFor(mountAbove(args[0], args[1:]))
+		cl, r, err := clientFor(pointFor(args[0], args[1:]))
 		if err != nil {
 			return err
 		}
 		if t.PID == 0 {
-			t.Path = admin.AsReceived(pathBelow(r.Mountpoint, t.Path))
+			t.Path = admin.AsReceived(mountpoint.Relative(r.Mountpoint, t.Path))
 		}
 		g, err := askGraph(c.Context(), cl)
 		if err != nil {
@@ -61,13 +62,13 @@ PATH is relative to the mount, or below it, or the file's identity as
 		}
 		story := g.Why(t)
 		if *asJSON {
-			return printJSON(s.out, story)
+			return printing.JSON(s.out, story)
 		}
 		if len(story.Steps) == 0 {
 			fmt.Fprintln(s.out, noWait(t, story.Silent, r.Mountpoint))
 		}
 		for _, l := range story.Lines() {
-			fmt.Fprintln(s.out, printable(l))
+			fmt.Fprintln(s.out, printing.Text(l))
 		}
 		return nil
 	}
@@ -80,13 +81,13 @@ func noWait(t waitgraph.Target, silent []waitgraph.Member, mount string) string 
 	unknown := slices.ContainsFunc(silent, func(m waitgraph.Member) bool { return m.State != "expelled" })
 	switch {
 	case t.PID != 0 && unknown:
-		return fmt.Sprintf("process %d waits for no lock of %s that is known here", t.PID, printable(mount))
+		return fmt.Sprintf("process %d waits for no lock of %s that is known here", t.PID, printing.Text(mount))
 	case t.PID != 0:
-		return fmt.Sprintf("process %d waits for no lock of %s", t.PID, printable(mount))
+		return fmt.Sprintf("process %d waits for no lock of %s", t.PID, printing.Text(mount))
 	case unknown:
-		return fmt.Sprintf("whether somebody waits for a lock of %s is not known: on the hosts that answer nobody does", printable(t.Path))
+		return fmt.Sprintf("whether somebody waits for a lock of %s is not known: on the hosts that answer nobody does", printing.Text(t.Path))
 	}
-	return fmt.Sprintf("nobody waits for a lock of %s", printable(t.Path))
+	return fmt.Sprintf("nobody waits for a lock of %s", printing.Text(t.Path))
 }
 
 // askGraph asks who waits for whom. The members have what the time of the client
@@ -102,75 +103,23 @@ func whyTarget(word, host string) (waitgraph.Target, error) {
 	pid, err := strconv.Atoi(word)
 	switch {
 	case err == nil && pid <= 0:
-		return waitgraph.Target{}, withCode(exitUsage, fmt.Errorf("%s is no process ID; a file of that name is ./%s", word, word))
+		return waitgraph.Target{}, exitcode.With(exitcode.Usage, fmt.Errorf("%s is no process ID; a file of that name is ./%s", word, word))
 	case err == nil:
 		return waitgraph.Target{PID: pid, Host: host}, nil
 	case host != "":
-		return waitgraph.Target{}, withCode(exitUsage, errors.New("--host goes with a process ID"))
+		return waitgraph.Target{}, exitcode.With(exitcode.Usage, errors.New("--host goes with a process ID"))
 	}
 	return waitgraph.Target{Path: word}, nil
 }
 
-// pathBelow is path as the daemon of a mount point knows it: relative to that.
-func pathBelow(mountpoint, path string) string {
-	if !filepath.IsAbs(path) {
-		return strings.TrimPrefix(path, "./")
-	}
-	below := func(p string) (string, bool) {
-		rel, err := filepath.Rel(mountpoint, p)
-		return rel, err == nil && filepath.IsLocal(rel)
-	}
-	if rel, ok := below(path); ok { // a daemon that is stopped is not asked for it
-		return rel
-	}
-	if rel, ok := below(resolved(path, filepath.EvalSymlinks)); ok {
-		return rel
-	}
-	return path
-}
-
-// resolveTime is how long the links in a path may take: one may lead into storage,
-// or a mount, that does not answer.
-const resolveTime = time.Second
-
-// resolved is path with the links in its directory resolved, if they can be, and
-// soon.
-func resolved(path string, links func(string) (string, error)) string {
-	dir := make(chan string, 1)
-	go func() { // left behind if it hangs: the command ends soon
-		if d, err := links(filepath.Dir(path)); err == nil {
-			dir <- filepath.Join(d, filepath.Base(path))
-		} else {
-			dir <- path
-		}
-	}()
-	select {
-	case p := <-dir:
-		return p
-	case <-time.After(resolveTime):
-		return path
-	}
-}
-
-// mountAbove is the mount point that a command is for: the one given, or the one that
-// an absolute path is below, so that a host with several needs it not named.
-func mountAbove(path string, given []string) []string {
+// pointFor is the mount point that a command is for: the one given, or the one that an
+// absolute path is below, so that a host with several needs it not named.
+func pointFor(path string, given []string) []string {
 	if len(given) > 0 || !filepath.IsAbs(path) {
 		return given
 	}
-	all, err := mountinfo.Read()
-	if err != nil {
-		return given
+	if point := mountpoint.Above(path); point != "" {
+		return []string{point}
 	}
-	best := ""
-	for _, m := range all {
-		rel, err := filepath.Rel(m.Point, path)
-		if m.Type == fsType && err == nil && filepath.IsLocal(rel) && len(m.Point) > len(best) {
-			best = m.Point
-		}
-	}
-	if best == "" {
-		return given
-	}
-	return []string{best}
+	return given
 }

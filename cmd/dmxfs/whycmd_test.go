@@ -1,36 +1,11 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
-	"github.com/dmxfs/dmxfs/p2p"
 )
-
-// A link that leads into something that hangs does not hold up who asks.
-func TestLinksThatDoNotAnswer(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		hangs := make(chan struct{})
-		defer close(hangs)
-		if got := resolved("/link/file", func(string) (string, error) { <-hangs; return "/", nil }); got != "/link/file" {
-			t.Errorf("%s", got)
-		}
-		if got := resolved("/link/file", func(dir string) (string, error) { return "/mnt" + dir, nil }); got != "/mnt/link/file" {
-			t.Errorf("%s", got)
-		}
-		if got := resolved("/link/file", func(string) (string, error) { return "", os.ErrNotExist }); got != "/link/file" {
-			t.Errorf("%s", got)
-		}
-	})
-}
 
 // That nobody waits is said only if all members have answered.
 func TestWhatNobodyKnowsIsNotDenied(t *testing.T) {
@@ -51,20 +26,6 @@ func TestWhatNobodyKnowsIsNotDenied(t *testing.T) {
 		got := noWait(x.target, x.silent, "/mnt")
 		if !strings.Contains(got, x.want) || strings.Contains(got, "known") == x.known {
 			t.Errorf("of %+v with silent %v: %s", x.target, x.silent, got)
-		}
-	}
-}
-
-// Why a member did not answer is told in words for people.
-func TestSilence(t *testing.T) {
-	t.Parallel()
-	for want, err := range map[string]error{
-		"no answer within 2s":  fmt.Errorf("p2p: ask x: %w", context.DeadlineExceeded),
-		"no connection to it":  fmt.Errorf("p2p: ask x: %w", p2p.ErrNotConnected),
-		"something else fails": errors.New("something else fails"),
-	} {
-		if got := silence(err, 2*time.Second); got != want {
-			t.Errorf("of %q is told %q, want %q", err, got, want)
 		}
 	}
 }

@@ -105,8 +105,18 @@ func (c *Client) Get(ctx context.Context, path string, v any) error {
 	return nil
 }
 
-// OrderTime is how long a command waits for a daemon to carry out an order.
-const OrderTime = 30 * time.Second
+const (
+	// OrderTime is how long a command waits for a daemon to carry out an order.
+	OrderTime = 30 * time.Second
+	// WishTime is how long the members have to carry out what an admin wants of all.
+	WishTime = 30 * time.Second
+	// FenceTime is how long a fence command may take. Meanwhile the node that it
+	// fences is promised nothing, and its locks stay.
+	FenceTime = time.Minute
+	// RemovalTime is OrderTime for an order that a member is dropped by, which the
+	// fence command may hold up.
+	RemovalTime = WishTime + FenceTime + OrderTime
+)
 
 // Break has the daemon break locks, on whatever host they are held.
 func (c *Client) Break(ctx context.Context, r BreakOrder) (Broken, error) {

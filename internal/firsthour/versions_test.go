@@ -143,7 +143,7 @@ func TestOtherProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	build(t, root, filepath.Join(dir, "next"), "-overlay="+filepath.Join(dir, "overlay"), "-ldflags=-s -w -X main.commit=aaaabbbbccccdddd")
+	build(t, root, filepath.Join(dir, "next"), "-overlay="+filepath.Join(dir, "overlay"), "-ldflags=-s -w -X github.com/dmxfs/dmxfs/internal/version.commit=aaaabbbbccccdddd")
 	out, err := printed(apart(t, `exec 2>&1; set -e
 cd `+dir+`; ln -s $(command -v dmxfs) this
 for order in "this next" "next this"; do

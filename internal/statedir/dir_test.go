@@ -67,3 +67,11 @@ func TestTheStateDirectoryIsItsOwners(t *testing.T) {
 		}
 	}
 }
+
+// A shared directory that fails says nothing of the options.
+func TestStorageThatFailsIsNoWrongOption(t *testing.T) {
+	t.Parallel()
+	if err := Make(t.TempDir(), -1); err == nil || exitcode.Of(err) != exitcode.Failure {
+		t.Errorf("%v: %d", err, exitcode.Of(err))
+	}
+}

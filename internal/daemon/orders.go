@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/libp2p/go-libp2p/core/peer"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/chronicle"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/rules"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/p2p/cluster"
+	"github.com/dmxfs/dmxfs/p2p/member"
+)
+
+// orders does to the membership what an admin wants through the control socket. Everything
+// goes to the journal, with the reason.
+type orders struct {
+	*chronicle.Chronicle
+	node   *atomic.Pointer[cluster.Node]
+	rules  *rules.Rules
+	self   string // peer ID
+	fences bool   // there is a fence command
+}
+
+// removePeer drops a member that may be alive.
+func (a *orders) removePeer(r *http.Request) error {
+	id, why := r.FormValue("peer"), r.FormValue("reason")
+	for _, m := range a.node.Load().Status().View.Members {
+		if m.Peer != id {
+			continue
+		}
+		a.Note(journal.Note, id, "an admin removes %s: %s", m.Name(), why)
+		patience := admin.WishTime
+		if a.fences {
+			patience += admin.FenceTime
+		}
+		return a.node.Load().Remove(r.Context(), patience, m.Node, why)
+	}
+	return fmt.Errorf("%s is not a member", id)
+}
+
+// revokePeer keeps a peer out, or lets it in again.
+func (a *orders) revokePeer(r *http.Request) error {
+	id, why, undo := r.FormValue("peer"), r.FormValue("reason"), r.FormValue("undo") != ""
+	if _, err := peer.Decode(id); err != nil {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%q is not a peer ID: %w", id, err))
+	}
+	if id == a.self {
+		return errors.New("a node cannot revoke itself: unmount it, or revoke it on another member")
+	}
+	if undo {
+		a.Note(journal.Note, id, "an admin lets %s in again: %s", id, why)
+	} else {
+		a.Note(journal.Note, id, "an admin revokes %s: %s", id, why)
+	}
+	return a.node.Load().Revoke(r.Context(), admin.WishTime, id, undo)
+}
+
+// healthy reports whether locks can be had on this node now.
+func healthy(s member.Status, problems []string) bool { return s.Granting && len(problems) == 0 }

@@ -1,0 +1,57 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/succession"
+	"github.com/dmxfs/dmxfs/internal/supervise"
+)
+
+// Serve is a [supervise.Daemon]: it joins the cluster or founds it, mounts, and serves until
+// the mount is gone, ctx ends, or the daemon has to end. The error says with which number
+// the process ends, and whether it makes sense to try again (package trouble).
+func Serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, ready func(warnings []string)) error {
+	return serve(ctx, cfg, m, root, log, nil, ready)
+}
+
+// serve runs a daemon until its mount is gone; with left it goes on with that of the
+// program before this one.
+func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logger, left *succession.Heir, ready func(warnings []string)) error {
+	d, err := open(cfg, m, root, log, left)
+	if err != nil {
+		return left.Back(ctx, err)
+	}
+	reg := statedir.Registration{Mountpoint: cfg.Mountpoint, Source: cfg.Source, State: cfg.State}
+	if err := statedir.Remember(reg); err != nil {
+		if left != nil {
+			return left.Back(ctx, err)
+		}
+		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())
+	}
+	run := d.run
+	if left != nil {
+		run = successor{d}.run
+	}
+	err = run(ctx, func() { ready(d.warnings) })
+	if err != nil {
+		log.Error("the daemon ends", "err", err)
+	}
+	d.unfinished(err, d.close())
+	return err
+}
+
+// syncfs writes out what the kernel holds back for the file system of dir.
+func syncfs(dir *os.File) error {
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("syncfs: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package process
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is what ps, top and pgrep show for the two processes of a mount.
+// They run from /proc/self/exe, which would call them "exe".
+const Name = "dmxfs"
+
+// TakeName gives this process its name. It is no harm if it has another.
+func TakeName() { _ = os.WriteFile("/proc/self/comm", []byte(Name), 0) }
+
+// GiveBackMemory lets the kernel have memory that was needed only to start. The
+// program is large, and most of what of it is resident was used before main, by
+// packages that prepare themselves: the watcher uses hardly any of it again.
+// Pages of the program come back from its file when they are used.
+func GiveBackMemory(log *slog.Logger) {
+	debug.FreeOSMemory()
+	if err := dropProgram(); err != nil {
+		log.Debug("pages of the program cannot be given back", "err", err)
+	}
+}
+
+// dropProgram drops the pages of this program that are as its file has them.
+// What cannot be written to is not always: a position-independent program has
+// read-only data that was relocated in place. See proc_pid_smaps(5).
+func dropProgram() error {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	f, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var from, to uintptr // the mapping that the lines are about
+	var asInFile bool
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := lines.Text()
+		var lo, hi uintptr
+		var mode string
+		if n, _ := fmt.Sscanf(line, "%x-%x %s", &lo, &hi, &mode); n == 3 {
+			from, to = lo, hi
+			asInFile = strings.HasSuffix(line, " "+exe) && !strings.Contains(mode, "w")
+			continue
+		}
+		name, rest, _ := strings.Cut(line, ":")
+		switch name {
+		case "Anonymous", "Swap":
+			asInFile = asInFile && strings.TrimSpace(rest) == "0 kB"
+		case "VmFlags": // the last line of a mapping
+			if !asInFile {
+				continue
+			}
+			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+				return fmt.Errorf("madvise: %w", errno)
+			}
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,357 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/privileges"
+	"github.com/dmxfs/dmxfs/internal/process"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/trial"
+	"github.com/dmxfs/dmxfs/internal/trouble"
+)
+
+// watcher keeps the process that serves a mount alive.
+type watcher struct {
+	cfg  config.Config
+	log  *slog.Logger
+	out  io.Writer // standard error of the process
+	root *os.File
+	// ready is called when the mount is usable for the first time, with what who
+	// mounts it should be told.
+	ready func(warnings []string)
+
+	lock    *os.File // says that this is the watcher; nil before it was usable
+	silence func()   // ends the answers of waits; may be nil
+
+	charge *charge // the daemon that runs already; nil: start one
+	// upgrading is until when the daemon may look dead, in ms of CLOCK_BOOTTIME.
+	upgrading atomic.Int64
+	copying   sync.Mutex // held while a piece of the log is neither in the pipe nor written
+	served    bool       // it was usable at least once
+	failures  int        // starts in a row after which it was not
+	waits     waits
+	found     chan found // of a look at the shared directory that hangs; else nil
+}
+
+// errGone is how a process has ended that was killed, or has failed.
+type errGone struct{ state string }
+
+func (e *errGone) Error() string { return "the process that serves the mount has ended: " + e.state }
+
+// run returns when the mount is gone, with nil if that is as wished, or when it
+// makes no sense to serve it again. Asked to end while there is no daemon, it takes
+// the dead mount away, as the daemon would.
+func (w *watcher) run(ctx context.Context) error {
+	err := w.keep(ctx)
+	if ctx.Err() == nil || !w.served || !mountpoint.IsDead(w.cfg.Mountpoint) {
+		return err
+	}
+	gone := mountpoint.Remove(w.cfg.Mountpoint, false)
+	if exitcode.Of(gone) == exitcode.Busy {
+		w.log.Warn("asked to end while programs use the mount, which is dead: it is taken away from them", "mount", w.cfg.Mountpoint)
+		gone = mountpoint.Remove(w.cfg.Mountpoint, true)
+	}
+	return gone
+}
+
+// keep serves the mount by one process after the other.
+func (w *watcher) keep(ctx context.Context) error {
+	turn := w.once
+	if w.charge != nil {
+		turn = w.adopt
+	}
+	for {
+		usable, err := turn(ctx)
+		turn = w.once
+		if err == nil || !w.served {
+			return err
+		}
+		if ctx.Err() != nil || !w.cfg.Restart || trouble.Final(err) {
+			return err
+		}
+		// After one that was usable the next one comes at once: it frees the
+		// locks of the dead one. If it is only the last of many in a short
+		// time, the membership pauses before it joins.
+		if w.failures++; usable {
+			w.failures = 0
+		}
+		pause := backoff(w.failures)
+		w.waits.begin(err)
+		w.log.Error("the mount has lost its daemon: it is started anew", "err", err, "pause", pause)
+		w.tellSystemd(fmt.Sprintf("STATUS=the daemon has died, the mount fails until the next one is there: %v", err))
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// backoff is the pause after n starts in a row that came to nothing: none, then
+// from half a second to ten.
+func backoff(n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	return min(500*time.Millisecond<<min(n-1, 10), 10*time.Second)
+}
+
+// once starts the process and waits for its end. It reports whether the mount
+// was usable meanwhile.
+func (w *watcher) once(ctx context.Context) (usable bool, err error) {
+	cfg := w.cfg
+	if cfg.Replace = mountpoint.IsDead(cfg.Mountpoint); cfg.Replace {
+		if err := mountpoint.Replaceable(cfg); err != nil {
+			return false, err
+		}
+	}
+	if w.served {
+		if err := w.reopen(ctx); err != nil {
+			return false, err
+		}
+	}
+	cmd, c, done, err := w.startDaemon(cfg)
+	if err != nil {
+		return false, err
+	}
+	defer c.lastWord.Close()
+	ended := make(chan struct{})
+	var help sync.WaitGroup
+	help.Go(func() { askToEnd(ctx, ended, cmd.Process) })
+	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.mayLookDead, w.log) })
+
+	var m readyMessage
+	words := json.NewDecoder(c.lastWord)
+	told := words.Decode(&m) == nil
+	if usable = told && m.Error == ""; usable {
+		w.waits.end()
+		if !w.served {
+			w.served = true
+			w.ready(m.Warnings)
+			process.GiveBackMemory(w.log)
+			w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + cfg.Mountpoint)
+		} else {
+			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
+			w.tellSystemd("STATUS=serving " + cfg.Mountpoint)
+		}
+		help.Go(func() { w.heed(words, c) })
+	}
+	err = cmd.Wait()
+	close(ended)
+	help.Wait()
+	done()
+	switch {
+	case told && m.Error != "":
+		err := exitcode.With(m.Code, errors.New(m.Error))
+		if m.Passing {
+			err = trouble.MayPass(err)
+		}
+		return usable, err
+	case err == nil:
+		return usable, nil
+	}
+	code := cmd.ProcessState.ExitCode()
+	if code == exitcode.Usage {
+		code = exitcode.Failure // the Go runtime ended it; what is wrong with options is told
+	}
+	return usable, exitcode.With(code, &errGone{cmd.ProcessState.String()})
+}
+
+// askEvery is how often a daemon is asked to end.
+const askEvery = time.Second
+
+// askToEnd asks a daemon to end when ctx does, until ended is closed: one that is just
+// about to execute another program does not hear it.
+func askToEnd(ctx context.Context, ended <-chan struct{}, p *os.Process) {
+	select {
+	case <-ctx.Done():
+	case <-ended:
+		return
+	}
+	again := time.NewTicker(askEvery)
+	defer again.Stop()
+	for {
+		_ = p.Signal(unix.SIGTERM) // it may have ended already
+		select {
+		case <-again.C:
+		case <-ended:
+			return
+		}
+	}
+}
+
+// startDaemon starts the process that serves the mount. From its last word it can be
+// read how that goes; done is to be called when it has ended.
+func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done func(), err error) {
+	in, err := json.Marshal(cfg)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var theirs, ours []*os.File
+	pipe := func() (r, w *os.File) {
+		if err == nil {
+			r, w, err = os.Pipe()
+		}
+		return r, w
+	}
+	ready, tell := pipe()
+	leash, hold := pipe()
+	theirs, ours = append(theirs, tell, leash), append(ours, hold)
+	// The program file may have been replaced since, or removed (go run).
+	cmd = exec.Command("/proc/self/exe", ServeCommand, cfg.Mountpoint)
+	var logs *os.File
+	if _, ok := w.out.(*os.File); ok {
+		cmd.Stderr = w.out
+	} else {
+		var log *os.File
+		logs, log = pipe()
+		cmd.Stderr = log
+		theirs, ours = append(theirs, log), append(ours, logs)
+	}
+	cmd.Args[0] = process.Name
+	cmd.Dir = "/"
+	cmd.Stdin = bytes.NewReader(in)
+	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs}
+	cmd.Env = process.WithoutSystemd()
+	// Of a group of its own: what a terminal sends is for the watcher, which
+	// passes it on.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err == nil {
+		err = privileges.Start(cmd, cfg.FenceCommand != "")
+	}
+	closeAll(theirs)
+	if err != nil {
+		closeAll(append(ours, ready))
+		return nil, nil, nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	var copied sync.WaitGroup
+	if logs != nil {
+		copied.Go(func() { copyLog(w.out, logs, &w.copying) })
+	}
+	return cmd, &charge{process: cmd.Process, lastWord: ready, logs: logs, hold: hold}, func() { copied.Wait(); closeAll(ours) }, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // no harm if it is nil
+	}
+}
+
+// tellSystemd does nothing where systemd has not started the process.
+func (w *watcher) tellSystemd(state string) {
+	if _, err := sd.SdNotify(false, state); err != nil {
+		w.log.Debug("systemd cannot be told", "state", state, "err", err)
+	}
+}
+
+// Watch serves a mount by a process that is started anew when it dies.
+func Watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writer, ready func(warnings []string)) error {
+	if err := EndDying(cfg.State, cfg.Mountpoint); err != nil {
+		return err
+	}
+	if err := trial.Try(ctx, cfg); err != nil {
+		return err
+	}
+	root, err := mountpoint.OpenSource(cfg)
+	if err != nil {
+		return err
+	}
+	w := &watcher{cfg: cfg, log: log, out: out, root: root}
+	// The log is there, too: nothing is logged before.
+	if err := statedir.OffMounts(cfg); err != nil {
+		root.Close()
+		return err
+	}
+	if err := statedir.Make(cfg.State, int(root.Fd())); err != nil {
+		root.Close()
+		return err
+	}
+	w.ready = func(warnings []string) {
+		// Not before: the state directory is the daemon's to make.
+		w.beFound()
+		ready(warnings)
+	}
+	return w.watch(ctx)
+}
+
+// watch is run with what belongs to it.
+func (w *watcher) watch(ctx context.Context) error {
+	mountlog.KeepLastWords(w.cfg, crash.Watcher, w.log)
+	defer func() {
+		if w.lock != nil {
+			w.lock.Close()
+		}
+		if w.silence != nil {
+			w.silence()
+		}
+		w.root.Close() // the one it has then
+	}()
+	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
+	if w.charge != nil {
+		w.beFound()
+		w.ready(nil)
+		process.GiveBackMemory(w.log)
+	}
+	err := w.run(ctx)
+	if err != nil {
+		w.log.Error("the mount is not served any more", "mount", w.cfg.Mountpoint, "err", err)
+	}
+	return err
+}
+
+// beFound lets commands find this process when it has no daemon.
+func (w *watcher) beFound() {
+	if w.lock == nil { // else it is inherited
+		lock, err := lockWatcher(w.cfg.State)
+		if err != nil {
+			w.log.Warn("dmxfs unmount will not find this process when its daemon has died", "err", err)
+		}
+		w.lock = lock
+	}
+	stop, err := w.waits.answer(w.cfg)
+	if err != nil {
+		w.log.Warn("dmxfs status will not tell what this process waits for", "err", err)
+	}
+	w.silence = stop
+}
+
+// RunWatch is what a mount in the background runs as. Its configuration comes from in,
+// standard input, and what becomes of it goes to descriptor 3.
+func RunWatch(ctx context.Context, in io.Reader, stderr io.Writer) error {
+	process.TakeName()
+	process.Outlive()
+	if os.Getenv(watchLeftEnv) != "" {
+		return resumeWatch(ctx, stderr)
+	}
+	cfg, report, err := startedBy(in)
+	if err != nil {
+		return err
+	}
+	out := mountlog.File(cfg)
+	log, err := mountlog.New(cfg, out)
+	if err == nil {
+		err = Watch(ctx, cfg, log, out, func(warnings []string) { report(nil, warnings...) })
+	}
+	report(err)
+	return err
+}
