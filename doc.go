@@ -48,6 +48,8 @@
 //   - internal/succession: a daemon is replaced by another program in its own
 //     process.
 //   - internal/daemon: the process that serves a mount; it joins the parts.
+//   - internal/ask: how commands ask the daemon of a mount.
+//   - internal/journalview: journals shown to people and programs.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/sim"
 )
 
@@ -77,9 +78,9 @@ Algorithms:
 			return err
 		}
 		if f.json {
-			return printJSON(s.out, rows)
+			return printing.JSON(s.out, rows)
 		}
-		return printTable(s.out, heads, table(rows))
+		return printing.Table(s.out, heads, table(rows))
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/journalview"
 	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
@@ -61,12 +62,12 @@ func (m *testMount) locks() []admin.Lock {
 }
 
 // journal is what the journal says, a line a record.
-func (m *testMount) journal(args ...string) []journalRow {
+func (m *testMount) journal(args ...string) []journalview.Row {
 	m.c.t.Helper()
 	out := m.c.run(append(append([]string{"journal", "--json"}, args...), m.dir)...)
-	var rows []journalRow
+	var rows []journalview.Row
 	for d := json.NewDecoder(strings.NewReader(out)); ; {
-		var r journalRow
+		var r journalview.Row
 		if err := d.Decode(&r); errors.Is(err, io.EOF) {
 			return rows
 		} else if err != nil {

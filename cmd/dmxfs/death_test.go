@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/journalview"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
@@ -87,7 +88,7 @@ func (m *testMount) kill() {
 // file, that of the process, and that the log names it.
 func (m *testMount) lost(file string, pid int) {
 	m.c.t.Helper()
-	var rows []journalRow
+	var rows []journalview.Row
 	await(m.c.t, "the journal tells of the lost lock", func() bool {
 		rows = m.journal("--event", "lost", "--path", file)
 		return len(rows) > 0

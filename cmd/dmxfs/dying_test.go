@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -67,7 +68,7 @@ func TestMountWhereADaemonCannotEnd(t *testing.T) {
 	})
 	await(t, "its first thread has ended", func() bool { return process.Dying(cmd.Process.Pid) })
 	write(t, filepath.Join(m.state, "lock"), fmt.Sprintln(cmd.Process.Pid))
-	if err := supervise.NotHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, answerTime); err != nil {
+	if err := supervise.NotHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, ask.AnswerTime); err != nil {
 		t.Error(err)
 	}
 	if process.Dying(cmd.Process.Pid) || !mountpoint.IsDead(m.dir) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/journalview"
 )
 
 func TestJournalFollows(t *testing.T) {
@@ -30,7 +32,7 @@ func TestJournalFollows(t *testing.T) {
 			t.Fatalf("%d %s", code, out)
 		}
 		for {
-			var r journalRow
+			var r journalview.Row
 			if err := lines.Decode(&r); err != nil {
 				t.Fatal(err)
 			}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/journalview"
 )
 
 // A daemon that asks for other rules is told what is different. Then the rules
@@ -110,7 +111,7 @@ func (p *policyTest) changesUnderLocks() {
 	p.oneOpens(openers)
 	await(p.t, "the journal tells of the grants", func() bool {
 		rows := p.plain.journal("--path", "rw/f", "--event", "granted")
-		return len(rows) > 0 && slices.ContainsFunc(rows, func(r journalRow) bool { return r.Class == "flock" && r.Algorithm == "ring" })
+		return len(rows) > 0 && slices.ContainsFunc(rows, func(r journalview.Row) bool { return r.Class == "flock" && r.Algorithm == "ring" })
 	})
 }
 
@@ -125,7 +126,7 @@ func (p *policyTest) change() {
 		if s := p.shown(m); len(s.Rules) != 2 || s.Rules[0].Algorithm != "ring" || s.Epoch <= before.Epoch {
 			p.t.Errorf("%s: %+v", m.dir, s)
 		}
-		if !slices.ContainsFunc(m.journal("--event", "note"), func(r journalRow) bool {
+		if !slices.ContainsFunc(m.journal("--event", "note"), func(r journalview.Row) bool {
 			return strings.Contains(r.Reason, "the rules have changed") && strings.Contains(r.Reason, "only now: rw/**=ring")
 		}) {
 			p.t.Errorf("%s: the journal says nothing of the change", m.dir)

@@ -4,24 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/version"
 )
-
-// streams are what a command reads and writes. Results go to out, everything
-// else to err.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-}
 
 // run is the program: it executes the command line args (without the name)
 // and returns the exit number.
@@ -42,9 +35,6 @@ func run(ctx context.Context, name string, args []string, s streams) int {
 	}
 	return exitcode.Of(err)
 }
-
-// errSilent: the exit number says it all, or it has been said.
-var errSilent = errors.New("")
 
 func newRoot(s streams) *cobra.Command {
 	root := newMountCommand(s)
@@ -77,16 +67,6 @@ is also a command is written with a slash: dmxfs ./status`
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	return root
-}
-
-// usageArgs makes a wrong number of arguments a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return exitcode.With(exitcode.Usage, fmt.Errorf("%w (see %s --help)", err, c.CommandPath()))
-		}
-		return nil
-	}
 }
 
 // mountHelperArgs turns what mount(8) gives its helpers into our own command
@@ -132,4 +112,19 @@ func mountHelperArgs(args []string) ([]string, error) {
 	return append(append([]string{"mount"}, out...), append([]string{"--"}, pos...)...), nil
 }
 
-func stdStreams() streams { return streams{os.Stdin, os.Stdout, os.Stderr} }
+// flagProblem is err, of the flags of c, with what may have been meant.
+func flagProblem(c *cobra.Command, err error) error {
+	hint := ""
+	if x, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if n := config.Nearest(x.GetSpecifiedName(), names); n != "" {
+			hint = "; is --" + n + " meant?"
+		}
+	}
+	return exitcode.With(exitcode.Usage, fmt.Errorf("%w%s (see %s --help)", err, hint, c.CommandPath()))
+}

@@ -34,7 +34,7 @@ func (d onlooker) serveClusterJournal(w http.ResponseWriter, r *http.Request) {
 	admin.Reply(w, d.clusterJournal(r.Context(), r.Form, limit), nil)
 }
 
-// journalquery.Cluster asks all members. What one says, and whether, does not depend on the
+// clusterJournal asks all members. What one says, and whether, does not depend on the
 // others.
 func (d onlooker) clusterJournal(ctx context.Context, q url.Values, limit time.Duration) *journalquery.Cluster {
 	s := d.node.Load().Status()

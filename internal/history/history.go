@@ -247,7 +247,7 @@ func (h *History) Healthy() error {
 	return h.j.Healthy()
 }
 
-// onDisk is an error while the history is in memory only, since the disk did not take
+// OnDisk is an error while the history is in memory only, since the disk did not take
 // it when the daemon started: the end of the program would lose it.
 func (h *History) OnDisk() error {
 	h.mu.RLock()

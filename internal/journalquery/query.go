@@ -10,7 +10,7 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-// Filter reads a filter from the query of a URL, and Values
+// Filter reads a filter from the query of a URL, and [Values]
 // writes it.
 func Filter(q url.Values) (journal.Filter, error) {
 	f := journal.Filter{Path: q.Get("path"), Node: locks.NodeID(q.Get("node")), Follow: q.Get("follow") != ""}
@@ -42,6 +42,7 @@ func Filter(q url.Values) (journal.Filter, error) {
 	return f, nil
 }
 
+// Values is the query of a URL that [Filter] reads f from.
 func Values(f journal.Filter) url.Values {
 	q := url.Values{}
 	set := func(key, v string) {

@@ -30,6 +30,8 @@ const (
 	LastLogs = time.Second
 )
 
+// NewQueue is a queue before out. Whoever makes it sets Gap before anything is logged, or
+// nothing is said of lines that are dropped.
 func NewQueue(out io.Writer) *Queue {
 	q := &Queue{out: out, Gap: func(int) {}}
 	q.idle = sync.NewCond(&q.mu)

@@ -167,8 +167,8 @@ func (r *Rules) Movable(from, to string, dir bool) bool {
 	return r.now.Load().Movable(from, to, dir)
 }
 
-// Begin is for the driver of the membership, before each epoch: it makes the policy of a new view the one in force, between the end of
-// the old epoch and the beginning of the new one.
+// Begin makes the policy of a new view the one in force. The driver of the membership calls
+// it between the end of the old epoch and the beginning of the new one.
 func (r *Rules) Begin(v *member.View) {
 	old, first := r.now.Load(), !r.begun
 	r.begun = true

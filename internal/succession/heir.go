@@ -31,7 +31,7 @@ type Heir struct {
 	sock  *os.File
 	why   string // this is the former program again: why the next one could not go on
 	State *statedir.Dir
-	view  *member.View // that heirloom.View is
+	view  *member.View // that Heirloom.View is
 	gc    int          // see debug.SetGCPercent
 	says  *slog.Logger
 	flush func() // writes out the log

@@ -45,6 +45,7 @@ var troubles = []error{
 // with words, but not a mount that was usable before.
 var mistakes = []error{unix.ENOENT, unix.ENOTDIR, unix.EROFS, unix.EACCES, unix.EPERM, register.ErrDamaged}
 
+// IsOneOf reports whether err is, or wraps, an error of a list.
 func IsOneOf(err error, list []error) bool {
 	for _, e := range list {
 		if errors.Is(err, e) {

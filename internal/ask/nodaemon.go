@@ -1,4 +1,4 @@
-package main
+package ask
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
-// noDaemon says what mount a missing daemon belongs to, and what to do.
-func noDaemon(err error, r statedir.Registration) error {
+// NoDaemon says what mount a missing daemon belongs to, and what to do.
+func NoDaemon(err error, r statedir.Registration) error {
 	if exitcode.Of(err) != exitcode.NoMount {
 		return err
 	}
@@ -40,11 +40,18 @@ func startedAnew(r statedir.Registration) error {
 	return fmt.Errorf("process %d starts it anew: %s", pid, strings.Join(s.Problems, "; "))
 }
 
-// waitingStatus is the status of a mount that has no daemon, but a process that
+// Waiting is the status of a mount that has no daemon, but a process that
 // starts one. That answers at once, or never.
-func waitingStatus(state string, v *admin.Status) error {
+func Waiting(state string, v *admin.Status) error {
 	if pid, err := supervise.WatcherOf(state); err == nil && pid != 0 && process.Stopped(pid) {
 		return errors.New("it is stopped")
 	}
 	return supervise.AskWatcher(state, v)
+}
+
+func mountArgs(r statedir.Registration) string {
+	if r.Source == r.Mountpoint {
+		return r.Mountpoint
+	}
+	return r.Source + " " + r.Mountpoint
 }

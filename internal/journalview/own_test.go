@@ -1,4 +1,4 @@
-package main
+package journalview
 
 import (
 	"strings"
@@ -17,8 +17,8 @@ func TestJournalWithoutSuchRecords(t *testing.T) {
 		{false, `{"event":"note"}` + "\n", false},
 	} {
 		var out, msg strings.Builder
-		p := newJournalPrinter(streams{out: &out, err: &msg}, c.asJSON)
-		if err := copyJournal(t.Context(), strings.NewReader(c.in), p, false); err != nil {
+		p := NewPrinter(&out, &msg, c.asJSON)
+		if err := copyAnswer(t.Context(), strings.NewReader(c.in), p, false); err != nil {
 			t.Fatal(err)
 		}
 		if says := msg.String() == "dmxfs: the journal has no such record\n"; says != c.says || !says && msg.Len() > 0 {

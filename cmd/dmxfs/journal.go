@@ -5,25 +5,94 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/journalquery"
+	"github.com/dmxfs/dmxfs/internal/journalview"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/story"
 )
+
+func newJournalCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "journal [MOUNTPOINT]", Short: "Show what happened to locks, also when no daemon runs",
+		Long: `Show the journal of this node: every step in the life of every lock request,
+and what happened to the cluster. It is read through the daemon while one runs,
+and directly otherwise.
+
+With --cluster the journals of all members are merged in causal order: by epochs,
+then fencing tokens, then time; of each member the last 20,000 records. --explain
+tells the story of a file in sentences, of all journals, and who waits for it now.
+Members that do not answer in time (--timeout, then 3 s) are named. --requests
+lists what is open now, or was when the daemon last ended without order.
+
+Times are given as 2026-11-21T03:00:00Z, "2026-11-21 03:00", 03:00 (today), or
+as a duration that has passed since, like 2h30m.`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+	}
+	fl := c.Flags()
+	path := fl.String("path", "", "only this path, relative to the shared directory; may have *, ** and ?")
+	since := fl.String("since", "", "only from this time on")
+	until := fl.String("until", "", "only before this time")
+	names := fl.StringSlice("event", nil, "only these events, like granted,lost")
+	pid := fl.Int("pid", 0, "only requests of this process")
+	node := fl.String("node", "", "only records about this node, by its peer ID")
+	last := fl.Int("last", 0, "only the last ones, this many")
+	follow := fl.BoolP("follow", "f", false, "go on with new records as they come")
+	asJSON := fl.Bool("json", false, "print JSON for programs, one object a line")
+	views := journalViewFlags(fl)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		f := journal.Filter{Path: strings.TrimPrefix(*path, "/"), PID: *pid, Node: locks.NodeID(*node), Last: *last, Follow: *follow}
+		var err error
+		now := time.Now()
+		if f.Since, err = parseTime(*since, now); err != nil {
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--since: %w", err))
+		}
+		if f.Until, err = parseTime(*until, now); err != nil {
+			return exitcode.With(exitcode.Usage, fmt.Errorf("--until: %w", err))
+		}
+		for _, n := range *names {
+			ev, err := journal.ParseEvent(strings.TrimSpace(n))
+			if err != nil {
+				return exitcode.With(exitcode.Usage, fmt.Errorf("--event: %w", err))
+			}
+			f.Events = append(f.Events, ev)
+		}
+		if err := views.check(&f); err != nil {
+			return exitcode.With(exitcode.Usage, err)
+		}
+		cl, r, err := clientFor(ask.PointFor(views.explain, args))
+		if err != nil {
+			return err
+		}
+		if views.ofCluster() && !fl.Changed("timeout") {
+			cl.Timeout = ask.AnswerTime
+		}
+		if done, err := views.show(c.Context(), s, cl, r, f, *asJSON); done {
+			return err
+		}
+		out := journalview.NewPrinter(s.out, s.err, *asJSON)
+		finish, err := out.Export(views.file)
+		if err != nil {
+			return err
+		}
+		return finish(journalview.ShowOwn(c.Context(), cl, r, f, out))
+	}
+	return c
+}
 
 // journalViews are the ways to look at journals other than record by record.
 type journalViews struct {
@@ -73,93 +142,33 @@ func (v *journalViews) show(ctx context.Context, s streams, cl *admin.Client, r 
 	return false, nil
 }
 
-// ask asks for the journals of all members.
-func (v *journalViews) ask(ctx context.Context, cl *admin.Client, r statedir.Registration, q url.Values) (*journalquery.Cluster, error) {
-	q.Set("timeout", membersTime(cl).String())
-	a := &journalquery.Cluster{}
-	err := cl.Get(ctx, "/journal/cluster?"+q.Encode(), a)
-	return a, noDaemon(err, r)
-}
-
-// membersTime is how long members have, so that the answer comes in time.
-func membersTime(cl *admin.Client) time.Duration { return max(cl.Timeout*2/3, 100*time.Millisecond) }
-
-// warnSilent names on standard error whose records are not among those shown.
-func warnSilent(a *journalquery.Cluster, s streams) {
-	for _, m := range a.Silent {
-		if m.State == "expelled" {
-			fmt.Fprintf(s.err, "dmxfs: host %s (%s) was expelled, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
-		} else {
-			fmt.Fprintf(s.err, "dmxfs: host %s (%s) is silent, so its journal is not here: %s\n", printing.Text(m.Host), m.ID, printing.Text(m.Error))
-		}
-	}
-	for _, h := range a.Cut {
-		fmt.Fprintf(s.err, "dmxfs: host %s has more such records than are told at once (%d, or %d MiB): the earlier ones are not here (--since, --until and --path choose)\n", printing.Text(h), journalquery.MostRecords, journalquery.MostBytes>>20)
-	}
-}
-
 func (v *journalViews) showCluster(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, f journal.Filter, asJSON bool) error {
-	a, err := v.ask(ctx, cl, r, journalquery.Values(f))
+	a, err := ask.Journals(ctx, cl, r, journalquery.Values(f))
 	if err != nil {
 		return err
 	}
-	warnSilent(a, s)
+	journalview.Warn(s.err, a)
 	if f.Last > 0 { // each member has told as many
 		a.Entries = a.Entries[max(len(a.Entries)-f.Last, 0):]
 	}
 	if v.file == "" && !asJSON {
-		return printEntries(s, a.Entries)
+		return journalview.Entries(s.out, s.err, a.Entries)
 	}
-	out := newJournalPrinter(s, true)
-	finish, err := v.export(s, out)
+	out := journalview.NewPrinter(s.out, s.err, true)
+	finish, err := out.Export(v.file)
 	if err != nil {
 		return err
 	}
 	for i := range a.Entries {
 		b, err := json.Marshal(a.Entries[i])
 		if err == nil {
-			err = out.line(b)
+			err = out.Line(b)
 		}
 		if err != nil {
 			return finish(err)
 		}
 	}
 	return finish(nil)
-}
-
-// printEntries prints the journals of several hosts as a table.
-func printEntries(s streams, all []story.Entry) error {
-	if len(all) == 0 {
-		fmt.Fprintln(s.err, "dmxfs: the journals have no such record")
-		return nil
-	}
-	var rows [][]string
-	for i := range all {
-		e := &all[i]
-		var x journalRow
-		b, err := json.Marshal(e.Record)
-		if err == nil {
-			err = json.Unmarshal(b, &x)
-		}
-		if err != nil {
-			return err
-		}
-		bytes, pid, wait := "-", "-", "-"
-		if x.Mode != "" {
-			bytes = printing.Span(x.Start, x.End)
-		}
-		if x.PID != 0 {
-			pid = fmt.Sprint(x.PID)
-		}
-		if x.WaitMS > 0 {
-			wait = time.Duration(x.WaitMS * 1e6).Round(10 * time.Microsecond).String()
-		}
-		rows = append(rows, []string{
-			x.Time.Local().Format("2006-01-02 15:04:05.000"), fmt.Sprint(x.Epoch), e.Host, x.Event, fmt.Sprint(x.Request), x.Path, x.Class, x.Mode, bytes,
-			pid, x.Command, wait, x.Reason,
-		})
-	}
-	return printing.Table(s.out, []string{"TIME", "EPOCH", "HOST", "EVENT", "REQUEST", "PATH", "CLASS", "MODE", "BYTES", "PID", "COMMAND", "WAITED", "REASON"}, rows)
 }
 
 // fileStory is what --explain --json prints.
@@ -183,17 +192,17 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r 
 	}
 	now := make(chan graph, 1)
 	go func() {
-		g, err := askGraph(ctx, cl)
+		g, err := ask.Graph(ctx, cl)
 		now <- graph{g, err}
 	}()
-	a, err := v.ask(ctx, cl, r, q)
+	a, err := ask.Journals(ctx, cl, r, q)
 	w := <-now
 	if err != nil && w.err != nil && err.Error() == w.err.Error() {
 		err = nil // both were told the same, most likely nothing
 	}
 	if err = errors.Join(err, w.err); err != nil {
 		if exitcode.Of(w.err) == exitcode.NoMount {
-			return noDaemon(w.err, r)
+			return ask.NoDaemon(w.err, r)
 		}
 		return err
 	}
@@ -201,7 +210,7 @@ func (v *journalViews) tell(ctx context.Context, s streams, cl *admin.Client, r 
 	if asJSON {
 		return printing.JSON(s.out, x)
 	}
-	warnSilent(a, s)
+	journalview.Warn(s.err, a)
 	if len(x.Sentences) == 0 && len(x.Now.Steps) == 0 {
 		fmt.Fprintln(s.err, "dmxfs: the journals have nothing of "+printing.Text(path))
 	}
@@ -229,79 +238,21 @@ func escapePattern(path string) string {
 	return b.String()
 }
 
-// export makes out write to the file of --export, if there is one. finish ends that,
-// whatever err is; the file is there only if nothing went wrong.
-func (v *journalViews) export(s streams, out *journalPrinter) (finish func(err error) error, err error) {
-	switch v.file {
-	case "":
-		return func(err error) error { return err }, nil
-	case "-":
-		out.tw, out.sink = nil, func(b []byte) error {
-			b = printing.EscapeJSON(b)
-			_, err := s.out.Write(append(b[:len(b):len(b)], '\n'))
-			return err
-		}
-		return func(err error) error { return err }, nil
-	}
-	f, err := os.CreateTemp(filepath.Dir(v.file), ".dmxfs-export-*")
-	if err != nil {
-		return nil, fmt.Errorf("--export: %w", err)
-	}
-	flush := func() error { return nil }
-	out.tw, out.sink = nil, func(b []byte) error { _, err := f.Write(append(b[:len(b):len(b)], '\n')); return err }
-	if strings.HasSuffix(v.file, ".csv") {
-		if out.sink, flush, err = csvSink(f); err != nil {
-			return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
-		}
-	}
-	return func(err error) error {
-		if err == nil {
-			err = flush()
-		}
-		if err = errors.Join(err, f.Close()); err == nil {
-			err = os.Rename(f.Name(), v.file)
-		}
-		if err != nil {
-			return errors.Join(err, os.Remove(f.Name()))
-		}
-		return nil
-	}, nil
-}
-
-// csvSink writes records, which come as JSON, as CSV.
-func csvSink(w io.Writer) (sink func([]byte) error, flush func() error, err error) {
-	c, err := story.NewCSV(w)
-	if err != nil {
-		return nil, nil, err
-	}
-	return func(b []byte) error {
-		var e story.Entry
-		if err := json.Unmarshal(b, &e); err != nil {
-			return fmt.Errorf("record: %w", err)
-		}
-		if e.Member == "" { // this node's own
-			e.Member = string(e.Node)
-		}
-		return c.Write(&e)
-	}, c.Flush, nil
-}
-
 // showRequests lists the requests that are open, also where no daemon runs.
 func showRequests(ctx context.Context, s streams, cl *admin.Client, r statedir.Registration, asJSON bool) error {
 	all := []story.Request{}
 	err := cl.Get(ctx, "/journal/requests", &all)
 	if errors.Is(err, admin.ErrNoDaemon) {
 		var q story.Requests
-		out := newJournalPrinter(s, true)
-		out.sink = func(b []byte) error {
+		out := journalview.NewSink(s.err, func(b []byte) error {
 			var x journal.Record
 			if err := json.Unmarshal(b, &x); err != nil {
 				return err
 			}
 			q.Add(&x)
 			return nil
-		}
-		err = readJournal(ctx, r, journal.Filter{}, out)
+		})
+		err = journalview.Read(ctx, r, journal.Filter{}, out)
 		all = q.Open()
 	}
 	if err != nil {
@@ -318,4 +269,30 @@ func showRequests(ctx context.Context, s streams, cl *admin.Client, r statedir.R
 		})
 	}
 	return printing.Table(s.out, []string{"REQUEST", "STATE", "SINCE", "ASKED", "PATH", "CLASS", "MODE", "PID", "COMMAND", "REASON"}, rows)
+}
+
+// parseTime reads a time as people write it; an empty one is the zero time.
+func parseTime(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(s); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, form := range []string{time.RFC3339Nano, time.RFC3339} {
+		if t, err := time.Parse(form, s); err == nil {
+			return t, nil
+		}
+	}
+	for _, form := range []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(form, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	for _, form := range []string{"15:04:05", "15:04"} {
+		if t, err := time.ParseInLocation(form, s, now.Location()); err == nil {
+			return time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location()), nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time: give 2026-11-21T03:00:00Z, \"2026-11-21 03:00\", 03:00, or a duration like 2h30m", s)
 }

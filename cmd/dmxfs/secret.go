@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/printing"
 )
 
@@ -41,7 +42,7 @@ whatever identity. A host that is not mounted now needs the new one by hand
 	}
 	reason := c.Flags().String("reason", "", "why, for the journal")
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	clientFor := askTimeoutFlag(c, admin.OrderTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -51,7 +52,7 @@ whatever identity. A host that is not mounted now needs the new one by hand
 		q := url.Values{"reason": {*reason}, "timeout": {(cl.Timeout * 3 / 4).String()}} // there is time left for what can be done then
 		resp, err := cl.Do(c.Context(), http.MethodPost, "/secret/rotate?"+q.Encode())
 		if err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		defer resp.Body.Close()
 		var v admin.Rotated
@@ -81,7 +82,7 @@ Who has it can join the cluster, unless it is changed.`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	clientFor := askTimeoutFlag(c, admin.OrderTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -89,7 +90,7 @@ Who has it can join the cluster, unless it is changed.`,
 		}
 		var v admin.Secret
 		if err := cl.Get(c.Context(), "/secret", &v); err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		if *asJSON {
 			return printing.JSON(s.out, v)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"os/user"
 	"strconv"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/web"
 )
@@ -49,13 +48,13 @@ reason, which goes to the journals with the name of that user.`,
 		if *long <= 0 {
 			return exitcode.With(exitcode.Usage, fmt.Errorf("--long %v: must be more than 0", *long))
 		}
-		cl, r, err := clientFor(args)
+		cl, r, err := ask.Client(args)
 		if err != nil {
 			return err
 		}
 		var v admin.Status
 		if err := cl.Get(c.Context(), "/status", &v); err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		l, err := net.Listen("tcp", *listen)
 		if err != nil {
@@ -67,7 +66,7 @@ reason, which goes to the journals with the name of that user.`,
 			fmt.Fprintln(s.err, "dmxfs: others on the network can read what the browser is sent, since it is not encrypted: better listen on 127.0.0.1, and go by ssh -L")
 		}
 		srv, err := web.New(web.Options{
-			Source: newViewedMount(r.State), Addr: host, Names: *names, Admin: *orders, Who: whoAsks(), Long: *long,
+			Source: ask.NewView(r.State), Addr: host, Names: *names, Admin: *orders, Who: ask.Who(), Long: *long,
 			Entered: func(url string) { fmt.Fprintf(s.err, "dmxfs: a browser was let in; the next one by %s\n", url) },
 		})
 		if err != nil {
@@ -87,14 +86,4 @@ func shownAddress(a net.Addr) (netip.AddrPort, string) {
 		return p, a.String()
 	}
 	return p, net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p.Port())))
-}
-
-// whoAsks is the user of this process and its host, for journals.
-func whoAsks() string {
-	host, _ := os.Hostname()
-	name := strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil {
-		name = u.Username
-	}
-	return fmt.Sprintf("user %s on %s", name, host)
 }

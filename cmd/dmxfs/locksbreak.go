@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/printing"
 )
@@ -32,7 +33,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 	c.Flags().StringVar(&w.class, "class", "", "only locks of this class: open, flock or posix")
 	c.Flags().StringVar(&w.host, "host", "", "only locks that programs on this host hold")
 	c.Flags().IntVar(&w.pid, "pid", 0, "only locks of this process")
-	clientFor := askTimeoutFlag(c, admin.OrderTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := w.check(); err != nil {
 			return err
@@ -43,7 +44,7 @@ PATH is relative to the mount, or below it, or the file's identity as
 		}
 		var v admin.Locks
 		if err := cl.Get(c.Context(), "/locks", &v); err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		admin.AllReceived(v.Locks)
 		w.path = args[0]

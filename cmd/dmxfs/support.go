@@ -18,8 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
+	"github.com/dmxfs/dmxfs/internal/journalview"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
@@ -54,7 +56,7 @@ contain are left out. Names of files, hosts and programs are in it.`,
 	}
 	asJSON := c.Flags().Bool("json", false, "tell what is in it as JSON for programs")
 	file := c.Flags().StringP("output", "o", "", "the archive; - is standard output (default dmxfs-support-HOST-TIME.tar.gz here)")
-	clientFor := askTimeoutFlag(c, 10*time.Second)
+	clientFor := ask.TimeoutFlag(c.Flags(), 10*time.Second)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, r, err := clientFor(args)
 		if err != nil {
@@ -201,8 +203,8 @@ func withoutFence(all map[string]json.RawMessage) map[string]json.RawMessage {
 // supportRecords is the journal's end, by the daemon or without one.
 func supportRecords(ctx context.Context, cl *admin.Client, r statedir.Registration) ([]byte, error) {
 	var b bytes.Buffer
-	out := newJournalPrinter(streams{out: &b, err: io.Discard}, true)
-	err := showOwn(ctx, cl, r, journal.Filter{Last: supportJournal}, out)
+	out := journalview.NewPrinter(&b, io.Discard, true)
+	err := journalview.ShowOwn(ctx, cl, r, journal.Filter{Last: supportJournal}, out)
 	return b.Bytes(), err
 }
 

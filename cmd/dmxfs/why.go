@@ -1,30 +1,20 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/waitgraph"
 )
-
-// answerTime is how long a command that shows the cluster takes at most, by
-// default, whoever is silent.
-const answerTime = 3 * time.Second
-
-// membersAnswerTime is what the members have of it.
-const membersAnswerTime = 2 * time.Second
 
 func newWhyCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
@@ -43,22 +33,22 @@ PATH is relative to the mount, or below it, or the file's identity as
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	host := c.Flags().String("host", "", "the host that the process runs on, by its name or peer ID")
-	clientFor := askTimeoutFlag(c, answerTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), ask.AnswerTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		t, err := whyTarget(args[0], *host)
 		if err != nil {
 			return err
 		}
-		cl, r, err := clientFor(pointFor(args[0], args[1:]))
+		cl, r, err := clientFor(ask.PointFor(args[0], args[1:]))
 		if err != nil {
 			return err
 		}
 		if t.PID == 0 {
 			t.Path = admin.AsReceived(mountpoint.Relative(r.Mountpoint, t.Path))
 		}
-		g, err := askGraph(c.Context(), cl)
+		g, err := ask.Graph(c.Context(), cl)
 		if err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		story := g.Why(t)
 		if *asJSON {
@@ -90,14 +80,6 @@ func noWait(t waitgraph.Target, silent []waitgraph.Member, mount string) string 
 	return fmt.Sprintf("nobody waits for a lock of %s", printing.Text(t.Path))
 }
 
-// askGraph asks who waits for whom. The members have what the time of the client
-// leaves, so that the answer comes in time whoever is silent.
-func askGraph(ctx context.Context, cl *admin.Client) (*waitgraph.Graph, error) {
-	limit := membersTime(cl)
-	g := &waitgraph.Graph{}
-	return g, cl.Get(ctx, "/waits?"+url.Values{"timeout": {limit.String()}}.Encode(), g)
-}
-
 // whyTarget is what a word of the command line stands for; a path as it was given.
 func whyTarget(word, host string) (waitgraph.Target, error) {
 	pid, err := strconv.Atoi(word)
@@ -110,16 +92,4 @@ func whyTarget(word, host string) (waitgraph.Target, error) {
 		return waitgraph.Target{}, exitcode.With(exitcode.Usage, errors.New("--host goes with a process ID"))
 	}
 	return waitgraph.Target{Path: word}, nil
-}
-
-// pointFor is the mount point that a command is for: the one given, or the one that an
-// absolute path is below, so that a host with several needs it not named.
-func pointFor(path string, given []string) []string {
-	if len(given) > 0 || !filepath.IsAbs(path) {
-		return given
-	}
-	if point := mountpoint.Above(path); point != "" {
-		return []string{point}
-	}
-	return given
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/printing"
-	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
 func newPeersCommand(s streams) *cobra.Command {
@@ -97,7 +97,7 @@ locks, and it joins again by itself: to keep it out, revoke it.`,
 	}
 	reason := c.Flags().String("reason", "", "why, for the journals of all members (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
-	clientFor := askTimeoutFlag(c, admin.RemovalTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.RemovalTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		if err != nil {
@@ -132,7 +132,7 @@ the secret is changed ("dmxfs secret rotate").`,
 	reason := c.Flags().String("reason", "", "why, for the journal (needed)")
 	yes := c.Flags().Bool("yes", false, "do not ask")
 	undo := c.Flags().Bool("undo", false, "let the peer in again")
-	clientFor := askTimeoutFlag(c, admin.RemovalTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.RemovalTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		cl, m, err := chosenPeer(c, clientFor, args, *reason)
 		known := err == nil
@@ -165,7 +165,7 @@ the secret is changed ("dmxfs secret rotate").`,
 
 // chosenPeer finds the member that args name. The client is nil if there is no
 // daemon to ask.
-func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, statedir.Registration, error), args []string, reason string) (*admin.Client, admin.Peer, error) {
+func chosenPeer(c *cobra.Command, clientFor ask.Clients, args []string, reason string) (*admin.Client, admin.Peer, error) {
 	if strings.TrimSpace(reason) == "" {
 		return nil, admin.Peer{}, exitcode.With(exitcode.Usage, errors.New("give the --reason: it goes to the journal"))
 	}
@@ -175,7 +175,7 @@ func chosenPeer(c *cobra.Command, clientFor func([]string) (*admin.Client, state
 	}
 	var v admin.Peers
 	if err := cl.Get(c.Context(), "/peers", &v); err != nil {
-		return nil, admin.Peer{}, noDaemon(err, r)
+		return nil, admin.Peer{}, ask.NoDaemon(err, r)
 	}
 	m, err := findPeer(v, args[0])
 	if err == nil && m.ID == v.Self {

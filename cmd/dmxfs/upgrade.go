@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
@@ -154,7 +155,7 @@ func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x ad
 	}
 	resp, err := cl.Send(ctx, http.MethodPost, "/upgrade", bytes.NewReader(b))
 	if err != nil {
-		return x, noDaemon(err, r)
+		return x, ask.NoDaemon(err, r)
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(&x); err != nil {

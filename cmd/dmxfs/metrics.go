@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/printing"
@@ -28,7 +29,7 @@ the most requests of this host wait, by name.`,
 	}
 	paths := c.Flags().Int("paths", 0, fmt.Sprintf("also so many of the files that are most waited for (up to %d)", metrics.MaxPaths))
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
-	clientFor := askTimeoutFlag(c, answerTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), ask.AnswerTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *paths < 0 || *paths > metrics.MaxPaths {
 			return exitcode.With(exitcode.Usage, fmt.Errorf("--paths %d: must be 0 to %d", *paths, metrics.MaxPaths))
@@ -39,7 +40,7 @@ the most requests of this host wait, by name.`,
 		}
 		resp, err := cl.Do(c.Context(), http.MethodGet, "/metrics?"+url.Values{"paths": {strconv.Itoa(*paths)}}.Encode())
 		if err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		defer resp.Body.Close()
 		if *asJSON {

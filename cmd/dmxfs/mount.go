@@ -3,11 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
@@ -59,7 +62,7 @@ func newMountCommand(s streams) *cobra.Command {
 			debug.SetTraceback("crash")
 			return supervise.Watch(c.Context(), cfg, log, s.err, func([]string) {})
 		}
-		if err := supervise.NotHanging(cfg, answerTime); err != nil {
+		if err := supervise.NotHanging(cfg, ask.AnswerTime); err != nil {
 			return err
 		}
 		return supervise.Background(c.Context(), cfg, s.err)
@@ -76,3 +79,21 @@ func (o *optionList) Set(v string) error {
 }
 func (o *optionList) Type() string   { return "options" }
 func (o *optionList) String() string { return "" }
+
+// commandMeant is the command that is most like the name of a directory that is not
+// there, or empty: "dmxfs stauts /mnt" mounts a directory.
+func commandMeant(name string, root *cobra.Command) string {
+	if strings.Contains(name, "/") || len(name) < 4 { // mnt is not init
+		return ""
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return ""
+	}
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return config.Nearest(name, names)
+}

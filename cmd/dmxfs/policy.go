@@ -14,9 +14,9 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/policy"
@@ -57,7 +57,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	asTOML := c.Flags().Bool("toml", false, "print a policy file, to edit it and give it to policy set")
-	clientFor := askTimeoutFlag(c, admin.OrderTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if *asJSON && *asTOML {
 			return exitcode.With(exitcode.Usage, errors.New("--json and --toml: give one of them"))
@@ -68,7 +68,7 @@ func newPolicyShowCommand(s streams) *cobra.Command {
 		}
 		var v admin.Policy
 		if err := cl.Get(c.Context(), "/policy", &v); err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		switch {
 		case *asJSON:
@@ -110,7 +110,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 	}
 	asJSON := c.Flags().Bool("json", false, "print JSON for programs")
 	file := c.Flags().String("file", "", "policy `file` to ask instead of the cluster")
-	clientFor := askTimeoutFlag(c, admin.OrderTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var v admin.PolicyCheck
 		if *file != "" {
@@ -120,7 +120,11 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 			}
 			v = rules.CheckPath(p, strings.Trim(filepath.Clean("/"+args[0]), "/"), standard())
 		} else {
-			cl, r, err := clientFor(mountOf(args))
+			abs, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			cl, r, err := clientFor(ask.PointFor(abs, args[1:]))
 			if err != nil {
 				return err
 			}
@@ -129,7 +133,7 @@ policy file are asked, without a daemon; then PATH is relative to the root.`,
 				return err
 			}
 			if err := cl.Get(c.Context(), "/policy/check?"+url.Values{"path": {path}}.Encode(), &v); err != nil {
-				return noDaemon(err, r)
+				return ask.NoDaemon(err, r)
 			}
 		}
 		if *asJSON {
@@ -147,22 +151,7 @@ func standard() fusefs.Rule {
 	return c.OpenRule()
 }
 
-// mountOf is the mount point that the arguments PATH [MOUNTPOINT] name; none
-// if that is the only one there is.
-func mountOf(args []string) []string {
-	if len(args) > 1 {
-		return args[1:]
-	}
-	abs, err := filepath.Abs(args[0])
-	if err != nil {
-		return nil
-	}
-	if point := mountpoint.Above(abs); point != "" {
-		return []string{point}
-	}
-	return nil
-}
-
+// below reports whether path is dir, or below it; both are absolute.
 func below(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
@@ -194,7 +183,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		Args: usageArgs(cobra.RangeArgs(1, 2)),
 	}
 	asJSON := c.Flags().Bool("json", false, "print the new rules as JSON for programs")
-	clientFor := askTimeoutFlag(c, admin.OrderTime)
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var p *policy.Policy
 		var err error
@@ -215,7 +204,7 @@ Options of mounts that ask for the old rules keep nobody out after that.`,
 		}
 		resp, err := cl.Send(c.Context(), http.MethodPost, "/policy", strings.NewReader(p.TOML()))
 		if err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
 		defer resp.Body.Close()
 		var v admin.Policy

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"time"
 
@@ -11,19 +10,23 @@ import (
 	"golang.org/x/term"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/printing"
 	"github.com/dmxfs/dmxfs/internal/top"
 )
 
+// countedMount is a mount as the terminal view sees it, which wants counters as well.
+type countedMount struct{ ask.View }
+
 // Counters are what the daemon serves to Prometheus.
-func (w viewedMount) Counters(ctx context.Context) (top.Counters, error) {
-	resp, err := w.questions.Do(ctx, http.MethodGet, "/metrics")
+func (m countedMount) Counters(ctx context.Context) (top.Counters, error) {
+	text, err := m.Metrics(ctx)
 	if err != nil {
 		return top.Counters{}, err
 	}
-	defer resp.Body.Close()
-	return top.ReadCounters(time.Now(), resp.Body)
+	defer text.Close()
+	return top.ReadCounters(time.Now(), text)
 }
 
 func newTopCommand(s streams) *cobra.Command {
@@ -50,20 +53,20 @@ second.`,
 		if *interval < 100*time.Millisecond || *long <= 0 {
 			return exitcode.With(exitcode.Usage, fmt.Errorf("--interval %v, --long %v: must be 100ms at least, and more than 0", *interval, *long))
 		}
-		cl, r, err := clientFor(args)
+		cl, r, err := ask.Client(args)
 		if err != nil {
 			return err
 		}
-		cl.Timeout = answerTime
+		cl.Timeout = ask.AnswerTime
 		var v admin.Status
 		if err := cl.Get(c.Context(), "/status", &v); err != nil {
-			return noDaemon(err, r)
+			return ask.NoDaemon(err, r)
 		}
-		from := newViewedMount(r.State)
+		from := countedMount{ask.NewView(r.State)}
 		in, isIn := s.in.(*os.File)
 		out, isOut := s.out.(*os.File)
 		if !*once && !*asJSON && isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(out.Fd())) {
-			return top.Run(c.Context(), from, in, out, *interval, *long, whoAsks())
+			return top.Run(c.Context(), from, in, out, *interval, *long, ask.Who())
 		}
 		o, err := top.TakeOnce(c.Context(), from, *interval)
 		switch {
