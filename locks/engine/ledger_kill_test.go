@@ -129,3 +129,30 @@ func (c *net) ledgersAreEmpty() {
 		}
 	}
 }
+
+// isLike checks that the nodes hold what the model says.
+func (r *randomRun) isLike(class locks.Class, l *linux) {
+	r.t.Helper()
+	var is linux
+	for _, n := range r.nodes {
+		n.Engine.mu.Lock()
+		for _, en := range n.entries.all {
+			for _, t := range en.tickets {
+				if t.held && en.key.Class == class {
+					is.set(fmt.Sprintf("%s/%d", n.id[:2], t.req.Owner), t.Mode, t.Range, 0)
+				}
+			}
+		}
+		n.Engine.mu.Unlock()
+	}
+	for i := range l.bytes {
+		for who, x := range l.bytes[i] {
+			if is.bytes[i][who].mode != x.mode {
+				r.t.Errorf("%v: %s has byte %d in mode %v, want %v", class, who, i, is.bytes[i][who].mode, x.mode)
+			}
+		}
+		if len(is.bytes[i]) != len(l.bytes[i]) {
+			r.t.Errorf("%v: byte %d: %v hold it, want %v", class, i, is.bytes[i], l.bytes[i])
+		}
+	}
+}

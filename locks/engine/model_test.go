@@ -115,6 +115,7 @@ type randomRun struct {
 	trace   []string // of what was called, and the answers
 	kills   int      // so many processes were killed
 	mayKill bool
+	hosts   map[locks.Class]*linux
 }
 
 func (r *randomRun) say(format string, args ...any) {
@@ -143,6 +144,9 @@ func (r *randomRun) steps(step func()) bool {
 		}
 		synctest.Wait()
 		r.check()
+		for class, l := range r.hosts {
+			r.isLike(class, l)
+		}
 		if r.ledgersAgree(); r.t.Failed() {
 			return false
 		}
@@ -179,6 +183,7 @@ func likeLinux(t *testing.T, seed uint64, kills bool) (killed int) {
 		ids = ids[:2] // who ask back what they give away
 	}
 	r := &linuxRun{randomRun: randomRun{net: newKeeping(t, len(ids), true, eagerly(seed)), rnd: rnd, ids: ids, mayKill: kills}}
+	r.hosts = map[locks.Class]*linux{locks.Posix: &r.posix, locks.Flock: &r.flock}
 	defer r.tell()
 	if r.steps(r.step) {
 		r.giveUpAll()
