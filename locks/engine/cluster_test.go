@@ -134,6 +134,14 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 		c.tune(&o)
 	}
 	n.Engine = New(o)
+	if n.ledger != nil {
+		c.t.Cleanup(func() {
+			n.Engine.mu.Lock()
+			n.ledger.dead = true
+			n.Engine.mu.Unlock()
+			n.ledger.Close()
+		})
+	}
 	go n.Run(ctx)
 	c.mu.Lock()
 	c.nodes[id] = n

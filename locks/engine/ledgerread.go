@@ -117,6 +117,9 @@ func (rd *ledgerReading) readKeys() error {
 			dirty: w[keyFlags]&keyDirty != 0, beside: w[keyFlags]&keyBeside != 0,
 			messages: int(w[keyCounts] >> 32 & math.MaxInt32), joined: int(w[keyCounts] & math.MaxInt32),
 		}}
+		if k.algorithm == "" {
+			return fmt.Errorf("%v is served by nothing", k.key)
+		}
 		var b []byte
 		for _, x := range w[keyLegacy:] {
 			b = binary.LittleEndian.AppendUint64(b, x)
