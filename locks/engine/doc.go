@@ -24,7 +24,8 @@
 // [Engine.Expelled] ends a tenure instead: everything held is lost.
 // [Engine.HandOver] ends the engine between two epochs, and [Engine.TakeOver] of
 // another one, in the process that takes the place of this one, goes on with the
-// next epoch (handover.go).
+// next epoch (handover.go). So it does with what [ReadLedger] finds of a process that
+// was killed, if that has kept a ledger (ledger.go).
 //
 // # Invariants
 //

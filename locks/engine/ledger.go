@@ -64,7 +64,8 @@ type LedgerReader interface {
 	Clock() time.Duration
 }
 
-// LedgerVersion is that of what the records mean. It grows with every change.
+// LedgerVersion is that of what the records mean. It grows with every change, also of
+// what machines leave.
 const LedgerVersion = 1
 
 // LedgerTable is the form of a table: how many words a record has, how many of these,

@@ -139,6 +139,8 @@ func TestASuccessorOfOneThatWasKilledWritesOut(t *testing.T) {
 			if state {
 				a.Freeze()
 				go a.State()
+				synctest.Wait()
+				a.start(req(locks.Flock, 2, locks.Read, locks.Whole)) // by which its line is written anew
 			} else {
 				c.nodes["n1"].start(w)
 			}
