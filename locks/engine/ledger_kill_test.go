@@ -122,6 +122,9 @@ func (r *randomRun) call(c oneCall, q *locks.Request) error {
 func (c *net) ledgersAreEmpty() {
 	c.t.Helper()
 	for _, n := range c.nodes {
+		if n.ledger == nil {
+			continue
+		}
 		for _, table := range []int{tableKeys, tableTickets, tableWords, tableTold, tablePlaces} {
 			for i, w := range n.ledger.All(table) {
 				c.t.Errorf("%s: record %d of table %d is left: %v", n.id, i, table, w)

@@ -182,7 +182,7 @@ func likeLinux(t *testing.T, seed uint64, kills bool) (killed int) {
 	if seed%4 == 0 {
 		ids = ids[:2] // who ask back what they give away
 	}
-	r := &linuxRun{randomRun: randomRun{net: newKeeping(t, len(ids), true, eagerly(seed)), rnd: rnd, ids: ids, mayKill: kills}}
+	r := &linuxRun{randomRun: randomRun{net: newKeeping(t, len(ids), kills || seed%3 == 0, eagerly(seed)), rnd: rnd, ids: ids, mayKill: kills}}
 	r.hosts = map[locks.Class]*linux{locks.Posix: &r.posix, locks.Flock: &r.flock}
 	defer r.tell()
 	if r.steps(r.step) {
