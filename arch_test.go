@@ -97,6 +97,8 @@ var rules = map[string]rule{
 	"internal/journalview":  {why: "records, shown", ours: []string{"internal/admin", "internal/exitcode", "internal/journalquery", "internal/printing", "internal/statedir", "journal", "story"}},
 	"internal/firsthour":    {why: "tests of the built program, and no code"},
 	"systemtest":            {why: "tests of the whole, and no code"},
+	"internal/keeper":       {why: "a process that does nothing, and what it has open", ext: []string{"golang.org/x/sys/unix"}},
+	"internal/shm":          {why: "tables in memory that outlives a process, with no idea of what is in them", ext: []string{"golang.org/x/sys/unix"}},
 	"fusefs": {why: "the mount asks for locks by an interface of its own", ours: []string{"internal/mountinfo", "locks", "locks/lease"},
 		ext: []string{"github.com/hanwen/go-fuse/v2/fuse", "golang.org/x/"}},
 	"cmd/dmxfs": {why: "commands: what they ask for is done elsewhere",

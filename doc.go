@@ -63,6 +63,8 @@
 //   - internal/crash: reports on daemons that crashed.
 //   - internal/sigbus: pages of mapped files that the disk cannot give.
 //   - internal/relay: what a daemon leaves to the program that takes its place.
+//   - internal/shm: tables in memory that outlives a process.
+//   - internal/keeper: descriptors that outlive a process.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/doctor: what a shared directory keeps between two hosts.
 //   - internal/exitcode: the numbers with which dmxfs ends.

@@ -288,7 +288,7 @@ func TestASuccessorAndNewRules(t *testing.T) {
 }
 
 // A file that is just being written out for another node is not handed over.
-func TestHandOverWhileAFileIsWrittenOut(t *testing.T) {
+func TestBequestWhileAFileIsWrittenOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)
 		a, b := c.nodes["n0"], c.nodes["n1"]
@@ -311,7 +311,7 @@ func TestHandOverWhileAFileIsWrittenOut(t *testing.T) {
 }
 
 // Bequeath fails when it is not sure what is held, and nothing has happened then.
-func TestHandOverAtTheWrongMoment(t *testing.T) {
+func TestBequestAtTheWrongMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newNet(t, 2)
 		a := c.nodes["n0"]

@@ -14,39 +14,41 @@ import (
 // costsOf names, for each method of an engine, the rows of TestCostOfManyLocks
 // that measure it, or says why it has none.
 var costsOf = map[string][]string{
-	"Admit":        {"I/O"},
-	"Break":        {"break"},
-	"Closing":      {"close", "close all"},
-	"Condemn":      {"break"},
-	"Count":        {"list"},
-	"Delegation":   nil, // looks at two fields, as do the next ones without a row
-	"Expelled":     {"expelled"},
-	"Freeze":       {"view"},
-	"Bequeath":     {"hand over"},
-	"Install":      {"view"},
-	"Leave":        {"leave"},
-	"Lock":         {"take", "take by many", "take in another order", "replace", "downgrade"},
-	"List":         {"list"},
-	"Locks":        {"list"},
-	"LongWaits":    {"list"},
-	"Longest":      nil,
-	"Moment":       nil,
-	"NewRules":     {"new rules"},
-	"Ping":         nil,
-	"Receive":      {"asked by another host"},
-	"Resume":       {"resume"},
-	"Resumed":      nil, // copies a list
-	"Run":          {"idle files"},
-	"Share":        {"share"},
-	"State":        {"view"},
-	"Sync":         {"view"},
-	"Inherit":      {"hand over"},
-	"Tenure":       nil,
-	"Test":         {"ask", "ask of many"},
-	"Unlock":       {"unlock one by one"},
-	"UnlockHandle": {"close", "close one of two", "close all"},
-	"UnlockOwner":  {"drop"},
-	"Wanted":       {"open and ask whether it is wanted"},
+	"Admit":         {"I/O"},
+	"Break":         {"break"},
+	"Closing":       {"close", "close all"},
+	"Condemn":       {"break"},
+	"Count":         {"list"},
+	"Delegation":    nil, // looks at two fields, as do the next ones without a row
+	"Expelled":      {"expelled"},
+	"Freeze":        {"view"},
+	"Bequeath":      {"hand over"},
+	"Install":       {"view"},
+	"Leave":         {"leave"},
+	"Lock":          {"take", "take by many", "take in another order", "replace", "downgrade"},
+	"List":          {"list"},
+	"Locks":         {"list"},
+	"LongWaits":     {"list"},
+	"Longest":       nil,
+	"Moment":        nil,
+	"NewRules":      {"new rules"},
+	"Ping":          nil,
+	"Receive":       {"asked by another host"},
+	"Resume":        {"resume"},
+	"Resumed":       nil, // copies a list
+	"Run":           {"idle files"},
+	"Share":         {"share"},
+	"State":         {"view"},
+	"Sync":          {"view"},
+	"Inherit":       {"hand over"},
+	"Tenure":        nil,
+	"Test":          {"ask", "ask of many"},
+	"Unlock":        {"unlock one by one"},
+	"UnlockHandle":  {"close", "close one of two", "close all"},
+	"UnlockOwner":   {"drop"},
+	"Wanted":        {"open and ask whether it is wanted"},
+	"ResumeIO":      {"resume I/O"},
+	"GiveUpUnknown": {"give up what is unknown"},
 }
 
 // A method that nothing measures is not added.
@@ -219,6 +221,11 @@ var costs = []struct {
 		}
 		if err != nil {
 			panic(err)
+		}
+	}},
+	{"give up what is unknown", openMany, func(e *Engine, n int) {
+		if e.GiveUpUnknown(func(locks.Key, locks.HandleID) bool { return false }, "a test") != n {
+			panic("not all were given up")
 		}
 	}},
 	{"resume", takeMany, func(e *Engine, n int) { e.Resume() }},

@@ -24,7 +24,8 @@
 // [Engine.Expelled] ends a tenure instead: everything held is lost.
 // [Engine.Bequeath] ends the engine between two epochs, and [Engine.Inherit] of
 // another one, in the process that takes the place of this one, goes on with the
-// next epoch (bequest.go).
+// next epoch (bequest.go). So it does with what [ReadLedger] finds of a process that
+// was killed, if that has kept a ledger (ledger.go).
 //
 // # Invariants
 //
@@ -64,6 +65,7 @@
 //
 //   - alarm: wakes Run.
 //   - journal: tells the Recorder.
+//   - ledger: writes down what the next process needs if this one is killed.
 //   - quota: how many locks a program has, and may have.
 //   - waiters: which tickets wait, and whose.
 //   - entries: makes and drops the entries of keys, and knows what is idle, clean,
