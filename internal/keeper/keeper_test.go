@@ -71,7 +71,7 @@ func daemon() {
 	l.Sock = socks[0]
 	must(unix.Write(socks[1], []byte("in the socket")))
 	closed := must(unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0))
-	l.ID = must(Start(3, 0)).ID()
+	l.ID = must(Start(3, os.Getppid())).ID()
 	unix.Close(closed)
 	l.Mem = must(unix.MemfdCreate("test", unix.MFD_CLOEXEC))
 	must(unix.Write(l.Mem, []byte("memory")))
@@ -334,7 +334,7 @@ func TestManyThreads(t *testing.T) {
 		})
 	}
 	for range 30 {
-		k, err := Start(r, 0)
+		k, err := Start(r, os.Getpid())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,7 +47,7 @@ func (m *mortal) isDead() bool { return m != nil && m.dead }
 func (m *mortal) dies() bool {
 	if m.fuse > 0 {
 		m.fuse--
-		m.dead = m.fuse == 0
+		m.dead = m.dead || m.fuse == 0
 	}
 	return m.dead
 }
