@@ -31,9 +31,16 @@ type Info struct {
 
 // This is what the program that runs is.
 func This() Info {
+	build, _ := debug.ReadBuildInfo()
+	return of(commit, build)
+}
+
+// of is a program whose build was told a commit, or else knows one by itself; build may be
+// nil.
+func of(commit string, build *debug.BuildInfo) Info {
 	v := Info{Release: release, Commit: commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, Protocol: member.Protocol}
-	if bi, ok := debug.ReadBuildInfo(); ok && commit == "" {
-		for _, s := range bi.Settings {
+	if build != nil && commit == "" {
+		for _, s := range build.Settings {
 			switch s.Key {
 			case "vcs.revision":
 				v.Commit = s.Value
