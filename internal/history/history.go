@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
-	"github.com/dmxfs/dmxfs/internal/trouble"
 	"github.com/dmxfs/dmxfs/journal"
 )
 
@@ -40,18 +40,18 @@ type History struct {
 	tried  chan struct{} // closed when the disk was tried
 	done   chan struct{}
 	stop   context.CancelFunc
-	toDisk func() // see settle
+	toDisk func() // see Settle
 }
 
 // ShownTime is how long the answer to a query may wait for the disk.
 const ShownTime = time.Second
 
 const (
-	// memoryHistory is how much of the history is kept in memory.
-	memoryHistory = 16 << 20
-	// historyEvery is how often a disk is tried that the journal could not be
+	// maxMemory is how much of the history is kept in memory.
+	maxMemory = 16 << 20
+	// retryEvery is how often a disk is tried that the journal could not be
 	// opened on.
-	historyEvery = 2 * time.Second
+	retryEvery = 2 * time.Second
 	// lastRecords is how many records are moved while others wait.
 	lastRecords = 64
 )
@@ -61,6 +61,10 @@ var diskTroubles = []error{
 	journal.ErrNoSpace, unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ENXIO, unix.ENODEV, unix.ESTALE, unix.EUCLEAN,
 }
 
+func isDiskTrouble(err error) bool {
+	return slices.ContainsFunc(diskTroubles, func(e error) bool { return errors.Is(err, e) })
+}
+
 // Open opens the journal in dir. required: without its disk there is none, and the error
 // says why. Else only an error that will not pass is one.
 func Open(dir string, o journal.Options, required bool) (*History, error) {
@@ -68,7 +72,7 @@ func Open(dir string, o journal.Options, required bool) (*History, error) {
 	if err == nil {
 		return h, nil
 	}
-	if required || !trouble.IsOneOf(err, diskTroubles) {
+	if required || !isDiskTrouble(err) {
 		return nil, err
 	}
 	ctx, err := h.openInMemory()
@@ -88,8 +92,8 @@ func Open(dir string, o journal.Options, required bool) (*History, error) {
 
 // Resume opens the journal that the program before this one has written in
 // the same process, and in which what is open goes on. It waits for the disk only
-// where there is no lock without it; else it goes there when settle is called. Where
-// the disk fails locks are as they are whenever it does.
+// where there is no lock without it; else it goes there when [History.Settle] is
+// called. Where the disk fails locks are as they are whenever it does.
 func Resume(dir string, o journal.Options, required bool) (*History, error) {
 	o.GoesOn = true
 	var late error
@@ -143,7 +147,7 @@ func openOnDisk(dir string, o journal.Options) (*History, error) {
 // openInMemory has the history in memory; ctx ends with it.
 func (h *History) openInMemory() (ctx context.Context, err error) {
 	small := h.opts
-	small.MaxBytes = memoryHistory
+	small.MaxBytes = maxMemory
 	if h.j, err = journal.OpenMemory(small); err != nil {
 		return nil, err
 	}
@@ -160,7 +164,7 @@ func (h *History) setLate(err error) {
 // follow tries until the journal is on the disk, or ctx ends.
 func (h *History) follow(ctx context.Context) {
 	defer close(h.done)
-	tick := time.NewTicker(historyEvery)
+	tick := time.NewTicker(retryEvery)
 	defer tick.Stop()
 	for {
 		select {

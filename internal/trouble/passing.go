@@ -45,8 +45,8 @@ var troubles = []error{
 // with words, but not a mount that was usable before.
 var mistakes = []error{unix.ENOENT, unix.ENOTDIR, unix.EROFS, unix.EACCES, unix.EPERM, register.ErrDamaged}
 
-// IsOneOf reports whether err is, or wraps, an error of a list.
-func IsOneOf(err error, list []error) bool {
+// isOneOf reports whether err is, or wraps, an error of a list.
+func isOneOf(err error, list []error) bool {
 	for _, e := range list {
 		if errors.Is(err, e) {
 			return true
@@ -56,14 +56,14 @@ func IsOneOf(err error, list []error) bool {
 }
 
 // Passing reports whether err may pass.
-func Passing(err error) bool { return IsOneOf(err, troubles) || IsOneOf(err, mistakes) }
+func Passing(err error) bool { return isOneOf(err, troubles) || isOneOf(err, mistakes) }
 
 // StorageCode is the exit number for an error of the shared directory.
 func StorageCode(err error) int {
 	if errors.Is(err, register.ErrNoLink) || errors.Is(err, register.ErrUnusable) {
 		return exitcode.Refused // whatever number the client has for it
 	}
-	if IsOneOf(err, troubles) {
+	if isOneOf(err, troubles) {
 		return exitcode.Failure
 	}
 	return exitcode.Refused
