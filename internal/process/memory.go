@@ -11,13 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Name is what ps, top and pgrep show for the two processes of a mount.
-// They run from /proc/self/exe, which would call them "exe".
-const Name = "dmxfs"
-
-// TakeName gives this process its name. It is no harm if it has another.
-func TakeName() { _ = os.WriteFile("/proc/self/comm", []byte(Name), 0) }
-
 // GiveBackMemory lets the kernel have memory that was needed only to start. The
 // program is large, and most of what of it is resident was used before main, by
 // packages that prepare themselves: the watcher uses hardly any of it again.

@@ -14,7 +14,7 @@ func TestStateInStat(t *testing.T) {
 		"12 (cut off)":                 0,
 		"":                             0,
 	} {
-		if got := State([]byte(stat)); got != want {
+		if got := state([]byte(stat)); got != want {
 			t.Errorf("%q: %q, want %q", stat, got, want)
 		}
 	}

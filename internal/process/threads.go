@@ -51,7 +51,7 @@ func stuckThreads(dir string) (n int, err error) {
 			continue // it has ended
 		}
 		wchan, _ := os.ReadFile(filepath.Join(name, "wchan"))
-		if State(stat) == 'D' || strings.Contains(string(wchan), "request_wait") && !asksItself(name) {
+		if state(stat) == 'D' || strings.Contains(string(wchan), "request_wait") && !asksItself(name) {
 			n++
 		}
 	}

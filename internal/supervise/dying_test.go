@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func TestDying(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "lock"), []byte(fmt.Sprintln(pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(state, nodestate.UpgradingFile), []byte(fmt.Sprintln(boottime.Milliseconds()+300)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(state, "upgrading"), []byte(fmt.Sprintln(boottime.Milliseconds()+300)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := endDyingBy(state, t.TempDir(), func(string) error {
@@ -117,7 +118,8 @@ func stateOf(pid int) byte {
 	if err != nil {
 		return 0
 	}
-	return process.State(b)
+	_, rest, _ := strings.Cut(string(b), ") ") // the name before it has no bracket
+	return rest[0]
 }
 
 // await waits for a state of a process, which the kernel tells only who asks.
