@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/dmxfs/dmxfs/internal/daemon"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
@@ -280,7 +279,7 @@ func TestFenceCommand(t *testing.T) {
 	a.blocked("g", 1)
 	b.signal(unix.SIGSTOP)
 	a.noted("note", "cannot be fenced, so its locks stay: the fence command failed: exit status 1; what it said is in ")
-	if said := read(t, filepath.Join(a.state, daemon.FenceFile)); said != "broken power switch\n" {
+	if said := read(t, filepath.Join(a.state, "fence.out")); said != "broken power switch\n" {
 		t.Errorf("the fence command said %q", said)
 	}
 	if wait.ended() {

@@ -56,7 +56,7 @@ func (m *testMount) restoreSoon() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, m.state+"/"+nodestate.ViewFile, string(b))
+	write(t, m.state+"/view.json", string(b))
 }
 
 // cluster is the ID of the cluster of a mount.

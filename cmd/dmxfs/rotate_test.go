@@ -138,7 +138,7 @@ func TestRotateTheSecret(t *testing.T) {
 		if s, err := m.status(); err != nil || !s.Healthy {
 			t.Errorf("status: %+v %v", s, err)
 		}
-		kept := filepath.Join(m.state, nodestate.SecretsFile)
+		kept := filepath.Join(m.state, "secrets")
 		if st, err := os.Stat(kept); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", kept, st, err)
 		}

@@ -31,7 +31,7 @@ func TestRotateAfterManyThatNeverEnded(t *testing.T) {
 	}
 	for _, m := range c.mounts {
 		c.run("unmount", m.dir)
-		if err := os.WriteFile(filepath.Join(m.state, nodestate.SecretsFile), kept, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(m.state, "secrets"), kept, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		m.mount()

@@ -43,7 +43,10 @@ func asSuccessor() {
 			var t succession.Terms
 			_ = json.NewDecoder(os.Stdin).Decode(&t)
 			t.Mount++
-			_ = printing.JSON(os.Stdout, succession.Agreement{Version: "9.9", Refusal: t.Refusal(nil)})
+			text, _ := json.Marshal(t)
+			a, _ := succession.Agree(text)
+			a.Version = "9.9"
+			_ = printing.JSON(os.Stdout, a)
 			os.Exit(0)
 		}
 	case hangsAsked:

@@ -77,9 +77,9 @@ func runFence(ctx context.Context, cfg config.Config, m member.Member) error {
 	return fmt.Errorf("the fence command failed: %w%s", err, keepFenceOutput(cfg.State, out.Bytes()))
 }
 
-// FenceFile, in the state directory, is what the fence command has said when it
+// fenceFile, in the state directory, is what the fence command has said when it
 // failed last.
-const FenceFile = "fence.out"
+const fenceFile = "fence.out"
 
 // maxFenceOutput bounds it.
 const maxFenceOutput = 64 << 10
@@ -91,8 +91,8 @@ func keepFenceOutput(state string, out []byte) string {
 	if len(out) == 0 {
 		return ", and said nothing"
 	}
-	path := filepath.Join(state, FenceFile)
-	f, err := os.CreateTemp(state, "."+FenceFile+"-*") // 0600
+	path := filepath.Join(state, fenceFile)
+	f, err := os.CreateTemp(state, "."+fenceFile+"-*") // 0600
 	if err == nil {
 		_, err = f.Write(out[:min(len(out), maxFenceOutput)])
 		err = errors.Join(err, f.Close())

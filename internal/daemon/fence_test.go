@@ -20,7 +20,7 @@ func TestWhatAFenceCommandSaysIsNotTold(t *testing.T) {
 	cfg := config.Config{State: t.TempDir(), FenceCommand: "echo password=x; exit 3"}
 	for range 2 { // the second one replaces what the first has said
 		err := runFence(t.Context(), cfg, member.Member{})
-		path := (&statedir.Dir{Path: cfg.State}).File(FenceFile)
+		path := (&statedir.Dir{Path: cfg.State}).File(fenceFile)
 		if err == nil || strings.Contains(err.Error(), "password") || !strings.Contains(err.Error(), "exit status 3") || !strings.Contains(err.Error(), path) {
 			t.Errorf("error %v", err)
 		}

@@ -63,12 +63,12 @@ func (k *Membership) KeepView(v *member.View) {
 	if err == nil {
 		b, err = json.Marshal(View{k.Cluster, k.Stored, k.Marks, string(b)})
 	}
-	tmp := k.State.File(ViewFile + ".new")
+	tmp := k.State.File(viewFile + ".new")
 	if err == nil {
 		err = os.WriteFile(tmp, b, 0o600)
 	}
 	if err == nil {
-		err = os.Rename(tmp, k.State.File(ViewFile))
+		err = os.Rename(tmp, k.State.File(viewFile))
 	}
 	if err != nil {
 		k.Log.Debug("the view cannot be kept in the state directory", "err", err) // one that is older will do

@@ -11,7 +11,7 @@ import (
 )
 
 // What a node remembers of its membership is of its cluster, and no other.
-func TestMemoryIsOfOneCluster(t *testing.T) {
+func TestMembershipIsOfOneCluster(t *testing.T) {
 	t.Parallel()
 	log := new(strings.Builder)
 	dir := &statedir.Dir{Path: t.TempDir()}

@@ -10,9 +10,7 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
-// SecretsFile in a state directory has the secrets of the cluster that count, or may come
-// to count.
-const SecretsFile = "secrets"
+const secretsFile = "secrets"
 
 // Secret is one of them: it counts when the storage says so.
 type Secret struct {
@@ -20,7 +18,8 @@ type Secret struct {
 	Secret     string `json:"secret"`
 }
 
-// Secrets is the content of [SecretsFile].
+// Secrets are those that a state directory has: the secrets of the cluster that count, or
+// may come to count.
 type Secrets struct {
 	Current Secret   `json:"current"`
 	Next    []Secret `json:"next,omitempty"`
@@ -29,7 +28,7 @@ type Secrets struct {
 // ReadSecrets reads what a former daemon has kept; nothing if there is nothing.
 func ReadSecrets(state string) (Secrets, error) {
 	var k Secrets
-	b, err := os.ReadFile(filepath.Join(state, SecretsFile))
+	b, err := os.ReadFile(filepath.Join(state, secretsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return k, nil
 	}
@@ -70,7 +69,7 @@ func (k Secrets) Write(state string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(filepath.Join(state, SecretsFile), append(b, '\n')); err != nil {
+	if err := writeWhole(filepath.Join(state, secretsFile), append(b, '\n')); err != nil {
 		return fmt.Errorf("keep the secret in the state directory: %w", err)
 	}
 	return nil

@@ -12,15 +12,15 @@ import (
 	"github.com/dmxfs/dmxfs/internal/statedir"
 )
 
-// UpgradingFile in a state directory says until when its daemon may look like one that
+// upgradingFile in a state directory says until when its daemon may look like one that
 // cannot end, in ms of CLOCK_BOOTTIME: see [NoteUpgrading].
-const UpgradingFile = "upgrading"
+const upgradingFile = "upgrading"
 
 // NoteUpgrading says that the daemon of s is about to execute another program. While it
 // does so it looks like one that was killed and cannot end.
 func NoteUpgrading(s *statedir.Dir, log *slog.Logger) {
 	until := strconv.FormatInt(boottime.Milliseconds()+UpgradingTime.Milliseconds(), 10)
-	if err := os.WriteFile(s.File(UpgradingFile), []byte(until+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(s.File(upgradingFile), []byte(until+"\n"), 0o600); err != nil {
 		log.Warn("dmxfs unmount may take this daemon for one that cannot end", "err", err)
 	}
 }
@@ -28,7 +28,7 @@ func NoteUpgrading(s *statedir.Dir, log *slog.Logger) {
 // Upgrading reports whether a daemon of a state directory may just execute another
 // program.
 func Upgrading(state string) bool {
-	b, err := os.ReadFile(filepath.Join(state, UpgradingFile))
+	b, err := os.ReadFile(filepath.Join(state, upgradingFile))
 	if err != nil {
 		return false
 	}

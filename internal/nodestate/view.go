@@ -12,12 +12,11 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-// ViewFile in a state directory is what it takes to make the directory of the cluster
-// anew, if somebody removes that (dmxfs cluster restore), but for the secret, which is in
-// [SecretsFile].
-const ViewFile = "view.json"
+const viewFile = "view.json"
 
-// View is the content of [ViewFile].
+// View is what a state directory has of the last view: what it takes to make the directory
+// of the cluster anew, if somebody removes that (dmxfs cluster restore), but for the secret
+// (see [Secrets]).
 type View struct {
 	Cluster string `json:"cluster"`
 	Stored  bool   `json:"secret_on_storage"`
@@ -42,7 +41,7 @@ func MarksOf(root *os.File) (Marks, error) {
 
 // ReadView reads what [Membership.KeepView] has kept in a state directory.
 func ReadView(state string) (k View, v *member.View, err error) {
-	b, err := os.ReadFile(filepath.Join(state, ViewFile))
+	b, err := os.ReadFile(filepath.Join(state, viewFile))
 	if err == nil {
 		err = json.Unmarshal(b, &k)
 	}

@@ -187,7 +187,7 @@ func (s *Secret) Text() (generation uint64, secret string) {
 	return s.generation, string(s.current)
 }
 
-// unfinished is how long a change may take before status tells of it.
+// unfinishedAfter is how long a change may take before status tells of it.
 const unfinishedAfter = time.Minute
 
 // Problem is what is wrong with the secret; nil if nothing is.

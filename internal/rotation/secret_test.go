@@ -107,7 +107,7 @@ func TestChangesBecomeVoid(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		b, err := json.Marshal(abandoned(old))
 		if err == nil {
-			err = os.WriteFile(filepath.Join(state, nodestate.SecretsFile), b, 0o600)
+			err = os.WriteFile(filepath.Join(state, "secrets"), b, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -43,9 +43,9 @@ type Agreement struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// Refusal is why this program could not go on by t, which was read from text; empty if
+// refusal is why this program could not go on by t, which was read from text; empty if
 // it could.
-func (t *Terms) Refusal(text []byte) string {
+func (t *Terms) refusal(text []byte) string {
 	own := termsOf(t.Config, t.Greeting)
 	var other []string
 	compare := func(what string, theirs, ours int) {
@@ -81,7 +81,7 @@ func Agree(text []byte) (Agreement, error) {
 	if err := json.Unmarshal(text, &t); err != nil {
 		return Agreement{}, err
 	}
-	return Agreement{version.String(), t.Refusal(text)}, nil
+	return Agreement{version.String(), t.refusal(text)}, nil
 }
 
 // text is t as another program is asked by it. Options that have no value are not in
