@@ -10,8 +10,7 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-// Filter reads a filter from the query of a URL, and [Values]
-// writes it.
+// Filter reads a filter from the query of a URL, which [Values] writes.
 func Filter(q url.Values) (journal.Filter, error) {
 	f := journal.Filter{Path: q.Get("path"), Node: locks.NodeID(q.Get("node")), Follow: q.Get("follow") != ""}
 	var err error

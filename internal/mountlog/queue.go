@@ -24,8 +24,8 @@ type Queue struct {
 }
 
 const (
-	// maxLogQueue bounds what a log holds back, in bytes.
-	maxLogQueue = 1 << 20
+	// maxQueue bounds what a log holds back, in bytes.
+	maxQueue = 1 << 20
 	// LastLogs is how long a process that ends waits until its log is written.
 	LastLogs = time.Second
 )
@@ -42,7 +42,7 @@ func NewQueue(out io.Writer) *Queue {
 func (q *Queue) Write(line []byte) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.size+len(line) > maxLogQueue {
+	if q.size+len(line) > maxQueue {
 		q.dropped++
 		return len(line), nil
 	}

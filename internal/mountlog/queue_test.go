@@ -16,7 +16,7 @@ func TestALogThatStandsStill(t *testing.T) {
 	q := NewQueue(w)
 	q.Gap = func(n int) { fmt.Fprintf(q, "%d dropped\n", n) }
 	line := strings.Repeat("x", 1000)
-	const lines = 3 * maxLogQueue / 1000
+	const lines = 3 * maxQueue / 1000
 	for i := range lines {
 		if n, err := fmt.Fprintf(q, "%06d %s\n", i, line); err != nil || n != 1008 {
 			t.Fatalf("%d %v", n, err)
@@ -33,7 +33,7 @@ func TestALogThatStandsStill(t *testing.T) {
 	w.Close()
 	list := <-got
 	kept, dropped := len(list)-2, 0
-	if _, err := fmt.Sscanf(list[kept], "%d dropped", &dropped); err != nil || kept+dropped != lines || kept != maxLogQueue/1008 || list[kept+1] != "more" {
+	if _, err := fmt.Sscanf(list[kept], "%d dropped", &dropped); err != nil || kept+dropped != lines || kept != maxQueue/1008 || list[kept+1] != "more" {
 		t.Errorf("%d lines were kept of %d, then %q and %q: %v", kept, lines, list[kept], list[kept+1], err)
 	}
 	for i, l := range list[:kept] {

@@ -23,11 +23,10 @@ var alsoUnneeded = []uintptr{
 	unix.CAP_SYS_NICE, unix.CAP_SYS_PACCT, unix.CAP_SYS_RAWIO, unix.CAP_SYS_TIME, unix.CAP_SYS_TTY_CONFIG, unix.CAP_WAKE_ALARM,
 }
 
-// Start starts the daemon without the capabilities that it does not
-// need, for good, but with the limits that it could not raise then. Linux keeps
-// capabilities for each thread, so the daemon could not give them up for all of
-// its own; but what a thread has given up, its children never have. fences: the daemon
-// has a fence command.
+// Start starts a daemon without the capabilities that it does not need, for good, but
+// with the limits that it could not raise then. Linux keeps capabilities for each thread,
+// so the daemon could not give them up for all of its own; but what a thread has given
+// up, its children never have. fences: the daemon has a fence command.
 func Start(cmd *exec.Cmd, fences bool) error {
 	fusefs.RaiseFileLimit()
 	drop := unneeded

@@ -31,8 +31,8 @@ func (l *MinderLeft) Files() (files []int) {
 	return files
 }
 
-// Leave describes the minder for the next program, and the descriptors that it needs,
-// which are copies. starting is held. Should the watcher have ended by now, or end
+// Leave describes the minder, which is held ([Minder.Hold]), for the next program, and the
+// descriptors that it needs, which are copies. Should the watcher have ended by now, or end
 // before that, the next program notices.
 func (m *Minder) Leave() (l MinderLeft, files []int, err error) {
 	m.mu.Lock()
