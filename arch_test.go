@@ -41,7 +41,7 @@ var rules = map[string]rule{
 	"locks/ring":      {why: "an algorithm is a pure machine", ours: []string{"locks", "locks/exclusive", "locks/wire"}, std: pure},
 	"locks/locktest":  {why: "a harness for tests", ours: []string{"internal/long", "internal/mutant", "locks"}, ext: []string{"github.com/cockroachdb/datadriven", "golang.org/x/sys/unix"}},
 	"locks/engine": {why: "the engine knows machines by their contract, and its surroundings by its own interfaces",
-		ours: []string{"locks", "locks/posix", "locks/wire"}, ext: []string{"golang.org/x/sync"}},
+		ours: []string{"locks", "locks/posix", "locks/wire"}},
 	"p2p": {why: "the network knows nothing of what it carries", ours: []string{"locks"},
 		ext: []string{"github.com/libp2p/go-libp2p", "github.com/multiformats/", "golang.org/x/"}},
 	"p2p/p2ptest": {why: "a network for tests", ours: []string{"p2p"}, ext: []string{"github.com/libp2p/go-libp2p/core"}},
