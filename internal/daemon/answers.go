@@ -134,6 +134,9 @@ func (d *daemon) status() admin.Status {
 	return j
 }
 
+// healthy reports whether locks can be had on this node now.
+func healthy(s member.Status, problems []string) bool { return s.Granting && len(problems) == 0 }
+
 // resources is what this process uses.
 func resources() (goroutines, files int, memory int64) {
 	if list, err := os.ReadDir("/proc/self/fd"); err == nil {

@@ -46,6 +46,14 @@ func (x *fencer) fence(ctx context.Context, f member.Fence) error {
 	return err
 }
 
+// syncfs writes out what the kernel holds back for the file system of dir.
+func syncfs(dir *os.File) error {
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		return fmt.Errorf("syncfs: %w", err)
+	}
+	return nil
+}
+
 // runFence runs the fence command for a member by the shell. The environment
 // says whom it is about; the names are documented at the flag.
 func runFence(ctx context.Context, cfg config.Config, m member.Member) error {

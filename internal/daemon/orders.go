@@ -14,7 +14,6 @@ import (
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
-	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
 // orders does to the membership what an admin wants through the control socket. Everything
@@ -60,6 +59,3 @@ func (a *orders) revokePeer(r *http.Request) error {
 	}
 	return a.node.Load().Revoke(r.Context(), admin.WishTime, id, undo)
 }
-
-// healthy reports whether locks can be had on this node now.
-func healthy(s member.Status, problems []string) bool { return s.Granting && len(problems) == 0 }

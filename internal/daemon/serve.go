@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/succession"
@@ -46,12 +44,4 @@ func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os
 	}
 	d.unfinished(err, d.close())
 	return err
-}
-
-// syncfs writes out what the kernel holds back for the file system of dir.
-func syncfs(dir *os.File) error {
-	if err := unix.Syncfs(int(dir.Fd())); err != nil {
-		return fmt.Errorf("syncfs: %w", err)
-	}
-	return nil
 }
