@@ -141,7 +141,7 @@ func resumeWatch(ctx context.Context, stderr io.Writer) error {
 	}
 	log.Info("the process that watches the daemon is the new program, too", "version", version.String())
 	if w.charge.hold != nil {
-		_, _ = w.charge.hold.Write([]byte{1}) // see minder.upgraded
+		_, _ = w.charge.hold.Write([]byte{1}) // see Minder.Upgraded
 	}
 	return w.watch(ctx)
 }
