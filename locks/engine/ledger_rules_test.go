@@ -64,24 +64,7 @@ func TestKilledWhileTheRulesChange(t *testing.T) {
 					x.Engine.mu.Unlock()
 					x.UnlockOwner(other.Key, o)
 				}
-				for range 4 { // in the order that the algorithm has
-					time.Sleep(5 * time.Second)
-					for o, p := range waits {
-						if !p.is() {
-							continue
-						}
-						if p.err != nil {
-							t.Errorf("owner %d: %v", o, p.err)
-						}
-						for _, n := range c.nodes {
-							n.UnlockOwner(other.Key, o)
-						}
-						delete(waits, o)
-					}
-				}
-				if len(waits) > 0 {
-					t.Errorf("they still wait: %v", waits)
-				}
+				c.allGranted(other.Key, waits)
 				c.check()
 				c.ledgersAgree()
 			})
@@ -92,5 +75,29 @@ func TestKilledWhileTheRulesChange(t *testing.T) {
 		if t.Logf("back %v: %d were killed", back, killed); killed < 4 {
 			t.Errorf("only %d were killed", killed)
 		}
+	}
+}
+
+// allGranted checks that each owner is granted what it waits for, in whatever order, when
+// those before it have given it up.
+func (c *net) allGranted(k locks.Key, waits map[locks.OwnerID]*pending) {
+	c.t.Helper()
+	for range len(waits) + 1 {
+		time.Sleep(5 * time.Second)
+		for o, p := range waits {
+			if !p.is() {
+				continue
+			}
+			if p.err != nil {
+				c.t.Errorf("owner %d: %v", o, p.err)
+			}
+			for _, n := range c.nodes {
+				n.UnlockOwner(k, o)
+			}
+			delete(waits, o)
+		}
+	}
+	if len(waits) > 0 {
+		c.t.Errorf("they still wait: %v", waits)
 	}
 }
