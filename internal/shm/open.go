@@ -62,7 +62,7 @@ func (t *Tables) recover(generation uint64, f *Form, st *unix.Stat_t) error {
 			return fmt.Errorf("texts of %d bytes: %w", sizes[i], err)
 		}
 	}
-	t.texts.by = map[string]*text{}
+	t.texts.by, t.texts.calls = map[string]*text{}, atHand // so that none of them is at hand
 	for i := range t.tables {
 		if err := t.readTable(&t.tables[i]); err != nil {
 			return fmt.Errorf("table %d: %w", i, err)

@@ -335,3 +335,71 @@ func BenchmarkRecord(b *testing.B) {
 		}
 	})
 }
+
+// A text that is asked for stays until the record is there that refers to it, also if it
+// is the one that would be given up next, and others come meanwhile.
+func TestATextStaysUntilItIsReferredTo(t *testing.T) {
+	f := Form{Version: 1, Tables: []Spec{{Words: 3, Texts: 3, Max: 100}}, Texts: 200}
+	tables, err := Create("test", 1, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tables.Close()
+	text := func(s string) uint64 {
+		t.Helper()
+		ref, err := tables.Text(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ref
+	}
+	for i := range 3 * spares {
+		text(fmt.Sprint("other ", i))
+		for j := range spares { // at whatever place among those that no record refers to
+			known := fmt.Sprint("other ", max(i-j, 0))
+			refs := []uint64{text(known), text(fmt.Sprint("new ", i, " ", j)), text(fmt.Sprint("another ", i, " ", j))}
+			n, err := tables.Put(0, refs)
+			if err != nil {
+				t.Fatalf("%d, %d: %v", i, j, err)
+			}
+			if got := tables.String(refs[0]); got != known {
+				t.Fatalf("%d, %d: it is %q", i, j, got)
+			}
+			tables.Delete(0, n)
+		}
+	}
+}
+
+// Who opens tables may take all records away at once.
+func TestTextsThatWereFoundAreGivenUp(t *testing.T) {
+	f := Form{Version: 1, Tables: []Spec{{Words: 1, Texts: 1, Max: 300}}, Texts: 300}
+	tables, err := Create("test", 1, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tables.Close()
+	for i := range 3 * spares {
+		ref, err := tables.Text(fmt.Sprint("text ", i))
+		if err == nil {
+			_, err = tables.Put(0, []uint64{ref})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fd, err := unix.FcntlInt(uintptr(tables.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := Open(fd, 1, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer found.Close()
+	for n := range found.All(0) {
+		found.Delete(0, n)
+	}
+	if err := found.Full(); err != nil || len(found.texts.by) != spares {
+		t.Errorf("%d texts are left: %v", len(found.texts.by), err)
+	}
+}

@@ -18,14 +18,18 @@ var MaxText = sizes[len(sizes)-1] - textHead*8
 const textHead = 2
 
 // spares is how many texts are kept that no record refers to: mostly they are asked
-// for again.
-const spares = 64
+// for again. Those of the last atHand calls of Text are kept in any case.
+const (
+	spares = 64
+	atHand = spares / 2
+)
 
 // texts is what the process knows of texts.
 type texts struct {
 	class  [len(sizes)]class
 	by     map[string]*text
 	serial uint32
+	calls  uint64  // of Text
 	spare  []*text // a ring; those that have got records since, and those that have gone, are among them
 	next   int
 }
@@ -40,6 +44,7 @@ type text struct {
 	ref   uint64
 	s     string
 	count int
+	call  uint64 // the last one of Text that has given it
 	spare bool
 }
 
@@ -69,13 +74,14 @@ func (x *texts) clear() {
 }
 
 // Text is what a record refers to s by; 0 if it is empty. It stays good as long as a
-// record refers to it, or until so many other texts have come that no record refers to
-// either that it does not matter any more.
+// record refers to it, and until Text was called for 32 others in any case.
 func (t *Tables) Text(s string) (uint64, error) {
 	if s == "" {
 		return 0, nil
 	}
+	t.texts.calls++
 	if x := t.texts.by[s]; x != nil {
+		x.call = t.texts.calls
 		return x.ref, nil
 	}
 	if t.full != nil {
@@ -104,7 +110,7 @@ func (t *Tables) Text(s string) (uint64, error) {
 	if t.texts.serial++; t.texts.serial == 0 {
 		t.texts.serial++
 	}
-	x := &text{ref: makeRef(n, i, t.texts.serial), s: s}
+	x := &text{ref: makeRef(n, i, t.texts.serial), s: s, call: t.texts.calls}
 	t.write(c, i, s)
 	if t.texts.by == nil {
 		t.texts.by = map[string]*text{}
@@ -206,6 +212,10 @@ func (t *Tables) spare(x *text) {
 	if len(ts.spare) < spares {
 		ts.spare = append(ts.spare, x)
 		return
+	}
+	// Somebody may be about to refer to one that is at hand. There are fewer of these.
+	for ts.calls-ts.spare[ts.next].call < atHand {
+		ts.next = (ts.next + 1) % spares
 	}
 	old := ts.spare[ts.next]
 	ts.spare[ts.next] = x

@@ -135,7 +135,7 @@ func (ep *epochs) adopt(verdicts map[locks.Key]*verdict) error {
 			v.barrier[self] = true
 		}
 		if en.alg != v.alg || v.barrier[self] && !ep.beside(en) {
-			ep.convert(en, v.alg)
+			ep.convert(en, v.alg, v.barrier)
 		}
 		en.barrier = v.barrier
 	}
@@ -155,7 +155,7 @@ func (ep *epochs) adopt(verdicts map[locks.Key]*verdict) error {
 				return fmt.Errorf("the rule of %q names an unknown algorithm", en.path)
 			}
 			if en.alg != alg {
-				ep.convert(en, alg)
+				ep.convert(en, alg, nil)
 			}
 		default:
 			return fmt.Errorf("%v is held here, but was not told of", en.key)
@@ -172,19 +172,24 @@ func (ep *epochs) inOrder(verdicts map[locks.Key]*verdict) []locks.Key {
 	return slices.SortedFunc(maps.Keys(verdicts), locks.Key.Compare)
 }
 
-// convert gives en a new machine. What is held stays beside it; what waits
-// asks the new one.
-func (ep *epochs) convert(en *entry, alg *locks.Algorithm) {
+// convert gives en a new machine, of an epoch with that barrier. What is held stays
+// beside it; what waits asks the new one.
+func (ep *epochs) convert(en *entry, alg *locks.Algorithm, barrier map[locks.NodeID]bool) {
 	floor := max(ep.entries.floor, en.machine.Token())
-	en.alg = alg
-	en.machine = alg.New(locks.Config{Key: en.key, View: ep.view, Token: floor, Seed: ep.id(), Breathe: ep.breathe})
-	en.machine.State() // as the contract of State wants it
 	// Only those who ask by now: what one is granted may open the gate for others,
 	// who have asked the new machine then.
 	asking := slices.DeleteFunc(en.sortedTickets(), func(t *ticket) bool { return t.held || !t.asks })
+	// The ledger never has a stamp of the one machine beside the other one, nor a
+	// machine as that of what it does not know of.
 	for _, t := range asking {
-		if !t.held && t.asks {
-			t.own().stamp = locks.Stamp{}
+		t.own().stamp, t.asks = locks.Stamp{}, false
+		ep.ledger.changes(t)
+	}
+	en.alg, en.barrier = alg, barrier
+	en.machine = alg.New(locks.Config{Key: en.key, View: ep.view, Token: floor, Seed: ep.id(), Breathe: ep.breathe})
+	en.machine.State() // as the contract of State wants it
+	for _, t := range asking {
+		if !t.asks {
 			ep.stepper.acquire(t)
 		}
 	}

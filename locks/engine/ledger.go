@@ -78,8 +78,8 @@ var LedgerTables = []LedgerTable{
 	tableKeys:    {keyWords, 3, 1 << 20},
 	tableTickets: {ticketWords, 3, 1 << 21},
 	tableWords:   {wordWords, 1, 2 * maxDamaged},
-	tableTold:    {toldWords, 1, 2 * maxDamaged},
-	tablePlaces:  {placeWords, 2, 1 << 16},
+	tableTold:    {toldWords, 1, 2*maxDamaged + 2},
+	tablePlaces:  {placeWords, 2, maxPlaces},
 }
 
 const (
@@ -108,6 +108,7 @@ type ledger struct {
 	era    uint64        // records of the present one are not void
 	node   uint32        // number of the record; 0: nothing is written yet
 	told   map[locks.Key]toldLine
+	places int        // records
 	gone   []toldLine // keys of which a program was told, if it was
 	// Memory of records that are being written.
 	w  [ticketWords]uint64
@@ -246,7 +247,7 @@ func (lg *ledger) clear() {
 	}
 	lg.l.Clear()
 	lg.era++
-	lg.node, lg.reserved, lg.gone = 0, 0, nil
+	lg.node, lg.reserved, lg.gone, lg.places = 0, 0, nil, 0
 	clear(lg.told)
 	for i := range lg.damages.own {
 		lg.damages.own[i].line = 0
@@ -457,38 +458,22 @@ func (lg *ledger) tells(k locks.Key) {
 	if x, ok := lg.told[k]; ok {
 		delete(lg.told, k)
 		lg.gone = append(lg.gone, toldLine{x.number, time.Now()})
+		lg.expire(time.Now()) // or a storm of it would fill the table
 	}
 }
 
 // tellTime is how long a program takes at most to be told.
 const tellTime = 10 * time.Second
 
-// expire forgets of what programs must have been told by now, and returns when to look
-// again; 0 if there is nothing.
+// expire forgets of what programs must have been told by now, and what is too much, and
+// returns when to look again; 0 if there is nothing.
 func (lg *ledger) expire(now time.Time) time.Duration {
 	for len(lg.gone) > 0 && lg.on() {
-		if left := lg.gone[0].at.Add(tellTime).Sub(now); left > 0 {
+		if left := lg.gone[0].at.Add(tellTime).Sub(now); left > 0 && len(lg.gone) < maxDamaged {
 			return left
 		}
 		lg.remove(tableTold, lg.gone[0].number)
 		lg.gone = lg.gone[1:]
 	}
 	return 0
-}
-
-// place writes down where an interrupted request stood.
-func (lg *ledger) place(p *place, k *kept) {
-	if !lg.on() || k.line != 0 {
-		return
-	}
-	k.line = lg.put(tablePlaces, []uint64{lg.text(p.key.File), lg.text(string(k.stamp.Site)), uint64(p.key.Class), uint64(p.owner),
-		uint64(uint32(p.pid))<<32 | uint64(p.mode), p.rng.Start, p.rng.End, k.stamp.SN, k.stamp.N, lg.time(k.since), lg.time(k.until.Add(-placeFor))})
-}
-
-// left takes that away.
-func (lg *ledger) left(k *kept) {
-	if lg.on() && k.line != 0 {
-		lg.remove(tablePlaces, k.line)
-	}
-	k.line = 0
 }

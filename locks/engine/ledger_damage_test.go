@@ -228,3 +228,44 @@ func TestAFullLedger(t *testing.T) {
 		}
 	})
 }
+
+// Neither a storm of damage nor one of signals ends a ledger.
+func TestStormsDoNotEndALedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tables, err := shm.Create("test", 1, ledgerForm(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tables.Close()
+		c := newTuned(t, 1, func(o *Options) { o.Ledger = &mortal{Tables: tables} })
+		a := c.nodes["n0"]
+		a.Engine.mu.Lock()
+		defer a.Engine.mu.Unlock()
+		for i := range 4 * maxDamaged {
+			k := locks.Key{File: fmt.Sprint(i), Class: locks.Posix}
+			a.damages.told.put(k)
+			a.Engine.ledger.damaged(k)
+			if i%2 == 0 {
+				_ = a.damages.take(k, "f")
+			}
+		}
+		for i := range maxPlaces + 10 {
+			a.tickets.places.put(req(locks.Flock, i, locks.Write, locks.Whole), locks.Stamp{}, time.Now(), time.Now())
+		}
+		if err := tables.Full(); err != nil {
+			t.Error(err)
+		}
+		a.tickets.places.expire(time.Now().Add(time.Minute))
+		a.Engine.ledger.expire(time.Now().Add(time.Minute))
+		for n := range tables.All(tablePlaces) {
+			t.Fatalf("place %d is left", n)
+		}
+		told := 0
+		for range tables.All(tableTold) {
+			told++
+		}
+		if told != a.damages.told.len() {
+			t.Errorf("%d records say that nobody was told, and it is so of %d files", told, a.damages.told.len())
+		}
+	})
+}

@@ -192,3 +192,28 @@ func (lg *ledger) encodeTicket(w []uint64, t *ticket, state byte) {
 		w[ticketSince] = lg.time(t.since)
 	}
 }
+
+// maxPlaces is how many places of interrupted requests there may be. Of more the next
+// process does not know: that is no reason to end the ledger.
+const maxPlaces = 1 << 16
+
+// place writes down where an interrupted request stood.
+func (lg *ledger) place(p *place, k *kept) {
+	if !lg.on() || k.line != 0 || lg.places == maxPlaces {
+		return
+	}
+	k.line = lg.put(tablePlaces, []uint64{lg.text(p.key.File), lg.text(string(k.stamp.Site)), uint64(p.key.Class), uint64(p.owner),
+		uint64(uint32(p.pid))<<32 | uint64(p.mode), p.rng.Start, p.rng.End, k.stamp.SN, k.stamp.N, lg.time(k.since), lg.time(k.until.Add(-placeFor))})
+	if k.line != 0 {
+		lg.places++
+	}
+}
+
+// left takes that away.
+func (lg *ledger) left(k *kept) {
+	if lg.on() && k.line != 0 {
+		lg.remove(tablePlaces, k.line)
+		lg.places--
+	}
+	k.line = 0
+}
