@@ -119,6 +119,18 @@ func startClient(t testing.TB, cmd *exec.Cmd, mountpoint string) {
 			t.Errorf("unmount the storage: %v", err)
 			_ = unix.Unmount(mountpoint, unix.MNT_DETACH)
 		}
+		// That of MooseFS was seen to stay, with a thread that waits for the answer to
+		// what it has sent to itself.
+		for range 1000 {
+			select {
+			case <-ended:
+				return
+			default:
+				waitALittle()
+			}
+		}
+		t.Logf("%v does not end by itself: it is killed", cmd.Args)
+		_ = cmd.Process.Kill()
 		<-ended
 	})
 	await(t, cmd.Path+" mounts", func() bool {
