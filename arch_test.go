@@ -74,6 +74,7 @@ var rules = map[string]rule{
 	"internal/mutant":    {why: "source of packages, written otherwise for tests"},
 	"internal/mountinfo": {why: "one file of the kernel's", ext: []string{"golang.org/x/sys/unix"}},
 	"internal/relay":     {why: "memory that outlives a program, with no idea of what is in it", ext: []string{"golang.org/x/sys/unix"}},
+	"internal/shm":       {why: "tables in memory that outlives a process, with no idea of what is in them", ext: []string{"golang.org/x/sys/unix"}},
 	"internal/waitgraph": {why: "who waits for whom is pure: answers in, a graph out", std: append(slices.Clone(pure), "math", "time")},
 	"fusefs/looktest":    {why: "tests of several mounts, and no code"},
 	"internal/firsthour": {why: "tests of the built program, and no code"},

@@ -38,6 +38,7 @@
 //   - internal/crash: reports on daemons that crashed.
 //   - internal/sigbus: pages of mapped files that the disk cannot give.
 //   - internal/relay: what a daemon leaves to the program that takes its place.
+//   - internal/shm: tables in memory that outlives a process.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/doctor: what a shared directory keeps between two hosts.
 //   - internal/exitcode: the numbers with which dmxfs ends.

@@ -200,9 +200,9 @@ type Delegable interface {
 // nothing has happened.
 type Heir interface {
 	Machine
-	// Legacy is what Inherit needs to know beside the tickets. It is asked for
-	// after State.
-	Legacy() []byte
+	// Legacy adds to b what Inherit needs to know beside the tickets, which is less
+	// than 24 bytes. It can be asked for at any moment.
+	Legacy(b []byte) []byte
 	// Inherit is called once, on a new machine, after its State, with the legacy of
 	// the one whose place it takes and with the tickets of that one: as they were
 	// given to Acquire, but with the range and the mode that the last Replace has

@@ -113,8 +113,9 @@ func (e *Engine) Expelled(reason string) []LostLock { return e.epochs.expelled(r
 // but those of Lock and Test that wait.
 func (e *Engine) Bequeath() ([]byte, error) { return e.bequest.bequeath() }
 
-// Inherit makes this engine, which is new, what another one was at its Bequeath:
-// between two epochs. It holds what that one held, with the same tokens and in the
+// Inherit makes this engine, which is new, what another one was at its Bequeath, or
+// when its process was killed (see [ReadLedger]): between two epochs. It holds what
+// that one held, with the same tokens and in the
 // same tenure, and what waited there has its place. A call of Lock with the same
 // key, owner, handle, mode, range and Try goes on with what waits, or was granted
 // and not told yet; what no call has claimed after ten seconds of an epoch is
@@ -124,6 +125,15 @@ func (e *Engine) Bequeath() ([]byte, error) { return e.bequest.bequeath() }
 // this one; else Expelled is to be called before it. The methods of Files may be
 // called from the next State on. Until Install, Rule has to answer as it did.
 func (e *Engine) Inherit(state []byte) error { return e.heirs.takeLegacy(state) }
+
+// GiveUpUnknown gives up all that was taken through open files that are not known any
+// more: their close was answered, or their program has ended, and nobody will close
+// them again. It is for who has taken over from a process that was killed, once it knows
+// all open files and before it opens others. It returns of how many open files there
+// was something. known is called without the engine's mutex.
+func (e *Engine) GiveUpUnknown(known func(locks.Key, locks.HandleID) bool, why string) int {
+	return e.calls.giveUpUnknown(known, why)
+}
 
 // Resumed lists the requests, as the Recorder knows them, that were taken over.
 func (e *Engine) Resumed() []uint64 {

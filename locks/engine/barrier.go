@@ -11,6 +11,7 @@ import (
 // change.go.
 type barriers struct {
 	*base
+	ledger   *ledger
 	entries  *entries
 	outboxes *outboxes
 	stepper  *stepper
@@ -22,6 +23,7 @@ func (b *barriers) lift(en *entry) {
 		return // between two epochs: the next one looks again
 	}
 	delete(en.barrier, b.view.Self)
+	b.ledger.sync(en)
 	var letters []letter
 	for _, m := range b.view.Members {
 		if m != b.view.Self {

@@ -28,6 +28,9 @@ type base struct {
 	mu      mutex
 	breathe func() // of mu, for machines
 	lastID  uint64 // tickets, requests and queries
+	// What the ledger knows may have been given, and what tells it that there is more.
+	reserved uint64
+	reserve  func()
 
 	left       atomic.Bool // see Leave; set under mu
 	closed     bool
@@ -75,7 +78,9 @@ func (b *base) broadcast() {
 }
 
 func (b *base) id() uint64 {
-	b.lastID++
+	if b.lastID++; b.lastID > b.reserved {
+		b.reserve()
+	}
 	return b.lastID
 }
 

@@ -63,6 +63,9 @@ func (h *bequest) bequeath() ([]byte, error) {
 	}
 	h.queries.fail(locks.ErrBequeathed)
 	h.stated = true
+	for _, en := range h.entries.all {
+		en.machine.State()
+	}
 	l, now := h.describe(), time.Now()
 	h.broadcast()
 	return l.bytes(now), nil
@@ -119,12 +122,11 @@ func (h *bequest) describe() *legacy {
 	slices.SortFunc(l.places, func(a, b legacyPlace) int { return a.key.Compare(b.key) })
 	reqs := map[*request]int{}
 	for _, en := range h.entries.sorted() {
-		en.machine.State()
 		if len(en.tickets) == 0 && !en.dirty {
 			continue
 		}
 		k := legacyKey{key: en.key, path: en.path, algorithm: en.alg.Name, beside: h.beside(en), dirty: en.dirty,
-			messages: en.messages, joined: en.gate.joined, machine: en.machine.(locks.Heir).Legacy()}
+			messages: en.messages, joined: en.gate.joined, machine: en.machine.(locks.Heir).Legacy(nil)}
 		for _, t := range en.sortedTickets() {
 			i, ok := reqs[t.req]
 			if !ok {
@@ -141,16 +143,21 @@ func (h *bequest) describe() *legacy {
 
 func describeTicket(t *ticket, req int, now time.Time) legacyTicket {
 	x := legacyTicket{id: t.ID, handle: t.Handle, mode: t.Mode, rng: t.Range, told: t.told, token: t.token, req: req}
-	switch {
-	case t.underway:
-		x.state = legacyUnderway
-	case t.held:
-		x.state = legacyHeld
-	default:
-		x.state, x.stamp, x.since = legacyAsks, t.place(), ago(now, t.since)
-		if !t.asks {
-			x.state = legacyGated
-		}
+	if x.state = stateOf(t); x.state >= legacyAsks {
+		x.stamp, x.since = t.place(), ago(now, t.since)
 	}
 	return x
+}
+
+// stateOf is how far t is.
+func stateOf(t *ticket) byte {
+	switch {
+	case t.underway:
+		return legacyUnderway
+	case t.held:
+		return legacyHeld
+	case t.asks:
+		return legacyAsks
+	}
+	return legacyGated
 }

@@ -43,7 +43,7 @@ type changesRun struct {
 }
 
 func changesLikeOneHost(t *testing.T, seed uint64) {
-	r := &changesRun{randomRun: randomRun{net: newNet(t, 3), rnd: rand.New(rand.NewPCG(seed, 11))}}
+	r := &changesRun{randomRun: randomRun{net: newKeeping(t, 3, true, nil), rnd: rand.New(rand.NewPCG(seed, 11))}}
 	defer r.tell()
 	if r.steps(r.step) {
 		r.giveUpAll()

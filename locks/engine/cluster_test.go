@@ -38,6 +38,8 @@ type net struct {
 	// are sent.
 	tune  func(*Options)
 	twist func(frame []byte) []byte
+	// ledgers: nodes to come keep one.
+	ledgers bool
 	// jitter, if set, is what frames take longer than delay; called under mu.
 	jitter func() time.Duration
 }
@@ -63,6 +65,8 @@ type node struct {
 	onClean  func(locks.Key) bool
 
 	written atomic.Bool // what programs wrote is written out already
+
+	ledger *mortal // nil: it keeps none
 }
 
 type delivery struct {
@@ -95,9 +99,14 @@ func newNet(t *testing.T, n int) *net { return newTuned(t, n, nil) }
 
 // newTuned is newNet with other options.
 func newTuned(t *testing.T, n int, tune func(*Options)) *net {
+	return newKeeping(t, n, false, tune)
+}
+
+// newKeeping is newTuned with nodes that keep ledgers.
+func newKeeping(t *testing.T, n int, ledgers bool, tune func(*Options)) *net {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	c := &net{t: t, ctx: ctx, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond, tune: tune}
+	c := &net{t: t, ctx: ctx, nodes: map[locks.NodeID]*node{}, delay: time.Millisecond, tune: tune, ledgers: ledgers}
 	ids := nodeIDs(n)
 	for _, id := range ids {
 		c.add(id)
@@ -116,6 +125,10 @@ func (c *net) add(id locks.NodeID) locks.NodeID {
 		Live:       func(time.Duration) bool { return !n.dead.Load() },
 		Guard:      time.Millisecond,
 		Jitter:     func() float64 { return 0.5 },
+	}
+	if c.ledgers {
+		n.ledger = newMortal(c.t)
+		o.Ledger = n.ledger
 	}
 	if c.tune != nil {
 		c.tune(&o)
@@ -166,6 +179,10 @@ func (c *net) view(ids ...locks.NodeID) {
 // Send is Transport.
 func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 	n.net.mu.Lock()
+	if n.ledger.isDead() {
+		n.net.mu.Unlock()
+		return
+	}
 	n.net.sent++
 	if n.net.twist != nil {
 		frame = n.net.twist(frame)

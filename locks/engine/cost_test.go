@@ -12,15 +12,22 @@ import (
 
 // costly is an engine without a goroutine, the only one of its cluster or one of
 // several that never answer.
-func costly(tb testing.TB, nodes int) *Engine {
+func costly(tb testing.TB, nodes int) *Engine { return tuned(tb, nodes, nil) }
+
+// tuned is costly with other options.
+func tuned(tb testing.TB, nodes int, tune func(testing.TB, *Options)) *Engine {
 	tb.Helper()
-	e := New(Options{
+	o := Options{
 		Transport: nothing{}, Files: nothing{}, Recorder: nothing{}, Log: slog.New(slog.DiscardHandler),
 		Algorithms: allAlgorithms,
 		Rule:       func(string) string { return "rw" },
 		Live:       func(time.Duration) bool { return true },
 		MaxLocks:   1 << 30,
-	})
+	}
+	if tune != nil {
+		tune(tb, &o)
+	}
+	e := New(o)
 	begin(tb, e, "n0", nodeIDs(nodes)...)
 	return e
 }

@@ -35,6 +35,7 @@ var costsOf = map[string][]string{
 	"Ping":         nil,
 	"Receive":      {"asked by another host"},
 	"Resume":       {"resume"},
+	"ResumeIO":     {"resume I/O"},
 	"Resumed":      nil, // copies a list
 	"Run":          {"idle files"},
 	"Share":        {"share"},

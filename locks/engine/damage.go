@@ -45,6 +45,7 @@ const sayAgain = locks.Moment(time.Minute)
 // damages are what is to be told of damaged data.
 type damages struct {
 	*base
+	ledger  *ledger
 	entries *entries
 
 	serial uint64    // of the last word of this node
@@ -61,6 +62,7 @@ type ownWord struct {
 	serial uint64
 	at     locks.Moment
 	epoch  locks.Epoch // in which it was given last; 0 if it was not
+	line   uint32      // of the ledger
 }
 
 // word is one of another node, which may have to be passed on.
@@ -75,8 +77,8 @@ type knownWord struct {
 	origin locks.NodeID
 }
 
-func newDamages(b *base, es *entries) *damages {
-	return &damages{base: b, entries: es, told: newRecent(maxDamaged), heard: map[locks.Key][]*word{}, known: map[knownWord]uint64{}}
+func newDamages(b *base, es *entries, lg *ledger) *damages {
+	return &damages{base: b, ledger: lg, entries: es, told: newRecent(maxDamaged), heard: map[locks.Key][]*word{}, known: map[knownWord]uint64{}}
 }
 
 // add is called when what was written under k could not be written out, and
@@ -92,8 +94,10 @@ func (d *damages) add(k locks.Key, err error) {
 	d.serial++
 	d.own = append(d.own, ownWord{key: k, serial: d.serial, at: d.Moment()})
 	if len(d.own) > maxDamaged {
+		d.ledger.unsaid(&d.own[0])
 		d.own = d.own[1:]
 	}
+	d.ledger.word(&d.own[len(d.own)-1])
 	if d.phase >= restoring {
 		d.send()
 	}
@@ -102,7 +106,13 @@ func (d *damages) add(k locks.Key, err error) {
 // send tells the members of the epoch what they may not know yet.
 // REQUIRES: mu held; the epoch is active, or being restored.
 func (d *damages) send() {
-	d.own = slices.DeleteFunc(d.own, func(w ownWord) bool { return w.epoch != 0 && d.Moment()-w.at > sayAgain })
+	d.own = slices.DeleteFunc(d.own, func(w ownWord) bool {
+		old := w.epoch != 0 && d.Moment()-w.at > sayAgain
+		if old {
+			d.ledger.unsaid(&w)
+		}
+		return old
+	})
 	self := d.view.Index(d.view.Self)
 	for i := range d.own {
 		w := &d.own[i]
@@ -149,6 +159,7 @@ func (d *damages) receive(from locks.NodeID, k locks.Key, origin int, serial uin
 	d.o.Log.Error("another host could not write out a file before its lock was handed over: what is on the storage is not complete",
 		"key", k.String(), "path", d.entries.pathOf(k), "peer", node)
 	d.told.put(k)
+	d.ledger.damaged(k)
 	d.tell(Damage{Key: k, Path: d.entries.pathOf(k), Node: node})
 }
 
@@ -178,5 +189,6 @@ func (d *damages) take(k locks.Key, path string) error {
 	if !d.told.take(k) {
 		return nil
 	}
+	d.ledger.tells(k)
 	return fmt.Errorf("%w: %s", locks.ErrDamaged, path)
 }

@@ -81,6 +81,7 @@ func (hs *holdings) tell(en *entry, t *ticket) {
 		t.waiting = &notWaiting
 		old := en.handles[t.Handle]
 		en.handles[t.Handle] = t
+		hs.ledger.holds(t)
 		if old != nil {
 			hs.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))
 		}

@@ -30,7 +30,7 @@ func newLone(self locks.NodeID, members ...locks.NodeID) *lone {
 	l := &lone{remote: map[locks.TicketID][]locks.NodeID{}}
 	b := &base{o: Options{Transport: l}, phase: active, view: &locks.View{Epoch: 1, Self: self, Members: members}}
 	l.detector = &detector{base: b, alarm: &alarm{kick: make(chan struct{}, 1)}, waiters: newWaiters(),
-		entries: newEntries(b, nil), barriers: l, tickets: l, seen: map[seenProbe]bool{}, cycles: map[uint64]*cycle{}}
+		entries: newEntries(b, nil, newLedger(b)), barriers: l, tickets: l, seen: map[seenProbe]bool{}, cycles: map[uint64]*cycle{}}
 	return l
 }
 

@@ -64,6 +64,7 @@
 //
 //   - alarm: wakes Run.
 //   - journal: tells the Recorder.
+//   - ledger: writes down what the next process needs if this one is killed.
 //   - quota: how many locks a program has, and may have.
 //   - waiters: which tickets wait, and whose.
 //   - entries: makes and drops the entries of keys, and knows what is idle, clean,

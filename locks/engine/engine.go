@@ -42,6 +42,10 @@ type Options struct {
 	// Damaged is told of data that is not complete on the storage. It is called
 	// under the engine's mutex and returns at once. nil: nobody is told.
 	Damaged func(Damage)
+	// Ledger, which is new and empty, is where all is written that another process
+	// needs to go on if this one is killed, see ledger.go. nil: nothing is, and then
+	// the locks are lost.
+	Ledger Ledger
 	// Jitter returns a random number in [0,1). Default math/rand.
 	Jitter func() float64
 }
@@ -55,6 +59,7 @@ type Engine struct {
 	*base
 	alarm     *alarm
 	journal   *journal
+	ledger    *ledger
 	quota     *quota
 	waiters   *waiters
 	entries   *entries
@@ -110,43 +115,46 @@ func (e *Engine) assemble() {
 	yielder, _ := b.o.Files.(Yielder)
 	e.alarm = &alarm{kick: make(chan struct{}, 1)}
 	e.journal = &journal{base: b}
-	e.quota = &quota{base: b, users: map[user]*usage{}}
+	e.ledger = newLedger(b)
+	e.quota = &quota{base: b, ledger: e.ledger, users: map[user]*usage{}}
 	e.waiters = newWaiters()
-	e.entries = newEntries(b, e.alarm)
-	e.damages = newDamages(b, e.entries)
-	e.outboxes = &outboxes{base: b, damages: e.damages, flushed: sync.NewCond(&b.mu)}
+	e.entries = newEntries(b, e.alarm, e.ledger)
+	e.damages = newDamages(b, e.entries, e.ledger)
+	e.outboxes = &outboxes{base: b, ledger: e.ledger, damages: e.damages, flushed: sync.NewCond(&b.mu)}
 	e.wishes = &wishes{base: b, entries: e.entries, yielder: yielder}
-	e.stepper = &stepper{base: b, outboxes: e.outboxes, wishes: e.wishes}
-	e.barriers = &barriers{base: b, entries: e.entries, outboxes: e.outboxes, stepper: e.stepper}
+	e.stepper = &stepper{base: b, ledger: e.ledger, outboxes: e.outboxes, wishes: e.wishes}
+	e.barriers = &barriers{base: b, ledger: e.ledger, entries: e.entries, outboxes: e.outboxes, stepper: e.stepper}
 	e.askBacks = &askBacks{base: b, alarm: e.alarm, entries: e.entries, stepper: e.stepper}
 	e.reports = &reports{base: b, waiters: e.waiters, entries: e.entries, barriers: e.barriers}
 	e.queries = &queries{base: b, entries: e.entries, outboxes: e.outboxes, barriers: e.barriers, open: map[uint64]*query{}}
-	e.tickets = &tickets{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
+	e.tickets = &tickets{base: b, alarm: e.alarm, journal: e.journal, ledger: e.ledger, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		wishes: e.wishes, stepper: e.stepper, barriers: e.barriers, askBacks: e.askBacks, reports: e.reports, queries: e.queries}
-	e.holdings = &holdings{base: b, journal: e.journal, quota: e.quota, entries: e.entries, stepper: e.stepper,
+	e.holdings = &holdings{base: b, journal: e.journal, ledger: e.ledger, quota: e.quota, entries: e.entries, stepper: e.stepper,
 		barriers: e.barriers, askBacks: e.askBacks}
 	e.breaker = &breaker{base: b, entries: e.entries, holdings: e.holdings}
 	e.lent = &lent{base: b, entries: e.entries, stepper: e.stepper}
 	e.borrowed = &borrowed{base: b, alarm: e.alarm, entries: e.entries, outboxes: e.outboxes, lent: e.lent}
 	e.deadlocks = &detector{base: b, alarm: e.alarm, waiters: e.waiters, entries: e.entries, barriers: e.barriers, tickets: e.tickets,
 		seen: map[seenProbe]bool{}, cycles: map[uint64]*cycle{}}
-	e.heirs = &heirs{base: b, alarm: e.alarm, quota: e.quota, waiters: e.waiters, entries: e.entries, damages: e.damages,
+	e.heirs = &heirs{base: b, alarm: e.alarm, ledger: e.ledger, quota: e.quota, waiters: e.waiters, entries: e.entries, damages: e.damages,
 		tickets: e.tickets, holdings: e.holdings}
-	e.sweeper = &sweeper{base: b, journal: e.journal, waiters: e.waiters, entries: e.entries, stepper: e.stepper, askBacks: e.askBacks,
+	e.sweeper = &sweeper{base: b, journal: e.journal, ledger: e.ledger, waiters: e.waiters, entries: e.entries, stepper: e.stepper, askBacks: e.askBacks,
 		reports: e.reports, tickets: e.tickets, borrowed: e.borrowed, deadlocks: e.deadlocks, heirs: e.heirs}
 	e.closings = &closings{base: b, entries: e.entries}
 	e.inbox = &inbox{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, stepper: e.stepper, barriers: e.barriers,
 		askBacks: e.askBacks, queries: e.queries, tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks,
 		sweeper: e.sweeper, closings: e.closings, early: early{}}
-	e.epochs = &epochs{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
+	e.epochs = &epochs{base: b, alarm: e.alarm, journal: e.journal, ledger: e.ledger, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		damages: e.damages, outboxes: e.outboxes, stepper: e.stepper, barriers: e.barriers, askBacks: e.askBacks, queries: e.queries,
 		tickets: e.tickets, lent: e.lent, borrowed: e.borrowed, deadlocks: e.deadlocks, closings: e.closings, inbox: e.inbox}
 	e.bequest = &bequest{base: b, waiters: e.waiters, entries: e.entries, damages: e.damages, outboxes: e.outboxes,
 		queries: e.queries, tickets: e.tickets, holdings: e.holdings, epochs: e.epochs}
-	e.calls = &calls{base: b, alarm: e.alarm, journal: e.journal, quota: e.quota, waiters: e.waiters, entries: e.entries,
+	e.calls = &calls{base: b, alarm: e.alarm, journal: e.journal, ledger: e.ledger, quota: e.quota, waiters: e.waiters, entries: e.entries,
 		damages: e.damages, stepper: e.stepper, askBacks: e.askBacks, reports: e.reports, tickets: e.tickets, holdings: e.holdings,
 		lent: e.lent, borrowed: e.borrowed, heirs: e.heirs, sweeper: e.sweeper, closings: e.closings}
 
+	e.ledger.entries, e.ledger.damages, e.ledger.tickets = e.entries, e.damages, e.tickets // of which it writes
+	e.tickets.places.came, e.tickets.places.left = e.ledger.place, e.ledger.left
 	e.stepper.tickets = e.tickets    // what a turn decides is done at once
 	e.entries.lent = e.lent          // how a machine begins depends on what is lent
 	e.outboxes.borrowed = e.borrowed // and what is borrowed, on what members are told
@@ -245,6 +253,7 @@ func (e *Engine) Leave() {
 	if e.left.Swap(true) {
 		return
 	}
+	e.ledger.end() // nothing is left to another process
 	// From now on no ticket comes, and none goes: what the records say stands.
 	found := newRows(byKey)
 	for _, en := range e.entries.all {

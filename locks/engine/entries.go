@@ -13,8 +13,9 @@ import (
 // here or for which its machine has something to say, and what is known of others.
 type entries struct {
 	*base
-	alarm *alarm
-	lent  *lent
+	alarm  *alarm
+	ledger *ledger
+	lent   *lent
 
 	all  map[locks.Key]*entry
 	made uint64 // entries, ever
@@ -32,8 +33,8 @@ type entries struct {
 	pinned map[locks.Key]string
 }
 
-func newEntries(b *base, a *alarm) *entries {
-	return &entries{base: b, alarm: a, all: map[locks.Key]*entry{}, pinned: map[locks.Key]string{},
+func newEntries(b *base, a *alarm, lg *ledger) *entries {
+	return &entries{base: b, alarm: a, ledger: lg, all: map[locks.Key]*entry{}, pinned: map[locks.Key]string{},
 		clean: newRecent(maxClean), idle: list.New()}
 }
 
@@ -103,6 +104,7 @@ func (es *entries) settle(en *entry) {
 	case busy:
 		es.unlist(en)
 	case !busy && en.idle == nil:
+		es.ledger.idle(en)
 		en.since = time.Now()
 		en.idle = es.idle.PushBack(en)
 		if es.idle.Len() == 1 {
@@ -153,6 +155,7 @@ func (es *entries) tidy(en *entry) {
 
 // remove forgets an entry whose machine can be made anew.
 func (es *entries) remove(en *entry) {
+	es.ledger.forget(en)
 	es.lent.except(en.key)
 	es.floor = max(es.floor, en.machine.Token())
 	if en.stale == en.fresh {
@@ -217,6 +220,7 @@ func (es *entries) sorted() []*entry {
 
 // forget drops an entry without tickets.
 func (es *entries) forget(en *entry) {
+	es.ledger.forget(en)
 	es.floor = max(es.floor, en.machine.Token())
 	es.unlist(en)
 	delete(es.all, en.key)

@@ -71,6 +71,11 @@ type entry struct {
 	// nothing.
 	back *askBack
 
+	// line is what the ledger has of it; nil if it never had any. writing counts who
+	// writes the file out for State.
+	line    *line
+	writing int32
+
 	// parked are the tickets that wait, but for tries; nil if there was none.
 	parked map[*ticket]struct{}
 
@@ -100,10 +105,11 @@ type ticket struct {
 	*waiting
 	// held: the machine knows it as held.
 	held     bool
-	parked   bool // it is parked in waiters
-	underway bool // it is in entry.underway
-	asks     bool // the machine knows it
-	told     bool // the journal knows that it waits
+	parked   bool   // it is parked in waiters
+	underway bool   // it is in entry.underway
+	asks     bool   // the machine knows it
+	told     bool   // the journal knows that it waits
+	line     uint32 // of the ledger; 0: it has none
 }
 
 // waiting is what there is to know of a ticket while it waits.

@@ -12,6 +12,7 @@ type epochs struct {
 	*base
 	alarm     *alarm
 	journal   *journal
+	ledger    *ledger
 	quota     *quota
 	waiters   *waiters
 	entries   *entries
@@ -99,6 +100,7 @@ func (ep *epochs) state() []byte {
 		// others may see soon.
 		if en.dirty {
 			en.dirty, en.gave = en.holdsWrite(), false
+			en.writing++
 			todo = append(todo, en)
 		}
 		ep.mu.breathe()
@@ -110,6 +112,8 @@ func (ep *epochs) state() []byte {
 		todo = slices.DeleteFunc(todo, func(en *entry) bool {
 			ep.mu.breathe()
 			if ep.phase >= restoring || ep.entries.all[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
+				en.writing--
+				ep.ledger.written(en)
 				return true
 			}
 			en.dirty, en.gave = en.holdsWrite(), false
@@ -153,6 +157,7 @@ func (ep *epochs) install(v *locks.View) {
 	ep.lent.reset()
 	ep.view = v
 	ep.sync = &syncing{told: map[locks.NodeID][]keyState{}}
+	ep.ledger.begin()
 	ep.inbox.forget(v.Epoch)
 }
 
@@ -220,6 +225,7 @@ func (ep *epochs) restore() error {
 		if ep.phase != restoring || ep.view != v {
 			return nil
 		}
+		ep.ledger.sync(en)
 		if err != nil {
 			ep.phase = frozen
 			return fmt.Errorf("restore %v: %w", en.key, err)
@@ -255,6 +261,7 @@ func (ep *epochs) expelled(reason string) []LostLock {
 		ep.mu.Unlock()
 		return nil // its successor finds out
 	}
+	ep.ledger.clear()
 	ep.tenure.Add(1)
 	ep.phase, ep.view, ep.sync = outside, nil, nil
 	ep.borrowed.reset()

@@ -33,6 +33,7 @@ func (r *request) claim() claim { return claim{r.Key, r.Owner, r.Handle, r.Mode,
 type heirs struct {
 	*base
 	alarm    *alarm
+	ledger   *ledger
 	quota    *quota
 	waiters  *waiters
 	entries  *entries
@@ -61,6 +62,7 @@ func (h *heirs) takeLegacy(state []byte) error {
 		h.reset()
 		return fmt.Errorf("take over locks: %w", err)
 	}
+	h.ledger.begin()
 	h.alarm.wakeFor(now.Add(tellAfter))
 	h.broadcast()
 	return nil
@@ -120,7 +122,7 @@ func (p *places) restore(x legacyPlace, now time.Time) {
 	if p.m == nil {
 		p.m = map[place][]kept{}
 	}
-	p.m[x.place] = append(p.m[x.place], kept{x.stamp, before(now, x.since), now.Add(placeFor - x.ago)})
+	p.m[x.place] = append(p.m[x.place], kept{stamp: x.stamp, since: before(now, x.since), until: now.Add(placeFor - x.ago)})
 }
 
 // inherit makes the entry that k tells of.

@@ -14,6 +14,7 @@ import (
 type holdings struct {
 	*base
 	journal  *journal
+	ledger   *ledger
 	quota    *quota
 	entries  *entries
 	stepper  *stepper
@@ -57,6 +58,7 @@ func (hs *holdings) place(t *ticket) {
 	if lo == hi {
 		o.replace(lo, lo, t)
 		en.owners[o.id] = o
+		hs.ledger.holds(t)
 		return
 	}
 	pieces := posix.Place(o.pieces(lo, hi), t.Piece)
@@ -91,19 +93,31 @@ func (hs *holdings) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, piec
 	if extra != nil {
 		look(extra)
 	}
+	var shrunk []*ticket
 	keep := make([]*ticket, len(pieces))
 	kept := make(map[*ticket]bool, len(pieces))
 	var parts []locks.Part
 	for i, p := range pieces {
 		t := hs.source(en, from, changes, &p)
 		kept[t] = true
+		shrinks := t.line != 0 && t != extra && t.Range.Contains(p.Range)
+		changed := t.Piece != p || t == extra
 		if t.Piece != p || !t.held {
 			t.Piece = p
 			parts = append(parts, p.Part)
 		}
-		keep[i] = t
+		switch keep[i] = t; {
+		case !changed && t.line != 0:
+		case shrinks:
+			shrunk = append(shrunk, t)
+		default:
+			hs.ledger.holds(t)
+		}
 	}
 	o.replace(lo, hi, keep...)
+	for _, t := range shrunk {
+		hs.ledger.holds(t)
+	}
 	var old []locks.TicketID
 	for _, c := range changes {
 		if c.t.held {
@@ -269,6 +283,7 @@ func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
 	t.token, t.tenure = old.token, old.tenure
 	hs.quota.keep(t)
 	en.took(t)
+	hs.ledger.holds(t) // before the other one goes
 	hs.quota.lose(old)
 	old.req.pieces--
 	en.handles[h] = t

@@ -133,7 +133,8 @@ func (r *randomRun) steps(step func()) bool {
 			return false
 		}
 		synctest.Wait()
-		if r.check(); r.t.Failed() {
+		r.check()
+		if r.ledgersAgree(); r.t.Failed() {
 			return false
 		}
 	}
@@ -169,7 +170,7 @@ func likeLinux(t *testing.T, seed uint64) {
 	if seed%4 == 0 {
 		ids = ids[:2] // who ask back what they give away
 	}
-	r := &linuxRun{randomRun: randomRun{net: newTuned(t, len(ids), eagerly(seed)), rnd: rnd}, ids: ids}
+	r := &linuxRun{randomRun: randomRun{net: newKeeping(t, len(ids), true, eagerly(seed)), rnd: rnd}, ids: ids}
 	defer r.tell()
 	if r.steps(r.step) {
 		r.giveUpAll()

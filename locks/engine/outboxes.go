@@ -22,6 +22,7 @@ type letter struct {
 // to be on the storage first.
 type outboxes struct {
 	*base
+	ledger   *ledger
 	damages  *damages
 	borrowed *borrowed
 
@@ -116,11 +117,13 @@ func (o *outboxes) drain(en *entry) {
 			o.o.Transport.Send(epoch, l.to, l.frame)
 		}
 		en.outbox = en.outbox[1:]
+		o.ledger.written(en)
 	}
 	for _, p := range en.outbox {
 		en.dirty = en.dirty || p.flush
 	}
 	en.outbox, en.flushing = nil, false
+	o.ledger.written(en)
 }
 
 // beginFlush counts what writes out just now, until endFlush.

@@ -26,12 +26,16 @@ func placeOf(r *locks.Request) place {
 // may wait for the same; which of them comes again first does not matter.
 type places struct {
 	m map[place][]kept
+	// came and left are told of each, unless they are nil.
+	came func(*place, *kept)
+	left func(*kept)
 }
 
 type kept struct {
 	stamp locks.Stamp // zero: it had none yet, see gate
 	since time.Time
 	until time.Time
+	line  uint32 // of the ledger
 }
 
 func (p *places) put(r *locks.Request, s locks.Stamp, since, now time.Time) {
@@ -41,7 +45,12 @@ func (p *places) put(r *locks.Request, s locks.Stamp, since, now time.Time) {
 	if p.m == nil {
 		p.m = map[place][]kept{}
 	}
-	p.m[placeOf(r)] = append(p.m[placeOf(r)], kept{s, since, now.Add(placeFor)})
+	at := placeOf(r)
+	ks := append(p.m[at], kept{stamp: s, since: since, until: now.Add(placeFor)})
+	p.m[at] = ks
+	if p.came != nil {
+		p.came(&at, &ks[len(ks)-1])
+	}
 }
 
 // take is the place of r; without one it is a new request, of now.
@@ -51,6 +60,7 @@ func (p *places) take(r *locks.Request, now time.Time) (s locks.Stamp, since tim
 	}
 	for ks := p.m[placeOf(r)]; len(ks) > 0; {
 		k := ks[0]
+		p.goes(&k)
 		if ks = ks[1:]; len(ks) == 0 {
 			delete(p.m, placeOf(r))
 		} else {
@@ -69,6 +79,7 @@ func (p *places) expire(now time.Time) time.Duration {
 	next := time.Duration(0)
 	for k, ks := range p.m {
 		for len(ks) > 0 && !now.Before(ks[0].until) { // the oldest is the first
+			p.goes(&ks[0])
 			ks = ks[1:]
 		}
 		if len(ks) == 0 {
@@ -84,3 +95,18 @@ func (p *places) expire(now time.Time) time.Duration {
 }
 
 func (p *places) clear() { clear(p.m) }
+
+func (p *places) goes(k *kept) {
+	if p.left != nil {
+		p.left(k)
+	}
+}
+
+// forgetLines: the ledger has nothing of it any more.
+func (p *places) forgetLines() {
+	for _, ks := range p.m {
+		for i := range ks {
+			ks[i].line = 0
+		}
+	}
+}

@@ -42,7 +42,8 @@ type usage struct {
 // quota counts the tickets of users, and bounds them.
 type quota struct {
 	*base
-	users map[user]*usage
+	ledger *ledger
+	users  map[user]*usage
 }
 
 // keep adds t to its entry.
@@ -61,6 +62,7 @@ func (q *quota) reset() { clear(q.users) }
 
 // lose takes t from its entry.
 func (q *quota) lose(t *ticket) {
+	q.ledger.loses(t)
 	delete(t.entry.tickets, t.ID)
 	t.entry.gaveUp(t)
 	by := userOf(t.req)

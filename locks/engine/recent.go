@@ -49,6 +49,8 @@ func (s *recent) clear() {
 	clear(s.at)
 }
 
+func (s *recent) has(k locks.Key) bool { return s.at[k] != nil }
+
 func (s *recent) len() int { return s.order.Len() }
 
 func (s *recent) keys() iter.Seq[locks.Key] { return maps.Keys(s.at) }

@@ -13,6 +13,7 @@ type calls struct {
 	*base
 	alarm    *alarm
 	journal  *journal
+	ledger   *ledger
 	quota    *quota
 	waiters  *waiters
 	entries  *entries

@@ -7,6 +7,7 @@ import (
 // stepper makes turns of machines, and has done what they ask for.
 type stepper struct {
 	*base
+	ledger   *ledger
 	outboxes *outboxes
 	wishes   *wishes
 	tickets  *tickets
@@ -33,6 +34,7 @@ func (s *stepper) step(en *entry, f func(*locks.Turn)) (gave bool) {
 	if len(t.Send)+len(t.Done) > 0 {
 		s.handed++
 	}
+	s.ledger.turn(en)
 	s.outboxes.post(en, t)
 	for _, d := range t.Done {
 		s.tickets.decided(en, d)
@@ -70,4 +72,5 @@ func (s *stepper) acquire(t *ticket) {
 			ID: t.ID, Owner: r.Owner, Mode: r.Mode, Range: r.Range, Try: r.Try, Stamp: t.stamp,
 		}, turn)
 	})
+	s.ledger.changes(t)
 }

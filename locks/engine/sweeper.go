@@ -32,6 +32,7 @@ func jitter() float64 { return rand.Float64() }
 type sweeper struct {
 	*base
 	journal   *journal
+	ledger    *ledger
 	waiters   *waiters
 	entries   *entries
 	stepper   *stepper
@@ -62,6 +63,9 @@ func (sw *sweeper) sweep(now time.Time) time.Duration {
 		s.in(left)
 	}
 	if left := sw.heirs.expire(); left > 0 {
+		s.in(left)
+	}
+	if left := sw.ledger.expire(now); left > 0 {
 		s.in(left)
 	}
 	s.next = sw.askBacks.sweep(now, s.next)
@@ -153,6 +157,7 @@ func (s *sweeping) waiting(t *ticket) {
 		s.tickets.withdraw(t, errUnsure, "no answer: "+s.reports.waitsFor(t))
 	case !t.told:
 		t.told = true
+		s.ledger.changes(t)
 		s.journal.record(Waiting, t.entry, t.req, event{rng: t.req.Range, reason: s.reports.waitsFor(t)})
 		t.due = t.since.Add(t.entry.gate.patience(s.now))
 		if t.req.Try {

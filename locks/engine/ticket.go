@@ -13,6 +13,7 @@ type tickets struct {
 	*base
 	alarm    *alarm
 	journal  *journal
+	ledger   *ledger
 	quota    *quota
 	waiters  *waiters
 	entries  *entries
@@ -58,6 +59,7 @@ func (tk *tickets) park(t *ticket) {
 	}
 	tk.waiters.park(t)
 	w.due, w.probe = w.since.Add(tellAfter), w.since.Add(firstProbe)
+	tk.ledger.parks(t)
 	tk.wishes.tell(t.entry)
 	if t.asks && t.nested() {
 		tk.overtake(t)
@@ -90,6 +92,7 @@ func (tk *tickets) decided(en *entry, d locks.Outcome) {
 		wait.token = d.Token
 		tk.journal.record(Granted, en, t.req, wait)
 		en.beginDelivery(t)
+		tk.ledger.changes(t)
 	} else {
 		wait.reason, wait.final = tk.reports.holders(en, t.req), true
 		t.own().err = fmt.Errorf("%w by %s", locks.ErrWouldBlock, wait.reason)

@@ -77,14 +77,14 @@ func (m *machine) readStates(v *locks.View, states map[locks.NodeID][]byte) (hol
 	return holder, sn, nil
 }
 
-// Legacy is the clock, and the stamp of the request by which this node has the
+// Legacy adds the clock, and the stamp of the request by which this node has the
 // lock or waits for it; 0 if it does neither for a ticket.
-func (m *machine) Legacy() []byte {
+func (m *machine) Legacy(b []byte) []byte {
 	sn := m.again
 	if m.held > 0 || m.open {
 		sn = m.core.SN()
 	}
-	return wire.Uint(wire.Uint(nil, uint64(m.site.clock)), sn)
+	return wire.Uint(wire.Uint(b, uint64(m.site.clock)), sn)
 }
 
 // Inherit makes a new machine one that has these tickets: its node has the lock

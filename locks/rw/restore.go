@@ -162,8 +162,8 @@ func (m *machine) mustBeUntouched() {
 	}
 }
 
-// Legacy is the clock.
-func (m *machine) Legacy() []byte { return wire.Uint(wire.Uint(nil, m.high), m.count) }
+// Legacy adds the clock.
+func (m *machine) Legacy(b []byte) []byte { return wire.Uint(wire.Uint(b, m.high), m.count) }
 
 // Inherit makes a new machine one that has these tickets. What it kept for reuse
 // is given up by not being said, as at every new epoch.
