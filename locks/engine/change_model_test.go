@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,7 @@ func TestChangesLikeOneHost(t *testing.T) {
 	}
 	for s := first; s <= last; s++ {
 		maxAtOnce = inParts(s)
-		synctest.Test(t, func(t *testing.T) { changesLikeOneHost(t, s) })
+		synctest.Test(t, func(t *testing.T) { changesLikeOneHost(t, s, false) })
 		if t.Failed() {
 			t.Fatalf("to run this again: go test ./locks/engine -run %s -engine.seed %d", t.Name(), s)
 		}
@@ -42,12 +43,13 @@ type changesRun struct {
 	barrier   bool // and whether somebody holds something from before it was
 }
 
-func changesLikeOneHost(t *testing.T, seed uint64) {
-	r := &changesRun{randomRun: randomRun{net: newKeeping(t, 3, true, nil), rnd: rand.New(rand.NewPCG(seed, 11))}}
+func changesLikeOneHost(t *testing.T, seed uint64, kills bool) (killed int) {
+	r := &changesRun{randomRun: randomRun{net: newKeeping(t, 3, true, nil), rnd: rand.New(rand.NewPCG(seed, 11)), ids: slices.Clone(three), mayKill: kills}}
 	defer r.tell()
 	if r.steps(r.step) {
 		r.giveUpAll()
 	}
+	return r.kills
 }
 
 // anybody reports whether somebody but who holds anything.
@@ -81,11 +83,11 @@ func (r *changesRun) conflict(c oneCall) bool {
 }
 
 func (r *changesRun) draw() oneCall {
-	id := three[r.rnd.IntN(3)]
+	id := r.ids[r.rnd.IntN(3)]
 	owner, m := 1+r.rnd.IntN(2), locks.Mode(1+r.rnd.IntN(2))
 	start := uint64(r.rnd.IntN(15))
 	span := part(start, start+1+uint64(r.rnd.IntN(16-int(start))))
-	return oneCall{r.nodes[id], fmt.Sprintf("%s/%d", id, owner), req(locks.Posix, owner, m, span)}
+	return oneCall{r.nodes[id], fmt.Sprintf("%s/%d", id[:2], owner), req(locks.Posix, owner, m, span)}
 }
 
 func (r *changesRun) step() {
@@ -96,11 +98,11 @@ func (r *changesRun) step() {
 	case op < 12:
 		r.test(c, r.conflict(c))
 	case op < 14:
-		c.Unlock(c.Key, c.Owner, c.Range)
+		r.do(c, func(n *node) { n.Unlock(c.Key, c.Owner, c.Range) })
 		r.host.set(c.who, 0, c.Range, 0)
 		r.say("%s unlock o%d %v", c.id, c.Owner, c.Range)
 	case op < 17:
-		c.UnlockOwner(c.Key, c.Owner)
+		r.do(c, func(n *node) { n.UnlockOwner(c.Key, c.Owner) })
 		r.host.set(c.who, 0, locks.Whole, 0)
 		r.say("%s unlock o%d", c.id, c.Owner)
 	case op < 18:
@@ -116,7 +118,7 @@ func (r *changesRun) step() {
 }
 
 func (r *changesRun) try(c oneCall) {
-	_, err := c.try(c.Request)
+	err := r.call(c, c.Request)
 	want := !r.conflict(c) || r.has(c)
 	r.say("%s try o%d %v %v: %v", c.id, c.Owner, c.Mode, c.Range, err)
 	if (err == nil) != want || err != nil && !errors.Is(err, locks.ErrWouldBlock) {
@@ -135,16 +137,17 @@ func (r *changesRun) change() {
 		r.barrier = r.anybody("")
 	}
 	r.say("new epoch, exclusive %v", r.exclusive)
-	r.view(three...)
+	r.view(r.ids...)
 }
 
 // giveUpAll gives up what is held; then nothing is left anywhere.
 func (r *changesRun) giveUpAll() {
-	for _, id := range three {
+	for _, id := range r.ids {
 		for o := locks.OwnerID(1); o <= 2; o++ {
 			r.nodes[id].UnlockOwner(locks.Key{File: "f", Class: locks.Posix}, o)
 		}
 	}
 	time.Sleep(10 * time.Second)
 	r.isIdle()
+	r.ledgersAreEmpty()
 }

@@ -91,7 +91,7 @@ func TestLikeOneLinuxHost(t *testing.T) {
 	}
 	for s := first; s <= last; s++ {
 		maxAtOnce = inParts(s)
-		synctest.Test(t, func(t *testing.T) { likeLinux(t, s) })
+		synctest.Test(t, func(t *testing.T) { likeLinux(t, s, false) })
 		if t.Failed() {
 			t.Fatalf("to run this again: go test ./locks/engine -run %s -engine.seed %d", t.Name(), s)
 		}
@@ -110,8 +110,11 @@ func inParts(seed uint64) int {
 // answers are compared with a model.
 type randomRun struct {
 	*net
-	rnd   *rand.Rand
-	trace []string // of what was called, and the answers
+	rnd     *rand.Rand
+	ids     []locks.NodeID
+	trace   []string // of what was called, and the answers
+	kills   int      // so many processes were killed
+	mayKill bool
 }
 
 func (r *randomRun) say(format string, args ...any) {
@@ -129,7 +132,13 @@ func (r *randomRun) tell() {
 // none did.
 func (r *randomRun) steps(step func()) bool {
 	for range 60 {
-		if step(); r.t.Failed() {
+		if r.arm(); r.mayKill {
+			step()
+			r.bury()
+		} else {
+			step()
+		}
+		if r.t.Failed() {
 			return false
 		}
 		synctest.Wait()
@@ -160,21 +169,21 @@ func (r *randomRun) test(c oneCall, conflict bool) {
 // linuxRun is a run of TestLikeOneLinuxHost.
 type linuxRun struct {
 	randomRun
-	ids          []locks.NodeID
 	flock, posix linux
 }
 
-func likeLinux(t *testing.T, seed uint64) {
+func likeLinux(t *testing.T, seed uint64, kills bool) (killed int) {
 	rnd := rand.New(rand.NewPCG(seed, 7))
 	ids := []locks.NodeID{"n0", "n1", "n2"}
 	if seed%4 == 0 {
 		ids = ids[:2] // who ask back what they give away
 	}
-	r := &linuxRun{randomRun: randomRun{net: newKeeping(t, len(ids), true, eagerly(seed)), rnd: rnd}, ids: ids}
+	r := &linuxRun{randomRun: randomRun{net: newKeeping(t, len(ids), true, eagerly(seed)), rnd: rnd, ids: ids, mayKill: kills}}
 	defer r.tell()
 	if r.steps(r.step) {
 		r.giveUpAll()
 	}
+	return r.kills
 }
 
 // draw is a call about an fcntl lock.
@@ -189,7 +198,7 @@ func (r *linuxRun) draw() oneCall {
 	}
 	q := req(locks.Posix, owner, m, span)
 	q.Handle = locks.HandleID(100*(r.rnd.IntN(2)+1) + owner)
-	return oneCall{r.nodes[id], fmt.Sprintf("%s/%d", id, owner), q}
+	return oneCall{r.nodes[id], fmt.Sprintf("%s/%d", id[:2], owner), q}
 }
 
 func (r *linuxRun) step() {
@@ -205,21 +214,21 @@ func (r *linuxRun) step() {
 	case op < 10:
 		r.tryPosix(c)
 	case op < 12:
-		c.Unlock(c.Key, c.Owner, c.Range)
+		r.do(c, func(n *node) { n.Unlock(c.Key, c.Owner, c.Range) })
 		r.posix.set(c.who, 0, c.Range, 0)
 		r.say("%s unlock o%d %v", c.id, c.Owner, c.Range)
 	case op < 13:
-		c.UnlockOwner(c.Key, c.Owner)
+		r.do(c, func(n *node) { n.UnlockOwner(c.Key, c.Owner) })
 		r.posix.set(c.who, 0, locks.Whole, 0)
 		r.say("%s close by o%d", c.id, c.Owner)
 	case op < 14:
-		c.UnlockHandle(c.Key, c.Handle, "closed")
+		r.do(c, func(n *node) { n.UnlockHandle(c.Key, c.Handle, "closed") })
 		r.posix.closed(c.handle())
 		r.say("%s release h%d", c.id, c.Handle)
 	case op < 16:
 		r.tryFlock(c)
 	case op < 17:
-		c.UnlockHandle(flock, flockHandle, "closed")
+		r.do(c, func(n *node) { n.UnlockHandle(flock, flockHandle, "closed") })
 		r.flock.set(c.who, 0, locks.Whole, 0)
 		r.say("%s release of flock o%d", c.id, c.Owner)
 	case op < 18:
@@ -238,7 +247,7 @@ func (r *linuxRun) step() {
 func (c oneCall) handle() locks.HandleID { return c.Handle + 1000*locks.HandleID(c.id[1]) }
 
 func (r *linuxRun) tryPosix(c oneCall) {
-	_, err := c.try(c.Request)
+	err := r.call(c, c.Request)
 	want := !r.posix.conflict(c.who, c.Mode, c.Range)
 	r.say("%s posix o%d %v %v h%d: %v", c.id, c.Owner, c.Mode, c.Range, c.Handle, err)
 	if got := err == nil; got != want || err != nil && !errors.Is(err, locks.ErrWouldBlock) {
@@ -250,7 +259,7 @@ func (r *linuxRun) tryPosix(c oneCall) {
 }
 
 func (r *linuxRun) tryFlock(c oneCall) {
-	_, err := c.try(req(locks.Flock, int(c.Owner), c.Mode, locks.Whole))
+	err := r.call(c, req(locks.Flock, int(c.Owner), c.Mode, locks.Whole))
 	// The old lock is gone whether or not the new one is had.
 	held, has := r.flock.bytes[0][c.who]
 	if !has || held.mode != c.Mode {
@@ -276,6 +285,10 @@ func (r *linuxRun) giveUpAll() {
 	}
 	time.Sleep(5 * time.Second)
 	r.isIdle()
+	r.ledgersAreEmpty()
+	if r.mayKill {
+		return // another journal has the beginning
+	}
 	for _, n := range r.nodes {
 		for id, x := range n.openRequests() {
 			if x != 0 {
