@@ -42,6 +42,9 @@ type reader struct {
 	streak  int    // requests that it did not have to wait for, one after the other
 	// interrupted: the kernel has withdrawn the request.
 	interrupted bool
+	slot        slot     // of the request, if it has one
+	past        *past    // what another process has done of it; or nil
+	after       []func() // when its answer is noted
 }
 
 // usual is how many readers there are when none is held up, and not too much to do.
@@ -136,7 +139,7 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.serving, r.request)
-	r.request = 0
+	r.request, r.slot, r.past, r.after = 0, slot{}, nil, nil
 	rs.unblock(r)
 	if _, on = rs.active[r]; !on && rs.free() < usual && rs.ticks-r.since >= long {
 		rs.active[r] = struct{}{}
