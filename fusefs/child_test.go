@@ -81,6 +81,8 @@ type childConfig struct {
 	RemovedRound time.Duration
 	Hold         time.Duration
 	PanicAt      string // the rule of this path cannot be told
+	Kept         keptConfig
+	lifeline     *os.File // see keptMount
 }
 
 func runChild(conf string) {
@@ -119,6 +121,12 @@ func runChild(conf string) {
 	o, err := c.options(ctl)
 	if err != nil {
 		fail(err)
+	}
+	begin := begin
+	if c.Kept.Generation > 0 {
+		begin = func(o Options, ctl *control) (*Server, func() (net.Conn, error), error) {
+			return beginKept(&c.Kept, o, ctl)
+		}
 	}
 	s, accept, err := begin(o, ctl)
 	if err != nil {
@@ -212,6 +220,8 @@ type testMount struct {
 	stderr    *strings.Builder
 	exited    chan error
 	lives     int // how often it was upgraded
+	killed    bool
+	log       string // file that has what would be in stderr; or empty
 }
 
 // mount mounts a new directory.
@@ -286,6 +296,16 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 	m.cmd.Env = append(os.Environ(), childEnv+"="+string(conf))
 	m.cmd.ExtraFiles = []*os.File{theirs}
 	m.cmd.Stderr = m.stderr
+	if c.lifeline != nil {
+		// A keeper would hold a pipe open.
+		f, err := os.CreateTemp("", "dmxfs-test-stderr-")
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { f.Close(); os.Remove(f.Name()) })
+		m.log, m.cmd.Stderr = f.Name(), f
+		m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, c.lifeline)
+	}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
@@ -298,19 +318,37 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 		return nil, err
 	}
 	m.Client = rpc.NewClient(conn)
+	if c.lifeline != nil { // the keeper would keep the socket open
+		go func() {
+			exit := <-m.exited
+			m.exited <- exit
+			m.Close()
+		}()
+	}
 	t.Cleanup(m.stop)
 	var ok Counts
 	if err := m.Call("Child.Counts", None{}, &ok); err != nil {
 		m.Close()
 		exit := <-m.exited
 		m.exited <- exit
-		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.stderr)
+		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.said())
 	}
 	return m, nil
 }
 
 func (m *testMount) stop() {
 	m.Close()
+	if m.killed {
+		select {
+		case <-m.exited:
+		case <-time.After(20 * time.Second):
+			m.t.Error("the server that was killed does not end")
+		}
+		if said := m.said(); m.t.Failed() && said != "" {
+			m.t.Logf("server that was killed:\n%s", said)
+		}
+		return
+	}
 	select {
 	case err := <-m.exited:
 		m.exited <- err
@@ -322,8 +360,8 @@ func (m *testMount) stop() {
 		m.cmd.Process.Signal(syscall.SIGQUIT)
 		<-m.exited
 	}
-	if m.t.Failed() && m.stderr.Len() > 0 {
-		m.t.Logf("server:\n%s", m.stderr)
+	if said := m.said(); m.t.Failed() && said != "" {
+		m.t.Logf("server:\n%s", said)
 	}
 	if left := mountsBelow(m.dir); len(left) > 0 {
 		m.t.Errorf("mounts left behind: %v", left)
@@ -331,6 +369,15 @@ func (m *testMount) stop() {
 			unix.Unmount(m.dir, unix.MNT_DETACH)
 		}
 	}
+}
+
+// said is what the server has written to its standard error.
+func (m *testMount) said() string {
+	if m.log == "" {
+		return m.stderr.String()
+	}
+	b, _ := os.ReadFile(m.log)
+	return string(b)
 }
 
 func mountsBelow(dir string) (found []string) {

@@ -213,6 +213,15 @@ func (l *fakeLocker) willWait() []byte {
 	defer l.mu.Unlock()
 	l.over = true
 	l.wake()
+	b, err := json.Marshal(l.state())
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// state describes what is locked. REQUIRES: mu held.
+func (l *fakeLocker) state() savedFake {
 	s := savedFake{Token: l.token, Tenure: l.tenure, LastID: l.lastID}
 	for k, xs := range l.held {
 		for _, x := range xs {
@@ -224,11 +233,7 @@ func (l *fakeLocker) willWait() []byte {
 			s.Stale = append(s.Stale, k)
 		}
 	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err)
-	}
-	return b
+	return s
 }
 
 func (l *fakeLocker) inherit(b []byte) error {
