@@ -37,8 +37,8 @@ func (d device) enters() (left func()) {
 		return func() {}
 	}
 	runtime.LockOSThread()
-	left = d.requests.enters()
-	return func() { left(); runtime.UnlockOSThread() }
+	over := d.requests.enters()
+	return func() { over(); runtime.UnlockOSThread() }
 }
 
 // From include/uapi/linux/fuse.h.
