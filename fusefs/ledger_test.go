@@ -207,8 +207,7 @@ func TestKilledWithOpenFiles(t *testing.T) {
 		rounds = 6
 	}
 	for i := range rounds {
-		drop := m.remote("waits", locks.Flock, locks.Write)
-		_ = drop
+		m.remote("waits", locks.Flock, locks.Write)
 		q.tell("flock %d ex", waits)
 		q.sleeping()
 		m.kill()

@@ -226,9 +226,13 @@ func (c *control) Unknown(_ None, n *int) error {
 
 // DropAll gives up what the other node has locked.
 func (c *control) DropAll(None, *None) error {
-	for id := range 1000 {
-		c.locker.drop(id + 1)
+	l := c.locker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.held {
+		l.clear(k, locks.Whole, func(x fakeLock) bool { return x.remote > 0 })
 	}
+	l.save()
 	return nil
 }
 
