@@ -1,8 +1,6 @@
 package fusefs
 
 import (
-	"hash/fnv"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -39,9 +37,12 @@ type past struct {
 
 // stepOf tells the changes apart that one request makes.
 func stepOf(c *change) (op uint32, off int64) {
-	h := fnv.New32a()
-	h.Write([]byte(c.op))
-	return h.Sum32(), c.off
+	const offset, prime = 2166136261, 16777619 // FNV-1a
+	op = offset
+	for i := range len(c.op) {
+		op = (op ^ uint32(c.op[i])) * prime
+	}
+	return op, c.off
 }
 
 // tracked is a change of which it is noted how far it has got.

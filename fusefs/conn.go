@@ -191,8 +191,9 @@ func (c *conn) read() {
 
 func (c *conn) readAs(r *reader) {
 	paused := time.Now()
+	defer r.givesBack()
 	for c.readers.wait(r) {
-		p := newPlace(c)
+		p := newPlace(c, r)
 		in := p.in
 		asked := time.Now()
 		n, err := c.next(in)
@@ -203,7 +204,7 @@ func (c *conn) readAs(r *reader) {
 			err = fmt.Errorf("a request of %d bytes", n)
 		}
 		if err != nil {
-			p.leave(c)
+			p.leave(c, r)
 			c.end(err)
 			return
 		}
@@ -261,9 +262,9 @@ const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 // serveOne answers the request in, which is at p, and gives that back. It reports
 // whether r reads on.
 func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
-	in = p.settle(c, in)
+	in = p.settle(c, r, in)
 	r.slot = p.slot
-	defer p.leave(c)
+	defer p.leave(c, r)
 	took := &c.took[head(in).Opcode%uint32(len(c.took))]
 	c.readers.begin(r, head(in).Unique, ready, time.Duration(took.Load()) > slow)
 	c.awake()

@@ -71,7 +71,6 @@ type ledger struct {
 	mounted  mountpoint
 	lease    uint64 // handle of the lease of names
 	reserved [ids]atomic.Uint64
-	w        [handleWords]uint64 // of a record that is being written
 }
 
 // The kinds of numbers that are never given twice, in whatever process.

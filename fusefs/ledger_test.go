@@ -353,28 +353,29 @@ func TestMoreRequestsThanSlots(t *testing.T) {
 		}
 		r.Close()
 	}
+	r := new(reader)
 	var ps []place
 	for range 3 {
-		ps = append(ps, newPlace(c))
+		ps = append(ps, newPlace(c, r))
 	}
 	check(false)
 	for i := range ps {
-		ps[i].leave(c)
+		ps[i].leave(c, r)
 	}
 	check(true)
 	ps = nil
 	for range 40 { // small ones stay where they are when there is no small slot
-		p := newPlace(c)
+		p := newPlace(c, r)
 		in := p.in[:headSize]
 		head(in).Length, head(in).Opcode, head(in).Unique = uint32(headSize), opGetAttr, uint64(2+2*len(ps))
-		p.settle(c, in)
+		p.settle(c, r, in)
 		ps = append(ps, p)
 	}
 	if m.h.elsewhere.Load() != 40-16-2 {
 		t.Errorf("%d are elsewhere", m.h.elsewhere.Load())
 	}
 	for i := range ps {
-		ps[i].leave(c)
+		ps[i].leave(c, r)
 	}
 	check(true)
 }

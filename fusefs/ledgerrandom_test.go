@@ -281,11 +281,11 @@ func BenchmarkBesideLedger(b *testing.B) {
 				r := &reader{}
 				unique := uint64(0)
 				for b.Loop() {
-					p := newPlace(c)
+					p := newPlace(c, r)
 					in := p.in[:size]
 					unique += 2
 					head(in).Length, head(in).Opcode, head(in).Unique = uint32(size), op, unique
-					in = p.settle(c, in)
+					in = p.settle(c, r, in)
 					r.slot, r.request = p.slot, unique
 					c.readers.serving[unique] = r
 					if out := p.slot.answersIn(op != opRead); out != nil {
@@ -296,7 +296,7 @@ func BenchmarkBesideLedger(b *testing.B) {
 						serve(in, &p.slot)
 					}
 					delete(c.readers.serving, unique)
-					p.leave(c)
+					p.leave(c, r)
 				}
 			}
 		}

@@ -315,22 +315,6 @@ func (s *slot) took(size int) {
 	s.phase.Store(phaseTaken)
 }
 
-// setAside copies a request into a small slot, and frees this one, if it can.
-func (s *slot) setAside(in []byte) []byte {
-	x, ok := s.m.take(smallArea)
-	if !ok {
-		s.took(len(in))
-		return in
-	}
-	in = x.data[:copy(x.data, in)]
-	x.interrupted.Store(0)
-	x.reserved.Store(0)
-	x.took(len(in))
-	s.giveBack()
-	*s = x
-	return in
-}
-
 // done notes the answer, which is in s.answer.
 func (s *slot) done(size int) {
 	s.answerSize = uint32(size)

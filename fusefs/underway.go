@@ -14,10 +14,16 @@ type place struct {
 	elsewhere bool // it is counted as one that is in no slot, though it should be
 }
 
-func newPlace(c *conn) (p place) {
+// newPlace is where r reads the next request to.
+func newPlace(c *conn, r *reader) (p place) {
 	if m := c.requests; m != nil {
-		var ok bool
-		if p.slot, ok = m.take(largeArea); ok {
+		ok := r.large.slotHead != nil
+		if ok {
+			p.slot, r.large = r.large, slot{}
+		} else {
+			p.slot, ok = m.take(largeArea)
+		}
+		if ok {
 			p.slot.reads()
 			p.in = p.slot.data
 			return p
@@ -30,8 +36,20 @@ func newPlace(c *conn) (p place) {
 	return p
 }
 
-func (p *place) leave(c *conn) {
-	p.slot.giveBack()
+// leave gives p back. A slot is kept for the next request of r.
+func (p *place) leave(c *conn, r *reader) {
+	switch s := &p.slot; {
+	case s.slotHead == nil:
+	case s.large && r.large.slotHead == nil:
+		s.phase.Store(phaseFree)
+		r.large = *s
+	case !s.large && r.small.slotHead == nil:
+		s.phase.Store(phaseFree)
+		r.small = *s
+	default:
+		s.giveBack()
+	}
+	p.slot = slot{}
 	if p.b != nil {
 		c.large.Put(p.b)
 		p.b = nil
@@ -45,11 +63,11 @@ func (p *place) leave(c *conn) {
 // settle is called when the request in was read to p. If it is small it is taken to
 // where it needs little room: it may wait for a lock, for hours, and with thousands of
 // others.
-func (p *place) settle(c *conn, in []byte) []byte {
+func (p *place) settle(c *conn, r *reader, in []byte) []byte {
 	small := head(in).Opcode != opWrite && len(in) <= pageSize
 	switch {
 	case p.slot.slotHead != nil && small:
-		in = p.slot.setAside(in)
+		in = p.setAside(r, in)
 	case p.slot.slotHead != nil:
 		p.slot.took(len(in))
 	case small:
@@ -59,6 +77,31 @@ func (p *place) settle(c *conn, in []byte) []byte {
 	}
 	c.point.at(in, atTaken)
 	return in
+}
+
+// setAside copies a request into a small slot, if there is one.
+func (p *place) setAside(r *reader, in []byte) []byte {
+	x, ok := r.small, r.small.slotHead != nil
+	if r.small = (slot{}); !ok {
+		x, ok = p.slot.m.take(smallArea)
+	}
+	if !ok {
+		p.slot.took(len(in))
+		return in
+	}
+	in = x.data[:copy(x.data, in)]
+	x.interrupted.Store(0)
+	x.reserved.Store(0)
+	x.took(len(in))
+	p.slot.phase.Store(phaseFree)
+	r.large, p.slot = p.slot, x
+	return in
+}
+
+// givesBack gives back the slots that r has kept for its next request.
+func (r *reader) givesBack() {
+	r.large.giveBack()
+	r.small.giveBack()
 }
 
 // answersIn is where an answer without data is made, so that it is noted; nil: it is not.
