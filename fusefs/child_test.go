@@ -122,29 +122,11 @@ func runChild(conf string) {
 	if err != nil {
 		fail(err)
 	}
-	begin := begin
-	if c.Kept.Generation > 0 {
-		begin = func(o Options, ctl *control) (*Server, func() (net.Conn, error), error) {
-			return beginKept(&c.Kept, o, ctl)
-		}
-	}
-	s, accept, err := begin(o, ctl)
+	s, accept, err := begin(&c, o, ctl)
 	if err != nil {
 		fail(err)
 	}
-	if c.Caching {
-		s.fs.storage.ClientCache = true
-	}
-	s.fs.storage.NamesByTime, s.fs.storage.SillyRenames, s.fs.storage.KeepsNames = c.NamesByTime, c.SillyRenames, c.KeepsNames
-	if c.Remote {
-		s.fs.storage.Remote = true
-	}
-	if c.NoExpire {
-		s.fs.entryTTL = 0
-	}
-	if c.RemovedRound > 0 {
-		s.fs.removedRound = c.RemovedRound
-	}
+	c.pretend(s.fs)
 	ctl.s = s
 	if c.HoldAnswers != 0 {
 		s.fs.conn.held = func(opcode uint32) {
@@ -170,6 +152,23 @@ func runChild(conf string) {
 	}
 	s.Abort()
 	<-s.Done()
+}
+
+// pretend makes the storage, or the kernel, one of another kind.
+func (c *childConfig) pretend(f *fileSystem) {
+	if c.Caching {
+		f.storage.ClientCache = true
+	}
+	f.storage.NamesByTime, f.storage.SillyRenames, f.storage.KeepsNames = c.NamesByTime, c.SillyRenames, c.KeepsNames
+	if c.Remote {
+		f.storage.Remote = true
+	}
+	if c.NoExpire {
+		f.entryTTL = 0
+	}
+	if c.RemovedRound > 0 {
+		f.removedRound = c.RemovedRound
+	}
 }
 
 // options are those of the mount that ctl is asked about.

@@ -105,7 +105,10 @@ func controlSocket() (net.Conn, error) {
 
 // begin mounts, or goes on with what the life before has left. accept is where
 // the test comes.
-func begin(o Options, ctl *control) (s *Server, accept func() (net.Conn, error), err error) {
+func begin(c *childConfig, o Options, ctl *control) (s *Server, accept func() (net.Conn, error), err error) {
+	if c.Kept.Generation > 0 {
+		return beginKept(&c.Kept, o, ctl)
+	}
 	if os.Getenv(upgradeEnv) != "" {
 		return resumed(o, ctl)
 	}
