@@ -204,7 +204,7 @@ func (m *Requests) Ended(pid int) (bool, error) {
 			state = stat[i+2]
 		}
 		dead := state == 'Z' || state == 'X'
-		if !dead && (int(tid) == pid || state != 'D' || !harmless[uint32(tid)]) {
+		if !dead && (state != 'D' || !harmless[uint32(tid)]) {
 			return false, nil
 		}
 	}
