@@ -328,6 +328,11 @@ func (k *keptMount) answer(p *testProgram) (s string) {
 func (k *keptMount) killed() {
 	k.t.Helper()
 	k.testMount.killed = true
+	defer func() {
+		if k.t.Failed() { // nobody goes on: what waits for that would be in the way of the test's end
+			unix.Unmount(k.dir, unix.MNT_FORCE)
+		}
+	}()
 	await(k.t, "the server is killed", func() bool {
 		r, err := openedRequests(k.next)
 		if err != nil {
