@@ -164,6 +164,16 @@ func (l *ledger) begin(f *fileSystem, m mountpoint) {
 	l.writeMount()
 }
 
+// end is called when the mount is no more, and the memory may go.
+func (l *ledger) end() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.t = nil
+}
+
 // reserve sees to it that no number up to id is given twice.
 func (l *ledger) reserve(kind int, id uint64) {
 	if l == nil || id <= l.reserved[kind].Load() {

@@ -188,6 +188,7 @@ func (f *fileSystem) panicked(what any) fuse.Status {
 
 // close gives back what newFileSystem and connect have taken.
 func (f *fileSystem) close() {
+	f.ledger.end()
 	for _, h := range f.handles.all() {
 		closeFD(h.fd)
 	}
