@@ -172,7 +172,7 @@ func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w
 			return fuse.OK, true
 		}
 		if a.h != nil {
-			a.h.lost.Store(true)
+			f.fenced(a.h)
 		}
 	}
 	return lockErrno(err, cancel), false

@@ -50,6 +50,7 @@ func (t *tree) closeLater(fd int) { t.anchors.weighed = append(t.anchors.weighed
 // REQUIRES: mu held, and given up by unlock; n has none.
 func (t *tree) setAnchor(n *node, fd int) {
 	n.fd, n.slot, n.used = fd, len(t.anchors.nodes), true
+	t.ledger.note(t, n)
 	t.anchors.nodes = append(t.anchors.nodes, n)
 	if most := t.anchors.most; len(t.anchors.nodes) > most {
 		t.weigh(min(1+most/8, weighBatch))
@@ -62,8 +63,10 @@ func (t *tree) dropAnchor(n *node, closeFD func(int)) {
 	if n.fd < 0 {
 		return
 	}
-	closeFD(n.fd)
+	fd := n.fd
 	n.fd = -1
+	t.ledger.note(t, n) // before another file gets its number
+	closeFD(fd)
 	a := &t.anchors
 	last := a.nodes[len(a.nodes)-1]
 	a.nodes[n.slot], last.slot = last, n.slot

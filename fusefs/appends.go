@@ -157,6 +157,10 @@ func (fc *fileCalls) appendDirectly(cancel <-chan struct{}, in *fuse.WriteIn, da
 		return st.Size, err
 	}
 	a, off := &h.n.appends, int64(in.Offset)
+	if fc.fence.isPast(&in.InHeader) {
+		// Those before it are done, and those behind it wait for their turn.
+		return fc.writePieces(cancel, in, data)
+	}
 	if err := a.turn(cancel, off, n, size, func() { fc.conn.willWait(in.Unique) }); err != nil {
 		return 0, status(err)
 	}

@@ -33,6 +33,9 @@ type base struct {
 	arrivals arrivals
 	stats    counters
 	pause    *pausing
+	ledger   *ledger // or nil
+	redo     redo    // what a process that was killed has left
+	point    point
 
 	tasks sync.WaitGroup // what background started
 }
@@ -54,7 +57,17 @@ func (b *base) background(task func()) {
 	})
 }
 
-func (b *base) newID() uint64 { return b.lastID.Add(1) }
+func (b *base) newID() uint64 {
+	id := b.lastID.Add(1)
+	b.ledger.reserve(handleIDs, id)
+	return id
+}
+
+// fenced notes that h answers EIO from now on.
+func (b *base) fenced(h *handle) {
+	h.lost.Store(true)
+	b.ledger.flag(h, handleLost)
+}
 
 // now is the server's clock: milliseconds since it was made, at least 1.
 func (b *base) now() int64 { return time.Since(b.start).Milliseconds() + 1 }

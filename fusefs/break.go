@@ -40,7 +40,7 @@ func (f *fence) breakLocks(ctx context.Context, k locks.Key, handles []locks.Han
 		if h == nil {
 			continue // closed meanwhile
 		}
-		h.lost.Store(true)
+		f.fenced(h)
 		wait[h], nodes[h.n] = struct{}{}, struct{}{}
 		if !f.breakAlone(h) && k.Class == locks.Open {
 			continue
@@ -93,6 +93,7 @@ func (f *fence) breakAlone(h *handle) bool {
 		return false
 	}
 	f.records.ownAlone(h.proc, h, brokenTenure)
+	f.ledger.breaks(h)
 	return true
 }
 
@@ -108,6 +109,7 @@ func (f *fence) breakRecords(h *handle, c locks.Class) []*process {
 			continue
 		}
 		r.spoil()
+		f.ledger.lock(r)
 		if r.p != nil {
 			ps = append(ps, r.p)
 		}

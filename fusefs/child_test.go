@@ -81,6 +81,8 @@ type childConfig struct {
 	RemovedRound time.Duration
 	Hold         time.Duration
 	PanicAt      string // the rule of this path cannot be told
+	Kept         keptConfig
+	lifeline     *os.File // see keptMount
 }
 
 func runChild(conf string) {
@@ -120,23 +122,11 @@ func runChild(conf string) {
 	if err != nil {
 		fail(err)
 	}
-	s, accept, err := begin(o, ctl)
+	s, accept, err := begin(&c, o, ctl)
 	if err != nil {
 		fail(err)
 	}
-	if c.Caching {
-		s.fs.storage.ClientCache = true
-	}
-	s.fs.storage.NamesByTime, s.fs.storage.SillyRenames, s.fs.storage.KeepsNames = c.NamesByTime, c.SillyRenames, c.KeepsNames
-	if c.Remote {
-		s.fs.storage.Remote = true
-	}
-	if c.NoExpire {
-		s.fs.entryTTL = 0
-	}
-	if c.RemovedRound > 0 {
-		s.fs.removedRound = c.RemovedRound
-	}
+	c.pretend(s.fs)
 	ctl.s = s
 	if c.HoldAnswers != 0 {
 		s.fs.conn.held = func(opcode uint32) {
@@ -162,6 +152,23 @@ func runChild(conf string) {
 	}
 	s.Abort()
 	<-s.Done()
+}
+
+// pretend makes the storage, or the kernel, one of another kind.
+func (c *childConfig) pretend(f *fileSystem) {
+	if c.Caching {
+		f.storage.ClientCache = true
+	}
+	f.storage.NamesByTime, f.storage.SillyRenames, f.storage.KeepsNames = c.NamesByTime, c.SillyRenames, c.KeepsNames
+	if c.Remote {
+		f.storage.Remote = true
+	}
+	if c.NoExpire {
+		f.entryTTL = 0
+	}
+	if c.RemovedRound > 0 {
+		f.removedRound = c.RemovedRound
+	}
 }
 
 // options are those of the mount that ctl is asked about.
@@ -212,6 +219,8 @@ type testMount struct {
 	stderr    *strings.Builder
 	exited    chan error
 	lives     int // how often it was upgraded
+	killed    bool
+	log       string // file that has what would be in stderr; or empty
 }
 
 // mount mounts a new directory.
@@ -286,6 +295,16 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 	m.cmd.Env = append(os.Environ(), childEnv+"="+string(conf))
 	m.cmd.ExtraFiles = []*os.File{theirs}
 	m.cmd.Stderr = m.stderr
+	if c.lifeline != nil {
+		// A keeper would hold a pipe open.
+		f, err := os.CreateTemp("", "dmxfs-test-stderr-")
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { f.Close(); os.Remove(f.Name()) })
+		m.log, m.cmd.Stderr = f.Name(), f
+		m.cmd.ExtraFiles = append(m.cmd.ExtraFiles, c.lifeline)
+	}
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: cred}
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
@@ -298,19 +317,37 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 		return nil, err
 	}
 	m.Client = rpc.NewClient(conn)
+	if c.lifeline != nil { // the keeper would keep the socket open
+		go func() {
+			exit := <-m.exited
+			m.exited <- exit
+			m.Close()
+		}()
+	}
 	t.Cleanup(m.stop)
 	var ok Counts
 	if err := m.Call("Child.Counts", None{}, &ok); err != nil {
 		m.Close()
 		exit := <-m.exited
 		m.exited <- exit
-		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.stderr)
+		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.said())
 	}
 	return m, nil
 }
 
 func (m *testMount) stop() {
 	m.Close()
+	if m.killed {
+		select {
+		case <-m.exited:
+		case <-time.After(20 * time.Second):
+			m.t.Error("the server that was killed does not end")
+		}
+		if said := m.said(); m.t.Failed() && said != "" {
+			m.t.Logf("server that was killed:\n%s", said)
+		}
+		return
+	}
 	select {
 	case err := <-m.exited:
 		m.exited <- err
@@ -322,8 +359,8 @@ func (m *testMount) stop() {
 		m.cmd.Process.Signal(syscall.SIGQUIT)
 		<-m.exited
 	}
-	if m.t.Failed() && m.stderr.Len() > 0 {
-		m.t.Logf("server:\n%s", m.stderr)
+	if said := m.said(); m.t.Failed() && said != "" {
+		m.t.Logf("server:\n%s", said)
 	}
 	if left := mountsBelow(m.dir); len(left) > 0 {
 		m.t.Errorf("mounts left behind: %v", left)
@@ -331,6 +368,15 @@ func (m *testMount) stop() {
 			unix.Unmount(m.dir, unix.MNT_DETACH)
 		}
 	}
+}
+
+// said is what the server has written to its standard error.
+func (m *testMount) said() string {
+	if m.log == "" {
+		return m.stderr.String()
+	}
+	b, _ := os.ReadFile(m.log)
+	return string(b)
 }
 
 func mountsBelow(dir string) (found []string) {

@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"os"
+	"sync/atomic"
 
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -13,6 +14,8 @@ type control struct {
 	ended  chan error
 	lates  []LateWrite
 	held   heldAttr
+	kept   KeptState
+	crash  atomic.Pointer[Crash]
 }
 
 // HoldAttr, Held and Answer are those of loopbackControl, for answers of this mount.

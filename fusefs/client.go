@@ -106,6 +106,7 @@ func (c *client) reopen(h *handle) error {
 		err = h.sync() // what is written is known to the old one
 		old, h.fd, h.flags = h.fd, fd, flags
 		h.n.sole.reopened.Add(1)
+		c.ledger.handle(h)
 	}
 	h.mu.Unlock()
 	c.dropBelow(old)

@@ -39,6 +39,7 @@ func (s *Server) Flush(k locks.Key) error {
 	if k == leaseKey {
 		return nil // it is given up when nothing is kept or changed under it
 	}
+	s.fs.redo.await()
 	return s.fs.coherence.unlessAtRest(func() error { return s.fs.coherence.flush(k) })
 }
 
@@ -58,7 +59,9 @@ func (s *Server) FlushAll(ks []locks.Key) (failed map[locks.Key]error) {
 
 // Clean reports whether Flush of k would have nothing to do. It returns at
 // once, and calls no method of Locker.
-func (s *Server) Clean(k locks.Key) bool { return k == leaseKey || s.fs.coherence.clean(k) }
+func (s *Server) Clean(k locks.Key) bool {
+	return k == leaseKey || !s.fs.redo.some.Load() && s.fs.coherence.clean(k)
+}
 
 // Refresh makes sure that the next access to the file of k, and for an
 // explicit class to every other file that is open without an open lock, sees
@@ -233,6 +236,7 @@ func (c *coherence) flushNode(n *node) error {
 		}
 	}
 	if err := n.unwritten.handedOver(); err != nil {
+		n.noteUnwritten()
 		failed = err
 	}
 	return failed
@@ -252,6 +256,7 @@ func (h *handle) sync() error {
 	if err := retryEINTR(func() error { return unix.Fsync(h.fd) }); err != nil && !isGone(err) {
 		h.wrote.Store(true)
 		h.n.unwritten.failed(err)
+		h.n.noteUnwritten()
 		return err
 	}
 	return nil
@@ -271,7 +276,7 @@ func (c *coherence) expelled() {
 	nodes := make(map[*node]struct{})
 	for _, h := range c.handles.all() {
 		if h.underLock() {
-			h.lost.Store(true)
+			c.fenced(h)
 			nodes[h.n] = struct{}{}
 		}
 	}

@@ -35,10 +35,16 @@ type conn struct {
 	watching atomic.Bool   // watch looks
 	wake     chan struct{} // it begins to
 
-	pause  *pausing
-	first  first // see greet
-	unused func(reservation)
-	left   leftOver
+	pause *pausing
+	first first // see greet
+
+	requests *Requests // in which they are read; or nil
+	redo     *redo
+	answers  []leftAnswer // of the process before this one, which may have been written
+	owes     atomic.Int32 // what is to be done when answers are noted, see told
+	point    point
+	unused   func(reservation)
+	left     leftOver
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 
@@ -46,30 +52,6 @@ type conn struct {
 	held  func(opcode uint32) // tests keep answers back by it; or nil
 	dying sync.Once
 	dead  chan struct{} // closed when the mount is gone
-}
-
-// smallSize is enough for all answers but those with data, see room.
-const smallSize = 512
-
-// mediumSize is enough for most answers with data, many of which there may be at
-// a time.
-const mediumSize = 32 << 10
-
-// largeSize is enough for all. At its begin is room for the headers, so that
-// data begins at a page, as O_DIRECT wants it.
-const (
-	largeSize = maxPiece + 2*pageSize
-	pageSize  = 4096
-	writeHead = int(unsafe.Sizeof(fuse.WriteIn{}))
-	readHead  = int(unsafe.Sizeof(fuse.OutHeader{}))
-)
-
-// newBuffer is a new buffer of size bytes that begins at a page.
-func newBuffer(size int) *[]byte {
-	b := make([]byte, size+pageSize)
-	past := int(uintptr(unsafe.Pointer(&b[0])) % pageSize)
-	b = b[(pageSize-past)%pageSize:][:size]
-	return &b
 }
 
 // newConn takes dev, and answers the first request of the kernel, INIT.
@@ -93,10 +75,15 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		dead:    make(chan struct{}),
 		observe: f.opts.Observe,
 		pause:   f.pause,
+		redo:    &f.redo,
+		point:   f.point,
 		stale:   f.finder.distrustPath,
 		unused: func(r reservation) {
 			f.locker.UnlockHandle(r.key, r.handle, "the request has come to something else")
 		},
+	}
+	if o := f.opts.Ledger; o != nil {
+		c.requests = o.Requests
 	}
 	c.readers.start = func() { c.loops.Go(c.read) }
 	c.large.New = func() any { return newBuffer(largeSize) }
@@ -123,7 +110,7 @@ func (c *conn) greet() (err error) {
 	}
 	c.kernel = init.Flags64()
 	c.first.asked = slices.Clone(in[:n])
-	_, err = c.answer(in[:n])
+	_, err = c.answer(in[:n], nil)
 	return err
 }
 
@@ -204,9 +191,10 @@ func (c *conn) read() {
 
 func (c *conn) readAs(r *reader) {
 	paused := time.Now()
+	defer r.givesBack()
 	for c.readers.wait(r) {
-		b := c.large.Get().(*[]byte)
-		in := (*b)[pageSize-writeHead:]
+		p := newPlace(c, r)
+		in := p.in
 		asked := time.Now()
 		n, err := c.next(in)
 		for err == unix.ENOENT { // its program was killed in this moment
@@ -216,12 +204,12 @@ func (c *conn) readAs(r *reader) {
 			err = fmt.Errorf("a request of %d bytes", n)
 		}
 		if err != nil {
-			c.large.Put(b)
+			p.leave(c, r)
 			c.end(err)
 			return
 		}
 		op := head(in).Opcode
-		if !c.serveOne(r, b, in[:n], time.Since(asked) < readyTime) {
+		if !c.serveOne(r, &p, in[:n], time.Since(asked) < readyTime) {
 			return
 		}
 		// What the request has left to other goroutines, as the messages that
@@ -271,16 +259,12 @@ func leavesWork(opcode uint32) bool {
 
 const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 
-// serveOne answers the request in, which is in the buffer b, and gives that
-// back. It reports whether r reads on.
-func (c *conn) serveOne(r *reader, b *[]byte, in []byte, ready bool) (on bool) {
-	if head(in).Opcode != opWrite && len(in) <= pageSize {
-		// It may wait for a lock, for hours, and with thousands of others.
-		in = slices.Clone(in)
-		c.large.Put(b)
-	} else {
-		defer c.large.Put(b)
-	}
+// serveOne answers the request in, which is at p, and gives that back. It reports
+// whether r reads on.
+func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
+	in = p.settle(c, r, in)
+	r.slot = p.slot
+	defer p.leave(c, r)
 	took := &c.took[head(in).Opcode%uint32(len(c.took))]
 	c.readers.begin(r, head(in).Unique, ready, time.Duration(took.Load()) > slow)
 	c.awake()
@@ -289,7 +273,7 @@ func (c *conn) serveOne(r *reader, b *[]byte, in []byte, ready bool) (on bool) {
 	if op == opInterrupt {
 		c.readers.interrupt(in)
 	}
-	n, err := c.answer(in)
+	n, err := c.answer(in, &p.slot)
 	if err != nil {
 		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
 	}
@@ -327,34 +311,10 @@ const slow = time.Millisecond
 
 func head(in []byte) *fuse.InHeader { return (*fuse.InHeader)(unsafe.Pointer(&in[0])) }
 
-// room is how much data the answer to a request may have.
-func room(in []byte) int {
-	p := unsafe.Pointer(&in[0])
-	switch h := head(in); {
-	case h.Opcode == opReadlink:
-		return unix.PathMax
-	case (h.Opcode == opRead || h.Opcode == opReadDir || h.Opcode == opReadDirPlus) && len(in) >= int(unsafe.Sizeof(fuse.ReadIn{})):
-		return int((*fuse.ReadIn)(p).Size)
-	case (h.Opcode == opGetXAttr || h.Opcode == opListXAttr) && len(in) >= int(unsafe.Sizeof(fuse.GetXAttrIn{})):
-		return int((*fuse.GetXAttrIn)(p).Size)
-	case h.Opcode == opIoctl && len(in) >= int(unsafe.Sizeof(fuse.IoctlIn{})):
-		return int((*fuse.IoctlIn)(p).OutSize)
-	}
-	return 0
-}
-
-// phantom is a file that go-fuse answers for in the root of every mount. Its own
-// reader of requests needs it; here it would be a file that is nowhere.
-const phantom = ".go-fuse-epoll-hack"
-
-func asksForPhantom(in []byte) bool {
-	h := head(in)
-	return h.Opcode == opLookup && h.NodeId == fuse.FUSE_ROOT_ID && string(in[headSize:]) == phantom+"\x00"
-}
-
 // answer has a request handled and writes the answer, of n bytes. An error
-// is that of the writing, where it means something.
-func (c *conn) answer(in []byte) (n int, err error) {
+// is that of the writing, where it means something. s is the slot of the request, if
+// it has one.
+func (c *conn) answer(in []byte, s *slot) (n int, err error) {
 	pool, from := &c.small, 0
 	switch size := room(in); {
 	case size > mediumSize:
@@ -362,9 +322,16 @@ func (c *conn) answer(in []byte) (n int, err error) {
 	case size > 0:
 		pool, from = &c.medium, pageSize-readHead
 	}
-	b := pool.Get().(*[]byte)
-	defer pool.Put(b)
-	out := (*b)[from:]
+	var out []byte
+	if noted := s.answersIn(pool == &c.small); noted != nil {
+		out = noted
+		s.before(in)
+	} else {
+		s = nil
+		b := pool.Get().(*[]byte)
+		defer pool.Put(b)
+		out = (*b)[from:]
+	}
 	st := fuse.ENOSYS
 	if asksForPhantom(in) {
 		st = fuse.ENOENT
@@ -387,10 +354,14 @@ func (c *conn) answer(in []byte) (n int, err error) {
 	if isBequeathed(out[:n]) && c.leave(in, out) {
 		return 0, nil
 	}
+	if s != nil {
+		s.notes(c, in, n)
+	}
 	if c.held != nil {
 		c.held(head(in).Opcode)
 	}
 	err = c.write(out[:n])
+	c.point.at(in, atAnswered)
 	if err == unix.ENOENT || err == unix.ENODEV {
 		return n, nil // the program is gone, or the mount
 	}

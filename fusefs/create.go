@@ -91,7 +91,12 @@ func (oc *openCalls) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *n
 		return -1, err
 	}
 	fd = -1
-	err = oc.fence.create(cancel, &change{in: &in.InHeader, op: "create", dir: dir, name: name}, making(oc.storage.Userspace, dir, name, func() (err error) {
+	c := &change{in: &in.InHeader, op: "create", dir: dir, name: name, makes: unix.S_IFREG, mode: mode, fd: &fd,
+		reopen: func() (err error) {
+			fd, err = oc.openMade(dir, name, int(in.Flags)&keptFlags)
+			return err
+		}}
+	err = oc.fence.create(cancel, c, making(oc.storage.Userspace, dir, name, func() (err error) {
 		fd, err = unix.Openat(dir.fd, name, flags, mode)
 		return err
 	}))
@@ -174,10 +179,12 @@ func (oc *openCalls) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	if err := oc.descriptors.hasRoom(); err != nil {
 		return status(err)
 	}
-	err := oc.fence.create(cancel, &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)"}, func() (err error) {
+	make := func() (err error) {
 		fd, err = unix.Openat(dir.fd, ".", flags, mode)
 		return err
-	})
+	}
+	c := &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)", fd: &fd, reopen: make}
+	err := oc.fence.create(cancel, c, make)
 	if err != nil {
 		closeFD(fd)
 		return status(err)

@@ -11,6 +11,8 @@ type devices struct {
 	root uint64
 	log  *slog.Logger
 
+	ledger *ledger // or nil
+
 	mu    sync.RWMutex
 	known map[uint64]*subDevice
 }
@@ -19,6 +21,7 @@ type subDevice struct {
 	index  uint64
 	path   string // where it was entered last
 	warned bool
+	line   uint32 // of the ledger
 }
 
 func newDevices(root uint64, log *slog.Logger) *devices {
@@ -31,16 +34,22 @@ func (d *devices) crossed(dev uint64, path string) {
 	defer d.mu.Unlock()
 	s := d.known[dev]
 	if s == nil {
-		d.known[dev] = &subDevice{index: uint64(len(d.known) + 1), path: path}
+		s = &subDevice{index: uint64(len(d.known) + 1), path: path}
+		d.known[dev] = s
+		d.ledger.device(dev, s)
 		return
 	}
-	if s.path != path && !s.warned {
+	if s.path == path {
+		return
+	}
+	if !s.warned {
 		s.warned = true
 		d.log.Warn("a file system was found at two places of the shared directory; if it is mounted at both, "+
 			"programs on different hosts that lock its files through different ones are not kept apart",
 			"path", s.path, "path2", path)
 	}
 	s.path = path
+	d.ledger.device(dev, s)
 }
 
 // at is where a file system was entered last.

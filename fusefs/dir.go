@@ -36,6 +36,8 @@ type dirHandle struct {
 	next uint64 // the position of rest, or of fd if there is none
 	read bool
 
+	id    uint64 // under which the ledger has it
+	line  uint32 // of the ledger
 	lease uint64 // under which the kernel may list from its pages; 0: it may not
 }
 
@@ -68,6 +70,7 @@ func (dc *dirCalls) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.O
 		}
 	}
 	out.Fh = dc.newID()
+	dc.ledger.dir(out.Fh, d)
 	dc.dirs.put(out.Fh, d)
 	return fuse.OK
 }
@@ -86,7 +89,9 @@ func (dc *dirCalls) open(d *dirHandle) error {
 		return fd, err
 	})
 	if err == nil {
-		d.fd = fd
+		if d.fd = fd; d.id != 0 {
+			dc.ledger.dir(d.id, d)
+		}
 	}
 	return err
 }
@@ -129,6 +134,7 @@ func (dc *dirCalls) listed(in *fuse.InHeader, d *dirHandle) {
 
 func (dc *dirCalls) ReleaseDir(in *fuse.ReleaseIn) {
 	if d := dc.dirs.take(in.Fh); d != nil {
+		dc.ledger.closesDir(d)
 		closeFD(d.fd)
 		dc.tree.unpin(d.n)
 	}

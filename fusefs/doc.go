@@ -62,6 +62,36 @@
 // before (conn.willWait), and what takes long is found by its time; see
 // readers.go and conn.go.
 //
+// # When the process is killed
+//
+// With [Options.Ledger] programs outlive it: another process goes on with their open
+// files, their locks and the calls that they are in, see [ResumeKilled]. Whoever
+// supervises the two does this, in order:
+//
+//  1. It makes a generation, and for it the tables of [LedgerForm] (package
+//     internal/shm), [NewRequests], and the ledger of the lock engine. It has their
+//     descriptors, or knows their numbers in the table of descriptors of the process;
+//     and a process that shares that table (clone(2) with CLONE_FILES), does nothing, and
+//     ends with the supervisor. Neither it nor the supervisor uses the mount.
+//  2. When the process has died it waits until [Requests.Ended] says so of it: not until
+//     it can be waited for, which may be never.
+//  3. The next process opens what was left ([OpenRequests], shm.Open and the ledger of
+//     the engine, all of that generation), makes the same anew for the next one, gets
+//     the descriptors, and calls [ResumeKilled]; then Inherit of the engine. An error of
+//     any of them means that there is no going on: as without a ledger the mount is
+//     cut off and made anew, and the locks are lost. Until then nothing has changed,
+//     and another process could try it instead. If only the engine has nothing to go on
+//     with, [Server.Expelled] is called before Serve.
+//  4. [Server.Serve] runs, in which the new ledger counts: the supervisor forgets the old
+//     one, and ends the process that has kept the descriptors, when it has another one.
+//     A process that is killed between the two is followed by one that goes on with the
+//     old one only if Serve had not begun.
+//  5. When nothing of what was under way is left to be done the locks are given up of
+//     open files that [Server.Knows] does not know.
+//
+// A request that kills each process that takes it is known by the supervisor only by
+// their number: after some in a row it goes on without the ledger.
+//
 // # Parts
 //
 // The requests are served by types whose names end in Calls; they ask the parts
@@ -117,6 +147,8 @@
 //	leases.mu
 //	└── longCache.mu
 //	nodeCache.cacheMu, entries.mu, readers.mu, longCache.one
+//
+// ledger.mu, redo.mu and Requests.mu come after all others.
 //
 // No Locker is called with any of them held, but Admit and Wanted with
 // handle.mu, which then do not wait. [Server.Clean] is called under the mutex

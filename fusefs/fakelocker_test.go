@@ -26,6 +26,7 @@ type fakeLocker struct {
 	over      bool // see willWait
 	lastID    int
 	calls     []string
+	file      string // where the state is kept; empty: nowhere
 
 	// coherence is the mount, or nil.
 	coherence interface {
@@ -148,6 +149,7 @@ func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 	l.token++
 	g := locks.Grant{Token: l.token, Tenure: l.tenure}
 	l.take(r.Key, fakeLock{owner: r.Owner, handle: r.Handle, mode: r.Mode, rg: r.Range, pid: r.Program.PID})
+	l.save()
 	l.mu.Unlock()
 	if stale && l.coherence != nil {
 		if err := l.coherence.Refresh(r.Key); err != nil {
@@ -170,6 +172,7 @@ func (l *fakeLocker) Unlock(k locks.Key, o locks.OwnerID, rg locks.Range) bool {
 	defer l.mu.Unlock()
 	l.note("unlock %v %v", k, rg)
 	l.clear(k, rg, func(x fakeLock) bool { return x.owner == o && x.remote == 0 })
+	l.save()
 	return true
 }
 
@@ -178,6 +181,7 @@ func (l *fakeLocker) UnlockOwner(k locks.Key, o locks.OwnerID) {
 	defer l.mu.Unlock()
 	l.note("unlockowner %v", k)
 	l.clear(k, locks.Whole, func(x fakeLock) bool { return x.owner == o && x.remote == 0 })
+	l.save()
 }
 
 func (l *fakeLocker) Moment() locks.Moment { return 1 }
@@ -194,6 +198,7 @@ func (l *fakeLocker) UnlockHandle(k locks.Key, h locks.HandleID, why string) {
 	l.note("unlockhandle %v h=%d", k, h)
 	l.ends[h]++
 	l.clear(k, locks.Whole, func(x fakeLock) bool { return x.handle == h && x.remote == 0 })
+	l.save()
 }
 
 func (l *fakeLocker) Test(cancel <-chan struct{}, r *locks.Request) (*locks.Conflict, error) {
@@ -236,6 +241,7 @@ func (l *fakeLocker) Share(k locks.Key, h locks.HandleID, why string) bool {
 	for i := range l.held[k] {
 		if x := &l.held[k][i]; x.handle == h && x.remote == 0 {
 			x.mode = locks.Read
+			l.save()
 			l.note("share %v h=%d", k, h)
 			l.wake()
 			return true
@@ -304,6 +310,7 @@ func (l *fakeLocker) hold(k locks.Key, m locks.Mode, rg locks.Range, cancel <-ch
 	if m == locks.Write {
 		l.stale[k] = true
 	}
+	l.save()
 	l.note("remote %v %v", k, m)
 	l.mu.Unlock()
 	if l.coherence != nil {
@@ -319,6 +326,7 @@ func (l *fakeLocker) drop(id int) {
 	for k := range l.held {
 		l.clear(k, locks.Whole, func(x fakeLock) bool { return x.remote == id })
 	}
+	l.save()
 }
 
 // holders counts this node's locks of a class on a file.
@@ -350,6 +358,7 @@ func (l *fakeLocker) expel() {
 	for k := range l.held {
 		l.clear(k, locks.Whole, func(x fakeLock) bool { return x.remote == 0 })
 	}
+	l.save()
 	l.wake()
 }
 

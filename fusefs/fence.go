@@ -38,6 +38,7 @@ type fence struct {
 	records   *lockRecords
 	openLocks *openLocks
 	leases    *leases
+	evidence  *evidence
 	underway  underway
 	closes    closes
 }
@@ -67,6 +68,24 @@ type change struct {
 
 	off    int64
 	length int
+
+	// What it does to names, or appends, by which it is found out whether a process
+	// that was killed has done it: see again.go.
+	makes    uint32 // the kind of what gets the name
+	mode     uint32
+	target   string // of a symbolic link
+	links    *node  // gets the name
+	removes  bool   // the name
+	moves    string // what is called so in leave gets the name
+	exchange bool   // and the other one that
+	data     []byte // is appended
+	// fd is where call puts the descriptor of what it makes, and reopen opens that
+	// when it is there.
+	fd     *int
+	reopen func() error
+	// again: another process had begun it. repeated: it was done by that, and call
+	// was not called.
+	again, repeated bool
 	// partly is set by a call that fails, but has changed something before.
 	partly bool
 }
@@ -78,7 +97,11 @@ type change struct {
 //
 // REQUIRES: the caller is not admitted to a file.
 func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) error {
-	a, st := f.enterLeased(cancel, c)
+	t := f.track(c)
+	if yes, err := f.wasMade(&t, c); yes {
+		return err
+	}
+	a, st := f.enterLeased(cancel, c, t.past != nil)
 	switch st {
 	case fuse.EINTR:
 		return errLetGo
@@ -88,7 +111,7 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 	if !st.Ok() {
 		return unix.Errno(st)
 	}
-	err := call()
+	err := f.do(&t, c, &a, call)
 	f.leases.end(a.leased)
 	if c.h != nil {
 		f.wrote(c.h)
@@ -116,15 +139,16 @@ func (f *fence) alter(cancel <-chan struct{}, c *change, call func() error) erro
 // while it is not admitted, because those may wait for locks of this one.
 //
 // What the kernel writes back does not wait: a new view waits for that, and no
-// lock is granted before.
-func (f *fence) enterLeased(cancel <-chan struct{}, c *change) (admission, fuse.Status) {
+// lock is granted before. Nor does what another process had begun: nobody keeps
+// anything under the lease that it had.
+func (f *fence) enterLeased(cancel <-chan struct{}, c *change, again bool) (admission, fuse.Status) {
 	for {
 		a, st := f.enterChange(cancel, c)
 		if !st.Ok() {
 			return a, st
 		}
 		wait := f.leases.begin()
-		if a.leased = wait == nil; a.leased || c.back {
+		if a.leased = wait == nil; a.leased || c.back || again {
 			return a, fuse.OK
 		}
 		f.leave(&a)
@@ -243,7 +267,7 @@ func (f *fence) inTime(a *admission, c *change) bool {
 		return true
 	}
 	if a.h != nil {
-		a.h.lost.Store(true)
+		f.fenced(a.h)
 	}
 	if f.opts.LateWrite != nil {
 		f.opts.LateWrite(f.late(c))

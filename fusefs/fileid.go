@@ -104,6 +104,7 @@ func (t *tree) setFile(n *node, file string) {
 	if n.file = file; file != "" {
 		t.byFile[file] = append(t.byFile[file], n)
 	}
+	t.ledger.note(t, n)
 }
 
 // ofFile are the nodes that locks call by this name, pinned.

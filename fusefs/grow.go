@@ -151,6 +151,7 @@ func (c *attrCache) growTo(n *node, size int64) {
 	// Before: an answer with a smaller size that is made from now on may be taken over.
 	n.bounds.least.Store(size)
 	n.bounds.raise(size)
+	n.notePages()
 	n.cached.Store(true) // the kernel makes the page, without content
 	c.unprotected.noteKnown(n)
 	c.stats.Grown.Add(1)

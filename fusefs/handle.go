@@ -59,8 +59,9 @@ type handle struct {
 	closing       atomic.Bool // a descriptor of it was closed, perhaps the last one
 	// fresh: it has made or truncated the file, and not written it yet.
 	fresh  atomic.Bool
-	sole   bool   // n.sole describes what it has open; guarded by n.lockMu
-	filled uint64 // nodeCache.filled when it was opened, and there were no pages
+	sole   bool        // n.sole describes what it has open; guarded by n.lockMu
+	filled uint64      // nodeCache.filled when it was opened, and there were no pages
+	line   *handleLine // of the ledger; or nil
 	// Whether it was ever used for locks of the class: RELEASE gives them up.
 	flocked, posixed atomic.Bool
 }
@@ -179,6 +180,7 @@ func (o *openLocks) setState(h *handle, s openState) {
 		h.since.Store(uint64(h.open.tenure) + 1)
 	}
 	o.unprotected.counted(n)
+	o.ledger.handle(h)
 	defer n.lockMu.Unlock() // see breakAlone
 	switch {
 	case !h.open.alone:

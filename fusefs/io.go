@@ -50,6 +50,7 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 	*waited = *waited || a.waited
 	fc.attrs.growLate(h.n, h.fd)
 	h.n.fills()
+	h.n.notePages()
 	fc.unprotected.noteKnown(h.n)
 	fc.stats.Reads.Add(1)
 	buf = buf[:min(len(buf), int(in.Size))]
@@ -142,6 +143,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	back := in.WriteFlags&fuse.WRITE_CACHE != 0
 	if !back {
 		if err := h.tell(false); err != nil {
+			fc.ledger.told(&in.InHeader, h)
 			return 0, status(err)
 		}
 	}
@@ -150,8 +152,12 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		fc.conn.blocks(in.Unique)
 	}
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
+	if appends {
+		c.data = b
+	}
 	call := func() (err error) {
 		h.n.fills()
+		h.n.notePages()
 		fc.unprotected.noteKnown(h.n)
 		if h.flags&unix.O_APPEND != 0 && !appends {
 			err = unix.EPERM // chattr +a: pwrite(2) would append, wherever it belongs
@@ -173,6 +179,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		h.n.bounds.raise(off + int64(n))
 		if back && err != nil {
 			h.n.unwritten.pages.Add(1)
+			h.n.noteUnwritten()
 		}
 		return err
 	}
@@ -183,7 +190,10 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 				return n, status(err)
 			}
 		}
-		err = fc.fence.change(cancel, c, call)
+		if err = fc.fence.change(cancel, c, call); c.repeated {
+			n = c.length
+			h.n.bounds.raise(off + int64(n))
+		}
 	}
 	return n, status(err)
 }
@@ -200,13 +210,17 @@ func (fc *fileCalls) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status
 	defer fc.fence.leave(&a)
 	fc.conn.blocks(in.Unique)
 	const dataOnly = 1
-	err := retryEINTR(func() error {
+	err := fc.fence.syncs(&in.InHeader, h, func(fd int) error {
 		if in.FsyncFlags&dataOnly != 0 {
-			return unix.Fdatasync(h.fd)
+			return unix.Fdatasync(fd)
 		}
-		return unix.Fsync(h.fd)
+		return unix.Fsync(fd)
 	})
-	if before := h.tell(false); err == nil {
+	before := h.tell(false)
+	if before != nil {
+		fc.ledger.told(&in.InHeader, h)
+	}
+	if err == nil {
 		err = before
 	}
 	return status(err)
@@ -265,6 +279,9 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 	if src == nil || dst == nil {
 		return 0, fuse.EBADF
 	}
+	if done, err := fc.fence.copied(&in.InHeader, int64(in.OffOut)); done > 0 || err != nil {
+		return uint32(done), partly(int(done), status(err))
+	}
 	length := int(min(in.Len, maxCopy))
 	caughtUp := false
 	for done := 0; done < length; {
@@ -286,6 +303,9 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		})
 		if err != nil {
 			return uint32(done), partly(done, status(err))
+		}
+		if c.repeated {
+			n = c.length
 		}
 		if n == 0 && !caughtUp && src.n.isBehind(roff) {
 			caughtUp = true

@@ -254,6 +254,7 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 	switch {
 	case err == nil && l.locker.Tenure() == g.Tenure:
 		l.handle, l.tenure = h, g.Tenure
+		l.ledger.leased(uint64(h))
 		l.m.Got(l.now())
 		l.again(nil)
 	case mode == locks.Write:

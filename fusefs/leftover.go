@@ -31,6 +31,10 @@ type leftRequest struct {
 	// Handle is 0 if there is none.
 	Key    locks.Key
 	Handle locks.HandleID
+
+	past      *past // what a process that was killed had done of it; or nil
+	slot      slot  // where it is noted in this process
+	elsewhere bool  // it is in no slot, though it should be
 }
 
 // leftOver are the requests that this process leaves, or that the one before it
@@ -60,6 +64,17 @@ func (c *conn) reserve(request uint64, k locks.Key, h locks.HandleID) {
 	l.some.Store(int32(len(l.reserved)))
 }
 
+// noteReserved notes in its slot by which handle a request is going to wait for a lock
+// of k.
+func (c *conn) noteReserved(request uint64, k *locks.Key, h uint64) {
+	if c.requests == nil {
+		return
+	}
+	if r := c.readers.of(request); r != nil && r.slot.slotHead != nil {
+		r.slot.reserve(*k, locks.HandleID(h))
+	}
+}
+
 // reserved takes what was reserved for a request; 0: nothing, for that key.
 func (c *conn) reserved(request uint64, k *locks.Key) (r reservation) {
 	l := &c.left
@@ -82,10 +97,15 @@ func (c *conn) reserved(request uint64, k *locks.Key) (r reservation) {
 func (b *base) handleFor(in *fuse.InHeader, k locks.Key) uint64 {
 	if b.conn != nil {
 		if r := b.conn.reserved(in.Unique, &k); r.handle != 0 {
+			b.conn.noteReserved(in.Unique, &k, uint64(r.handle))
 			return uint64(r.handle)
 		}
 	}
-	return b.newID()
+	id := b.newID()
+	if b.conn != nil {
+		b.conn.noteReserved(in.Unique, &k, id)
+	}
+	return id
 }
 
 // isBequeathed reports whether an answer is none.
@@ -122,10 +142,14 @@ func (c *conn) doAgain() {
 	requests := c.left.requests
 	c.left.requests = nil
 	c.left.mu.Unlock()
+	answerAgain(c)
 	for i := range requests {
 		x := &requests[i]
 		in := x.Bytes
-		if head(in).Opcode == opWrite {
+		switch {
+		case x.slot.slotHead != nil:
+			in = x.slot.data[:len(in):len(in)]
+		case head(in).Opcode == opWrite:
 			in = (*c.large.Get().(*[]byte))[pageSize-writeHead:] // as a reader has it
 			in = in[:copy(in, x.Bytes)]
 		}
@@ -133,20 +157,27 @@ func (c *conn) doAgain() {
 			c.reserve(head(in).Unique, x.Key, x.Handle)
 		}
 		r := c.readers.again(head(in).Unique)
-		c.loops.Go(func() { c.doOneAgain(r, in) })
+		c.readers.mu.Lock()
+		r.slot, r.past = x.slot, x.past
+		c.readers.mu.Unlock()
+		c.loops.Go(func() { c.doOneAgain(r, in, &x.slot, x.elsewhere) })
 		if x.Interrupted {
 			c.loops.Go(func() { c.interruptSoon(head(in).Unique) })
 		}
 	}
 }
 
-func (c *conn) doOneAgain(r *reader, in []byte) {
+func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool) {
 	number, op := head(in).Unique, head(in).Opcode
-	if _, err := c.answer(in); err != nil {
+	if _, err := c.answer(in, s); err != nil {
 		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
 	}
 	if x := c.reserved(number, nil); x.handle != 0 {
 		c.unused(x) // it has come to something else this time
+	}
+	c.isOver(r)
+	if s.giveBack(); elsewhere {
+		c.requests.h.elsewhere.Add(-1)
 	}
 	if on, _ := c.readers.end(r); on {
 		c.readAs(r)
@@ -213,6 +244,9 @@ func (rs *readers) interrupt(in []byte) {
 	defer rs.mu.Unlock()
 	if r := rs.serving[(*fuse.InterruptIn)(unsafe.Pointer(&in[0])).Unique]; r != nil {
 		r.interrupted = true
+		if r.slot.slotHead != nil {
+			r.slot.interrupted.Store(1)
+		}
 	}
 }
 
@@ -221,4 +255,11 @@ func (rs *readers) wasInterrupted(request uint64) bool {
 	defer rs.mu.Unlock()
 	r := rs.serving[request]
 	return r != nil && r.interrupted
+}
+
+// isOver is called when the request of r is answered.
+func (c *conn) isOver(r *reader) {
+	if p := r.past; p != nil {
+		c.redo.decide(p, false)
+	}
 }

@@ -53,11 +53,13 @@ func (lc *lockCalls) setLock(cancel <-chan struct{}, in *fuse.LkIn, try bool) fu
 	req.Waits = lc.onWait(&in.InHeader)
 	if req.Key.Class == locks.Posix {
 		h.posixed.Store(true)
+		lc.ledger.flag(h, handlePosixed)
 		// Counted before it is asked for: another thread may close the file
 		// while the grant is on its way, and FLUSH must then find it.
 		h.n.posixUse.Add(1)
 	} else {
 		h.flocked.Store(true)
+		lc.ledger.flag(h, handleFlocked)
 	}
 	g, err := lc.lockFor(cancel, &in.InHeader, req, false)
 	if err != nil {
@@ -100,8 +102,9 @@ func (lc *lockCalls) takeBack(h *handle, req *locks.Request, had locks.Ranges) {
 	h.n.lockMu.Lock()
 	defer h.n.lockMu.Unlock()
 	if r := h.n.records[k]; r != nil {
-		h.lost.Store(true)
+		lc.fenced(h)
 		r.spoil()
+		lc.ledger.lock(r)
 	}
 }
 
@@ -225,6 +228,7 @@ func (lc *lockCalls) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 	h.closing.Store(true)
 	st := lc.flushStorage(h)
 	if before := lc.tellAtClose(h, in.Pid); before != nil {
+		lc.ledger.told(&in.InHeader, h)
 		st = status(before)
 	}
 	if n.posixUse.Load() > 0 {
@@ -273,6 +277,7 @@ func (lc *lockCalls) release(h *handle) {
 	if h.holds.Load() {
 		lc.attrs.noteVersion(h)
 	}
+	lc.ledger.closes(h)
 	h.mu.Unlock()
 	closeFD(h.fd)
 	if locked {
@@ -304,7 +309,8 @@ func (lc *lockCalls) flushStorage(h *handle) fuse.Status {
 		return status(err)
 	}
 	if err = unix.Close(fd); err != nil && !isGone(err) {
-		h.n.unwritten.failed(err) // who closes may be nobody who looks
+		h.n.unwritten.failed(err)
+		h.n.noteUnwritten() // who closes may be nobody who looks
 	}
 	return status(err)
 }

@@ -71,6 +71,7 @@ func (b *base) lockFor(cancel <-chan struct{}, in *fuse.InHeader, r *locks.Reque
 	case err == nil && !p.leave():
 		err = locks.ErrBequeathed
 	case err == nil:
+		b.awaitDropped(cancel, in)
 		return g, nil
 	case errors.Is(err, locks.ErrBequeathed):
 		<-p.succeeded // it is on its way
@@ -108,7 +109,27 @@ func (b *base) lockBehind(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 	if !b.pause.work() {
 		return locks.Grant{}, locks.ErrBequeathed
 	}
+	if err == nil {
+		b.awaitDropped(nil, nil)
+	}
 	return g, err
+}
+
+// awaitDropped waits until the kernel has dropped what it may have of files that another
+// process was about to make it drop, which is over soon; or until cancel is closed, as the
+// program is not going to use what was granted then. in is of the request, or nil.
+func (b *base) awaitDropped(cancel <-chan struct{}, in *fuse.InHeader) {
+	d := b.redo.dropped
+	if d == nil || closed(d) {
+		return
+	}
+	if in != nil {
+		b.conn.willWait(in.Unique)
+	}
+	select {
+	case <-d:
+	case <-cancel:
+	}
 }
 
 // Rule says what open(2) means for a file.

@@ -183,6 +183,7 @@ func (m *moves) rekey(n *node, path string) bool {
 			h.mu.Lock()
 		}
 		h.open.req.Key.File, h.open.req.Path = file, path
+		m.ledger.handle(h)
 		h.mu.Unlock()
 	}
 	m.tree.rekey(n, file)
@@ -205,6 +206,13 @@ func (t *tree) child(dir *node, name string) *node {
 		n.pins++
 	}
 	return n
+}
+
+// has reports whether a name in dir is known.
+func (t *tree) has(dir *node, name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return dir.children[name] != nil
 }
 
 // openBelow reports whether a file below n is open on this host.

@@ -24,7 +24,8 @@ func (nc *nameCalls) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string
 	if kind == 0 {
 		kind = unix.S_IFREG
 	}
-	return nc.make(cancel, &in.InHeader, "mknod", name, kind, out, func(dir *node) error {
+	c := change{in: &in.InHeader, op: "mknod", makes: kind, mode: in.Mode}
+	return nc.make(cancel, &c, name, out, func(dir *node) error {
 		return unix.Mknodat(dir.fd, name, modeIn(nc.acls, dir, in.Mode, in.Umask), int(in.Rdev))
 	})
 }
@@ -35,19 +36,22 @@ func (nc *nameCalls) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string
 		return st
 	}
 	defer release()
-	return nc.make(cancel, &in.InHeader, "mkdir", name, unix.S_IFDIR, out, func(dir *node) error {
+	c := change{in: &in.InHeader, op: "mkdir", makes: unix.S_IFDIR, mode: in.Mode}
+	return nc.make(cancel, &c, name, out, func(dir *node) error {
 		return nc.makeDir(dir, name, modeIn(nc.acls, dir, in.Mode, in.Umask))
 	})
 }
 
 func (nc *nameCalls) Symlink(cancel <-chan struct{}, in *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	return nc.make(cancel, in, "symlink", name, unix.S_IFLNK, out, func(dir *node) error {
+	c := change{in: in, op: "symlink", makes: unix.S_IFLNK, target: target}
+	return nc.make(cancel, &c, name, out, func(dir *node) error {
 		return unix.Symlinkat(target, dir.fd, name)
 	})
 }
 
-// make makes something of a kind that is not open afterwards.
-func (nc *nameCalls) make(cancel <-chan struct{}, in *fuse.InHeader, op, name string, kind uint32, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
+// make makes something that is not open afterwards, as what says.
+func (nc *nameCalls) make(cancel <-chan struct{}, what *change, name string, out *fuse.EntryOut, call func(dir *node) error) fuse.Status {
+	in, kind := what.in, what.makes
 	dir, errno := nc.finder.node(in)
 	if !errno.Ok() {
 		return errno
@@ -58,7 +62,9 @@ func (nc *nameCalls) make(cancel <-chan struct{}, in *fuse.InHeader, op, name st
 	}
 	for range createAttempts {
 		gen := nc.arrivals.all.Load()
-		if err := nc.fence.create(cancel, &change{in: in, op: op, dir: dir, name: name}, making(nc.storage.Userspace, dir, name, func() error { return call(dir) })); err != nil {
+		c := *what
+		c.dir, c.name = dir, name
+		if err := nc.fence.create(cancel, &c, making(nc.storage.Userspace, dir, name, func() error { return call(dir) })); err != nil {
 			nc.client.notMade(dir, err)
 			return status(err)
 		}
@@ -96,7 +102,7 @@ func (nc *nameCalls) remove(cancel <-chan struct{}, in *fuse.InHeader, op, name 
 	if nc.private.hidden(dir, name) {
 		return fuse.ENOENT
 	}
-	c := &change{in: in, op: op, dir: dir, name: name}
+	c := &change{in: in, op: op, dir: dir, name: name, removes: true}
 	if c.files[0] = nc.tree.child(dir, name); c.files[0] != nil {
 		defer nc.tree.unpin(c.files[0])
 	}
@@ -150,7 +156,7 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	if nc.tree.ids.paths {
 		defer nc.pause.stay()() // it has locks that only it gives up
 	}
-	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName, leave: from}
+	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName, leave: from, moves: oldName, exchange: exchange}
 	for i, n := range [...]*node{nc.tree.child(from, oldName), nc.tree.child(to, newName)} {
 		if c.files[i] = n; n != nil {
 			defer nc.tree.unpin(n)
@@ -181,6 +187,7 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	})
 	nc.client.notMade(from, err)
 	nc.client.notMade(to, err)
+	renamed = renamed || c.repeated && err == nil && nc.tree.has(from, oldName)
 	if renamed { // if late, too
 		nc.tree.renamed(from, oldName, to, newName, exchange)
 		nc.client.mayBeGone(c.files[1])
@@ -222,7 +229,7 @@ func (nc *nameCalls) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 	gen := nc.arrivals.all.Load()
 	// The name in /proc leads to the file itself, also if that is a symbolic
 	// link, and to one that has no name yet.
-	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name}
+	c := &change{in: &in.InHeader, op: "link", files: [2]*node{n}, dir: dir, name: name, links: n}
 	err := nc.fence.alter(cancel, c, making(nc.storage.Userspace, dir, name, func() error {
 		return unix.Linkat(nc.fds, itoa(n.fd), dir.fd, name, unix.AT_SYMLINK_FOLLOW)
 	}))

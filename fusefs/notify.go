@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"encoding/binary"
+	"runtime"
 	"sync"
 	"unsafe"
 
@@ -13,8 +14,9 @@ import (
 // device is a descriptor of the connection to the kernel, for what is told it
 // unasked.
 type device struct {
-	fd    int
-	pause *pausing
+	fd       int
+	pause    *pausing
+	requests *Requests // or nil
 }
 
 // write sends a notification.
@@ -23,8 +25,20 @@ func (d device) write(b []byte) error {
 		return locks.ErrBequeathed
 	}
 	defer d.pause.told()
+	defer d.enters()()
 	_, err := unix.Write(d.fd, b)
 	return err
+}
+
+// enters notes that this thread is in a notification, until the result is called: whoever
+// takes over from a process that was killed then need not wait for it.
+func (d device) enters() (left func()) {
+	if d.requests == nil {
+		return func() {}
+	}
+	runtime.LockOSThread()
+	over := d.requests.enters()
+	return func() { over(); runtime.UnlockOSThread() }
 }
 
 // From include/uapi/linux/fuse.h.
@@ -77,6 +91,7 @@ func (d device) grow(node uint64, size int64) {
 		return
 	}
 	defer d.pause.told()
+	defer d.enters()()
 	nowhere, err := nothing()
 	if err != nil {
 		return

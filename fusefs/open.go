@@ -170,6 +170,11 @@ func (oc *openCalls) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.
 // serve lets requests use h. If its process has begun to lock for itself since
 // it was asked, the open lock is given up.
 func (oc *openCalls) serve(h *handle) {
+	if oc.ledger != nil {
+		h.mu.Lock()
+		oc.ledger.opens(h)
+		h.mu.Unlock()
+	}
 	oc.handles.put(h.id, h)
 	if h.proc.isSelfLocking() {
 		oc.openLocks.locksItself(h)

@@ -162,7 +162,7 @@ func (o *openLocks) lockLater(h *handle, again bool) *acquisition {
 		}
 		if err == nil && again && o.tree.leads(h.n, req.Key.File) != nil {
 			o.locker.UnlockHandle(req.Key, req.Handle, "another host has renamed the file")
-			h.lost.Store(true)
+			o.fenced(h)
 			err = locks.ErrLost
 		}
 		h.mu.Lock()
@@ -201,7 +201,7 @@ func (o *openLocks) askAgain(a *acquisition, h *handle, again, shared bool) (loc
 			a.shared.Store(false)
 			o.locker.UnlockHandle(req.Key, req.Handle, "it could not be one for writing again")
 			if errors.Is(err, locks.ErrLost) {
-				h.lost.Store(true) // others may have written since
+				o.fenced(h) // others may have written since
 			}
 		}
 		if !again || h.neverYields() || !errors.Is(err, locks.ErrDeadlock) {
@@ -278,6 +278,7 @@ func (o *openLocks) locksForItself(h *handle, p *process) {
 			continue
 		}
 		q.selfLocking.Store(true)
+		o.ledger.process(q)
 		q.mu.Lock()
 		hs := make([]*handle, 0, len(q.handles))
 		for other := range q.handles {

@@ -50,6 +50,9 @@ var beforeTheFence = map[string]string{
 	"keepSetGID":  "of a file that was just made, and is not known to anybody",
 	"stirOne":     "the time of access of a directory, which says nothing of what is in it",
 	"punchBehind": "far behind the end of the file, where there is nothing to change",
+	"openMade":    "the mode of a file that was just made, and is not known to anybody",
+	"NewRequests": "memory",
+	"ready":       "memory",
 	"forceLookup": "a link from another file system, which always fails",
 }
 

@@ -70,6 +70,9 @@ type Options struct {
 	// include/uapi/linux/fuse.h (see [RequestName]), how long that took, and how many
 	// bytes of data a READ had or a WRITE has given. It must not wait. It may be nil.
 	Observe func(opcode uint32, took time.Duration, read, written int)
+	// Ledger is where the mount writes down what another process needs to go on if
+	// this one is killed, see [ResumeKilled]. Nil: then its programs fail.
+	Ledger *Ledger
 	// Log takes what an operator should know. Nil is slog.Default().
 	Log *slog.Logger
 }

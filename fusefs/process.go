@@ -18,7 +18,8 @@ import (
 // process is a program that uses the mount. All its threads share one, and no
 // later process does that gets the same number.
 type process struct {
-	pid int
+	pid  int
+	line *uint32 // of the ledger, which guards it; or nil
 	// owner is the owner of its open locks where these are between processes.
 	owner locks.OwnerID
 	comm  int      // descriptor of /proc/PID/comm; guarded by processes.mu
@@ -72,6 +73,7 @@ type processes struct {
 
 	mu      sync.RWMutex
 	threads map[uint32]*thread
+	ledger  *ledger
 	owners  uint64        // the newest owner
 	tasks   atomic.Uint64 // threads that there ever were
 	sweepAt int           // number of threads at which to look for dead ones
@@ -82,6 +84,7 @@ type thread struct {
 	comm   int // descriptor of /proc/TID/comm; that of the process if it is its leader
 	leader bool
 	p      *process
+	line   uint32       // of the ledger
 	task   uint64       // no later thread has the same
 	seen   atomic.Int64 // when it was looked at last, in ns since processes.start
 }
@@ -136,7 +139,7 @@ func (ps *processes) program(p *process, in *fuse.InHeader) locks.Program {
 		ps.mu.RUnlock()
 	}
 	if r.Task == 0 {
-		r.Task = ps.tasks.Add(1)
+		r.Task = ps.newTask()
 	}
 	if p == nil {
 		r.Process = r.Task
@@ -198,9 +201,10 @@ func (ps *processes) resolve(tid uint32) *process {
 	if len(ps.threads) >= ps.sweepAt {
 		ps.sweep()
 	}
-	t := &thread{comm: comm, leader: pid == tid, p: p, task: ps.tasks.Add(1)}
+	t := &thread{comm: comm, leader: pid == tid, p: p, task: ps.newTask()}
 	if t.leader {
 		ps.owners++
+		ps.ledger.reserve(ownerIDs, ps.owners)
 		t.p = &process{pid: int(pid), owner: sharedOwner + locks.OwnerID(ps.owners), comm: comm}
 	} else if l := ps.threads[pid]; l == nil || l.p != p {
 		unix.Close(comm) // swept meanwhile, so there was nothing to remember
@@ -212,9 +216,18 @@ func (ps *processes) resolve(tid uint32) *process {
 	}
 	if !t.leader {
 		p.tids = append(p.tids, tid)
+	} else {
+		ps.ledger.process(t.p)
 	}
 	ps.threads[tid] = t
+	ps.ledger.thread(tid, t)
 	return t.p
+}
+
+func (ps *processes) newTask() uint64 {
+	n := ps.tasks.Add(1)
+	ps.ledger.reserve(taskIDs, n)
+	return n
 }
 
 // parent is the process that p was made by, or that has taken its place; nil
@@ -240,7 +253,9 @@ func (ps *processes) ancestor(p *process) *process {
 			l.parent, l.depth = q, up.depth+1
 		}
 	}
-	p.up.CompareAndSwap(nil, l)
+	if p.up.CompareAndSwap(nil, l) {
+		ps.ledger.process(p)
+	}
 	return p.up.Load().parent
 }
 
@@ -319,6 +334,7 @@ func (ps *processes) sweep() {
 // REQUIRES: mu held.
 func (ps *processes) drop(tid uint32, t *thread) {
 	delete(ps.threads, tid)
+	ps.ledger.forgetThread(t)
 	unix.Close(t.comm)
 	if !t.leader {
 		i := slices.Index(t.p.tids, tid)
@@ -326,6 +342,7 @@ func (ps *processes) drop(tid uint32, t *thread) {
 		return
 	}
 	for _, id := range t.p.tids { // they look at this descriptor
+		ps.ledger.forgetThread(ps.threads[id])
 		unix.Close(ps.threads[id].comm)
 		delete(ps.threads, id)
 	}

@@ -41,7 +41,11 @@ type reader struct {
 	blocked bool   // waits for the storage, and is active
 	streak  int    // requests that it did not have to wait for, one after the other
 	// interrupted: the kernel has withdrawn the request.
-	interrupted bool
+	interrupted  bool
+	slot         slot     // of the request, if it has one
+	large, small slot     // kept for the next one
+	past         *past    // what another process has done of it; or nil
+	after        []func() // when its answer is noted
 }
 
 // usual is how many readers there are when none is held up, and not too much to do.
@@ -136,7 +140,7 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.serving, r.request)
-	r.request = 0
+	r.request, r.slot, r.past, r.after = 0, slot{}, nil, nil
 	rs.unblock(r)
 	if _, on = rs.active[r]; !on && rs.free() < usual && rs.ticks-r.since >= long {
 		rs.active[r] = struct{}{}
@@ -162,6 +166,7 @@ func (rs *readers) leave(r *reader) {
 		return
 	}
 	rs.unblock(r)
+	r.large.giveBack() // it may be long until then
 	delete(rs.active, r)
 	if rs.free() == 0 { // or the other one is back in a moment
 		rs.more()

@@ -25,6 +25,7 @@ type lockRecord struct {
 	tenure locks.Tenure // of the oldest of them
 	token  locks.Token  // of the latest
 	turn   uint64       // when that was granted, as a count of all such
+	line   uint32       // of the ledger
 }
 
 // lockRecords are those of all files; each is kept with its file, handle and
@@ -69,6 +70,8 @@ func (rs *lockRecords) remember(h *handle, p *process, req *locks.Request, g loc
 	}
 	p.own(r)
 	h.proc.own(r)
+	rs.ledger.reserve(turnIDs, r.turn)
+	rs.ledger.lock(r)
 	n.lockMu.Unlock()
 }
 
@@ -82,6 +85,8 @@ func (rs *lockRecords) unremember(n *node, k recordKey, rg locks.Range) {
 	}
 	if r.ranges.Remove(rg); r.ranges.Empty() {
 		rs.deleteRecord(r)
+	} else {
+		rs.ledger.lock(r)
 	}
 }
 
@@ -96,6 +101,7 @@ func (rs *lockRecords) forgetHandle(h *handle) {
 
 // REQUIRES: r.n.lockMu held.
 func (rs *lockRecords) deleteRecord(r *lockRecord) {
+	rs.ledger.unlocks(r)
 	delete(r.n.records, r.recordKey)
 	rs.explicit.Add(-1)
 	if r.class == locks.Posix {

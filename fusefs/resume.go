@@ -27,13 +27,20 @@ import (
 // means that nothing was taken, and that nothing of the mount was changed:
 // [ErrStateVersion] if the state is of another version.
 func Resume(o Options, state []byte, fds func(old int) int) (*Server, error) {
-	fail := func(err error) (*Server, error) {
-		return nil, fmt.Errorf("fusefs: the mount of another process is not taken over: %w", err)
-	}
 	x, err := decode(state, fds)
 	if err != nil {
-		return fail(err)
+		return nil, notTakenOver(err)
 	}
+	return resume(o, x)
+}
+
+func notTakenOver(err error) error {
+	return fmt.Errorf("fusefs: the mount of another process is not taken over: %w", err)
+}
+
+// resume goes on with what x has, which is consistent.
+func resume(o Options, x *saved) (_ *Server, err error) {
+	fail := func(err error) (*Server, error) { return nil, notTakenOver(err) }
 	if o.MountPoint == "" {
 		o.MountPoint = x.Mount.Path
 	}
@@ -57,8 +64,10 @@ func Resume(o Options, state []byte, fds func(old int) int) (*Server, error) {
 		return fail(err)
 	}
 	restore(f, x)
-	m := x.Mount
-	return &Server{fs: f, mount: mountpoint{m.Path, m.ID, m.Number, m.Helper}, done: make(chan struct{}), resumed: x}, nil
+	m := mountpoint{x.Mount.Path, x.Mount.ID, x.Mount.Number, x.Mount.Helper}
+	f.ledger.begin(f, m)
+	f.conn.left.keep(f.conn)
+	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 
 func (s *saved) root() int {
@@ -159,7 +168,14 @@ func restore(f *fileSystem, x *saved) {
 		f.retries.put(y.TID, &retry{flags: y.Flags, at: y.At, truncate: y.Truncate})
 	}
 	f.private.nested = x.Nested
-	f.conn.left.requests = x.Requests
+	f.conn.left.requests, f.conn.answers = x.Requests, x.answers
+	begun := 0
+	for i := range x.Requests {
+		if p := x.Requests[i].past; p != nil && p.phase == phaseBegun {
+			begun++
+		}
+	}
+	f.redo.expect(begun)
 	// Names that the kernel was told may be valid for that long.
 	f.entries.full = f.now() + (f.opts.TTL + tickSlack).Milliseconds()
 	k := f.longCache
@@ -209,7 +225,7 @@ func (r *restorer) restoreTree() {
 			if dir.children == nil {
 				dir.children = make(map[string]*node)
 			}
-			n.names = append(n.names, dirName{dir, l.Name})
+			n.names = append(n.names, dirName{dir: dir, name: l.Name})
 			dir.children[l.Name] = n
 		}
 	}
@@ -374,10 +390,48 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 	}
 	// The lease of names is not gone on with; it is given up when the kernel has
 	// dropped what it keeps, which may have to wait for requests.
+	if x.killed {
+		goOnKilled(ctx, f)
+	}
 	if x.LeaseHandle != 0 {
 		f.background(func() {
+			if x.killed { // what the kernel keeps is not known, but for how long
+				select {
+				case <-time.After(f.opts.CacheTime):
+				case <-ctx.Done():
+				}
+			}
 			f.longCache.drop(ctx)
 			f.locker.UnlockHandle(leaseKey, x.LeaseHandle, "the daemon was replaced")
 		})
 	}
+}
+
+// goOnKilled makes the kernel drop what it may have of files: the process that was killed
+// may have been about to, and owe that to a lock that was coming or going. Until it is
+// done no lock is used that is granted.
+func goOnKilled(ctx context.Context, f *fileSystem) {
+	dropped := make(chan struct{})
+	f.redo.dropped = dropped
+	f.tree.mu.Lock()
+	var ns []*node
+	for _, n := range f.tree.byID {
+		n.pins++
+		ns = append(ns, n)
+	}
+	f.tree.mu.Unlock()
+	f.background(func() {
+		defer close(dropped)
+		f.entries.expireEntries()
+		for _, n := range ns {
+			switch {
+			case ctx.Err() != nil:
+			case n.isRegular() && n.cached.Load():
+				f.pages.dropLogged(n)
+			default:
+				f.dev.forgetAttr(n.id)
+			}
+			f.tree.unpin(n)
+		}
+	})
 }

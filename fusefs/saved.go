@@ -57,6 +57,11 @@ type saved struct {
 	CachedBy         []savedCachedBy
 	Requests         []leftRequest
 	Owed             []owedUnlock
+
+	// killed: it was found in the ledger of a process that was. answers are what that
+	// may have told the kernel.
+	killed  bool
+	answers []leftAnswer
 }
 
 type savedMount struct {

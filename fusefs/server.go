@@ -10,6 +10,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Server is one mount, from [New] (or [Resume]) until [Server.Serve] returns. Its
@@ -19,7 +21,8 @@ type Server struct {
 	mount mountpoint
 	done  chan struct{} // closed when Serve has returned
 
-	resumed *saved // what another process has left; nil: the mount is new
+	resumed *saved         // what another process has left; nil: the mount is new
+	lease   locks.HandleID // of the lease of names that it had
 }
 
 // New mounts. Programs that use the mount wait until [Server.Serve] runs. The
@@ -49,13 +52,21 @@ func New(o Options) (*Server, error) {
 	if err := mount.raiseReadAhead(); err != nil {
 		f.log.Debug("the kernel reads ahead less than it could", "err", err)
 	}
+	f.ledger.begin(f, mount)
 	return &Server{fs: f, mount: mount, done: make(chan struct{})}, nil
 }
 
 // newFileSystem prepares everything that needs no mount.
 func newFileSystem(o Options) (*fileSystem, error) {
 	b := &base{opts: o, log: o.Log, locker: o.Locker, fds: -1, start: time.Now(), pause: newPausing()}
-	b.dev = device{-1, b.pause}
+	b.dev = device{fd: -1, pause: b.pause}
+	if o.Ledger != nil {
+		b.dev.requests = o.Ledger.Requests
+	}
+	var err error
+	if b.ledger, err = newLedger(b, o.Ledger); err != nil {
+		return nil, err
+	}
 	f := &fileSystem{
 		notServed:    notServed{fuse.NewDefaultRawFileSystem()},
 		base:         b,
@@ -177,6 +188,7 @@ func (f *fileSystem) panicked(what any) fuse.Status {
 
 // close gives back what newFileSystem and connect have taken.
 func (f *fileSystem) close() {
+	f.ledger.end()
 	for _, h := range f.handles.all() {
 		closeFD(h.fd)
 	}
@@ -329,6 +341,11 @@ func (s *Server) Export() (state []byte, fds []int, err error) { return export(s
 func (s *Server) Greeting() Greeting {
 	return Greeting{s.fs.conn.first.asked, s.fs.conn.first.answer, s.fs.acls}
 }
+
+// Knows reports whether h is an open file of the mount, or of a request that waits for a
+// lock, or has the lease of names. After [ResumeKilled], when all that was under way has
+// been made again, a lock of any other one is of a file that is closed.
+func (s *Server) Knows(h locks.HandleID) bool { return knows(s, h) }
 
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }

@@ -31,6 +31,7 @@ func (nc *nameCalls) letDown(n *node, replaced bool) {
 	case n.fd < 0 || n.isDir() || len(n.names) < 2 && !(replaced && n.pins == 1):
 	case n.pins > 1:
 		n.spare = true
+		t.ledger.note(t, n)
 	default:
 		t.dropAnchor(n, t.closeLater)
 	}

@@ -70,6 +70,7 @@ func (c *client) isReplaced(n *node, st *unix.Stat_t) bool {
 	}
 	if n.seemsReplaced(st) && !c.changedInPlace(n, st) {
 		n.replaced.Store(true)
+		c.ledger.replaced(c.tree, n)
 	}
 	return n.replaced.Load()
 }

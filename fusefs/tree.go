@@ -46,6 +46,7 @@ type node struct {
 	nodeCache
 	unwritten unwritten
 	appends   appends
+	line      *nodeLine // nil: there is no ledger
 }
 
 func (n *node) isDir() bool     { return n.kind == unix.S_IFDIR }
@@ -55,6 +56,7 @@ func (n *node) isRegular() bool { return n.kind == unix.S_IFREG }
 type dirName struct {
 	dir  *node
 	name string
+	line uint32 // of the ledger
 }
 
 // rootID is the node ID of the root, fixed by the protocol.
@@ -78,6 +80,7 @@ type tree struct {
 	gen      uint64 // changes when the path of a directory that has children does
 	root     *node
 	ids      fileIDs
+	ledger   *ledger // or nil
 }
 
 // newTree takes the descriptor of the root; it keeps so many anchors beside it.
@@ -111,6 +114,7 @@ func (t *tree) seen(dir *node, name string, st *unix.Stat_t) *node {
 	}
 	n.lookups++
 	t.addName(n, dir, name)
+	t.ledger.note(t, n)
 	return n
 }
 
@@ -135,6 +139,7 @@ func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, gone *node) 
 	}
 	if n == nil {
 		t.last++
+		t.ledger.reserve(nodeIDs, t.last)
 		n = &node{id: t.last, key: key, kind: st.Mode & unix.S_IFMT, fd: -1}
 		n.bounds.init()
 		t.byKey[key] = n
@@ -146,6 +151,7 @@ func (t *tree) add(dir *node, name string, fd int, st *unix.Stat_t, gone *node) 
 	} else {
 		t.closeLater(fd)
 	}
+	t.ledger.note(t, n)
 	if dir != nil {
 		t.addName(n, dir, name)
 	}
@@ -164,12 +170,16 @@ func (t *tree) addName(n, dir *node, name string) {
 	for n.isDir() && len(n.names) > 0 {
 		t.loseName(n, n.names[0].dir, n.names[0].name)
 	}
-	n.names = append(n.names, dirName{dir, name})
+	n.names = append(n.names, dirName{dir: dir, name: name})
 	if dir.children == nil {
 		dir.children = make(map[string]*node)
 	}
 	dir.children[name] = n
 	t.pathChanged(n)
+	t.ledger.name(n)
+	if len(n.names) == 1 {
+		t.ledger.note(t, n) // which has no path of its own any more
+	}
 }
 
 // loseName takes a name from n, which keeps its path if it was the last one.
@@ -179,12 +189,16 @@ func (t *tree) loseName(n, dir *node, name string) {
 		t.pathOf(n)
 	}
 	t.dropName(n, dir, name)
+	if len(n.names) == 0 {
+		t.ledger.note(t, n)
+	}
 }
 
 // REQUIRES: mu held.
 func (t *tree) dropName(n, dir *node, name string) {
 	for i, l := range n.names {
 		if l.dir == dir && l.name == name {
+			t.ledger.forgetName(&n.names[i])
 			n.names = append(n.names[:i], n.names[i+1:]...)
 			delete(dir.children, name)
 			t.pathChanged(n)
@@ -234,6 +248,7 @@ func (t *tree) linked(n, dir *node, name string) {
 	defer t.mu.Unlock()
 	n.lookups++
 	t.addName(n, dir, name)
+	t.ledger.note(t, n)
 }
 
 // renamed records rename(2), or with exchange RENAME_EXCHANGE.
@@ -268,7 +283,9 @@ func (t *tree) forget(id, lookups uint64) {
 		return
 	}
 	n.lookups -= min(lookups, n.lookups)
-	t.dropUnused(n)
+	if t.dropUnused(n); !n.forgotten {
+		t.ledger.note(t, n)
+	}
 }
 
 // pin keeps n, and its anchor if it has one, until unpin.
@@ -313,6 +330,7 @@ func (t *tree) dropUnused(n *node) {
 	}
 	delete(t.byID, n.id)
 	n.forgotten = true
+	t.ledger.note(t, n)
 	t.setFile(n, "")
 	t.dropAnchor(n, t.closings.add)
 }
@@ -395,6 +413,7 @@ func (t *tree) callUnnamed(n *node, path string) {
 	defer t.mu.Unlock()
 	if len(n.names) == 0 {
 		n.path = path
+		t.ledger.note(t, n)
 	}
 }
 

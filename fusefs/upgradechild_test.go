@@ -105,7 +105,10 @@ func controlSocket() (net.Conn, error) {
 
 // begin mounts, or goes on with what the life before has left. accept is where
 // the test comes.
-func begin(o Options, ctl *control) (s *Server, accept func() (net.Conn, error), err error) {
+func begin(c *childConfig, o Options, ctl *control) (s *Server, accept func() (net.Conn, error), err error) {
+	if c.Kept.Generation > 0 {
+		return beginKept(&c.Kept, o, ctl)
+	}
 	if os.Getenv(upgradeEnv) != "" {
 		return resumed(o, ctl)
 	}
@@ -213,6 +216,15 @@ func (l *fakeLocker) willWait() []byte {
 	defer l.mu.Unlock()
 	l.over = true
 	l.wake()
+	b, err := json.Marshal(l.state())
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// state describes what is locked. REQUIRES: mu held.
+func (l *fakeLocker) state() savedFake {
 	s := savedFake{Token: l.token, Tenure: l.tenure, LastID: l.lastID}
 	for k, xs := range l.held {
 		for _, x := range xs {
@@ -224,11 +236,7 @@ func (l *fakeLocker) willWait() []byte {
 			s.Stale = append(s.Stale, k)
 		}
 	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err)
-	}
-	return b
+	return s
 }
 
 func (l *fakeLocker) inherit(b []byte) error {

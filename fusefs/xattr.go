@@ -114,6 +114,9 @@ func (ac *attrCalls) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 	c := &change{in: &in.InHeader, op: "setxattr", files: [2]*node{n}}
 	return status(ac.fence.change(cancel, c, func() error {
 		err := ac.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
+		if err == unix.EEXIST && c.again && hasXAttr(n, attr, data) {
+			err = nil
+		}
 		if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
 			err = ac.actor.dropSetGID(n)
 		}
@@ -131,7 +134,13 @@ func (ac *attrCalls) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr
 		return fuse.EPERM
 	}
 	c := &change{in: in, op: "removexattr", files: [2]*node{n}}
-	return status(ac.fence.alter(cancel, c, func() error { return unix.Removexattr(fdPath(n.fd), attr) }))
+	return status(ac.fence.alter(cancel, c, func() error {
+		err := unix.Removexattr(fdPath(n.fd), attr)
+		if err == unix.ENODATA && c.again {
+			err = nil
+		}
+		return err
+	}))
 }
 
 func (ac *attrCalls) getToken(n *node, in *fuse.InHeader, dest []byte) (uint32, fuse.Status) {

@@ -256,7 +256,7 @@ func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
 			at = t
 		}
 	}
-	if y.isRereading(n) {
+	if y.isRereading(n) || y.redo.some.Load() {
 		return now + busyTime
 	}
 	leave, share := newLeaving(openIdle), newLeaving(openShared)
@@ -372,7 +372,7 @@ func (y *yielder) letGoNow(h *handle, l *leaving, why string) {
 	if to == openShared && !y.locker.Share(key, h.lockID(), why) {
 		to = openIdle
 		if y.locker.Tenure() != tenure {
-			h.lost.Store(true) // others may write from now on
+			y.fenced(h) // others may write from now on
 		}
 	}
 	if to == openIdle {

@@ -1,0 +1,249 @@
+package fusefs
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks"
+)
+
+// What a request of a process that was killed has done is found by what that has noted
+// of it: its answer, which is written; or the change that was made, with its outcome,
+// which is not made again whatever has happened since; or that a change was begun. Then
+// the system call may have been made or not, and a kill in it is one at its end.
+// Mostly it can simply be made again, by who still has the lock under which it was begun:
+// no lock is given up before (see redo). What cannot is found out by what there is now,
+// and what there was before:
+//
+//	removed      its name leads to nothing, or to another file
+//	renamed      the new name leads to the file, and the old one does not
+//	linked       there was no such name, and it leads to the file
+//	made         there was no such name; what is there is of that kind, not older than
+//	             the last change of the directory, with nothing in it, of that owner, and
+//	             with no more permissions
+//	appended     what stands where the file ended is what was to be written
+//
+// A host that makes the same name between the kill and this looks the same in the fourth
+// case, if it makes the same thing with the same owner: that is as long as a process needs
+// to take over.
+
+// past is what another process has done of a request.
+type past struct {
+	phase   phase // phaseBegun or phaseMade
+	step    step
+	matched bool // its step has come
+	decided bool // see redo
+}
+
+// stepOf tells the changes apart that one request makes.
+func stepOf(c *change) (op uint32, off int64) {
+	const offset, prime = 2166136261, 16777619 // FNV-1a
+	op = offset
+	for i := range len(c.op) {
+		op = (op ^ uint32(c.op[i])) * prime
+	}
+	return op, c.off
+}
+
+// tracked is a change of which it is noted how far it has got.
+type tracked struct {
+	slot slot // none: it is not
+	past *past
+}
+
+func (f *fence) track(c *change) (t tracked) {
+	if f.conn == nil || f.conn.requests == nil {
+		return t
+	}
+	rs := f.conn.readers
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if r := rs.serving[c.in.Unique]; r != nil {
+		t.slot, t.past = r.slot, r.past
+	}
+	if t.past != nil && t.past.matched {
+		t.past = nil
+	}
+	return t
+}
+
+// wasMade reports whether c was made by a process before this one, and with what outcome.
+// What that says of the tenure holds for this one.
+func (f *fence) wasMade(t *tracked, c *change) (yes bool, err error) {
+	p := t.past
+	if p == nil {
+		return false, nil
+	}
+	op, off := stepOf(c)
+	c.repeated = true
+	if p.step.op != op || p.step.off != off {
+		// A later one was begun, so this one had succeeded.
+		if p.step.op == op {
+			c.length = int(p.step.off - off)
+		}
+		return true, nil
+	}
+	p.matched = true
+	if p.phase == phaseBegun {
+		c.repeated = false
+		return false, nil
+	}
+	f.redo.decide(p, false)
+	c.length, c.partly = int(p.step.n), p.step.n > 0
+	if c.fd != nil {
+		*c.fd = int(p.step.fd) - 1
+	}
+	if p.step.errno != 0 {
+		err = unix.Errno(p.step.errno)
+	}
+	if c.fd != nil && err == nil && *c.fd < 0 {
+		err = c.reopen()
+	}
+	if err != nil && !c.partly {
+		return true, err
+	}
+	if a := (admission{h: c.h, protected: p.step.protected != 0, tenure: locks.Tenure(p.step.tenure)}); !f.inTime(&a, c) {
+		err = unix.EIO
+	}
+	return true, err
+}
+
+// do makes the system call of c, which is admitted as a says, and notes that before and
+// after it.
+func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err error) {
+	if t.slot.slotHead == nil {
+		return call()
+	}
+	s := &t.slot
+	if p := t.past; p != nil {
+		ran := false
+		defer func() { f.redo.decide(p, ran) }()
+		if done, err := f.evidence.conclude(c, &p.step); done || err != nil {
+			c.repeated = done
+			f.madeStep(s, c, err)
+			return err
+		}
+		if ran = f.redo.begin(); !ran || f.hasLeft(c, &p.step) {
+			return unix.EIO // another host may have had the lock since
+		}
+		c.again = true
+	} else {
+		f.beginStep(s, c, a)
+	}
+	f.pointAt(c, atBegun)
+	err = call()
+	f.pointAt(c, atCalled)
+	f.madeStep(s, c, err)
+	f.pointAt(c, atMade)
+	return err
+}
+
+func (f *fence) pointAt(c *change, where string) {
+	if f.point != nil {
+		f.point(c.in.Opcode, where)
+	}
+}
+
+// hasLeft reports whether the open lock under which a step was begun has left since.
+func (f *fence) hasLeft(c *change, x *step) bool {
+	return c.h != nil && c.h.line != nil && x.token != 0 && uint64(c.h.open.token) != x.token
+}
+
+// beginStep notes that c is begun.
+func (f *fence) beginStep(s *slot, c *change, a *admission) {
+	at := s.phase.Load() >> phaseBits & 1
+	if s.phase.Load()&(1<<phaseBits-1) >= phaseBegun {
+		at ^= 1 // the other one counts until this one does
+	}
+	x := &s.steps[at]
+	*x = step{tenure: uint64(a.tenure)}
+	if a.protected {
+		x.protected = 1
+	}
+	x.op, x.off = stepOf(c)
+	if c.h != nil && c.h.holds.Load() {
+		x.token = uint64(c.h.open.token)
+	}
+	f.evidence.lookBefore(c, &x.was)
+	s.phase.Store(phaseBegun | at<<phaseBits)
+}
+
+// madeStep notes the outcome of c.
+func (f *fence) madeStep(s *slot, c *change, err error) {
+	at := s.phase.Load() >> phaseBits & 1
+	x := &s.steps[at]
+	x.n, x.errno = int64(c.length), int32(errnoWord(err))
+	if c.fd != nil {
+		x.fd = int32(*c.fd + 1)
+	}
+	s.phase.Store(phaseMade | at<<phaseBits)
+}
+
+// isPast reports whether another process had begun the change that a request makes.
+func (f *fence) isPast(in *fuse.InHeader) bool {
+	if f.conn == nil || f.conn.requests == nil {
+		return false
+	}
+	r := f.conn.readers.of(in.Unique)
+	return r != nil && r.past != nil
+}
+
+// copied is how many bytes a process before this one had copied for a request to copy to
+// off, or why it could not. If it had begun with more, what is told is less than what
+// may be done, as the call may end early.
+func (f *fence) copied(in *fuse.InHeader, off int64) (done int64, err error) {
+	if !f.isPast(in) {
+		return 0, nil
+	}
+	p := f.conn.readers.of(in.Unique).past
+	if p.matched {
+		return 0, nil
+	}
+	done = p.step.off - off
+	if p.phase == phaseMade {
+		if done += p.step.n; p.step.errno != 0 {
+			err = unix.Errno(p.step.errno)
+		}
+	}
+	if done > 0 || err != nil {
+		p.matched = true
+		f.redo.decide(p, false)
+	}
+	return done, err
+}
+
+// syncs is fsync(2) through h, by call. A process that is killed in it may have been told
+// of a failure by the kernel, which is told no other time by this descriptor. So one more
+// is opened before, and noted: it is told of it, too.
+func (f *fence) syncs(in *fuse.InHeader, h *handle, call func(fd int) error) error {
+	c := &change{in: in, op: "fsync", h: h}
+	t := f.track(c)
+	if t.slot.slotHead == nil {
+		return retryEINTR(func() error { return call(h.fd) })
+	}
+	s, fd := &t.slot, -1
+	if p := t.past; p != nil {
+		p.matched = true
+		f.redo.decide(p, false)
+		if fd = int(p.step.fd) - 1; p.phase == phaseMade && p.step.errno != 0 {
+			closeFD(fd)
+			return unix.Errno(p.step.errno)
+		}
+	} else if w, err := unix.Openat(f.fds, itoa(h.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		fd = w
+	}
+	defer closeFD(fd)
+	c.fd = &fd
+	s.steps[0] = step{fd: int32(fd + 1)}
+	s.steps[0].op, s.steps[0].off = stepOf(c)
+	s.phase.Store(phaseBegun)
+	f.pointAt(c, atBegun)
+	err := retryEINTR(func() error { return call(h.fd) })
+	if t.past != nil && fd >= 0 && err == nil {
+		err = retryEINTR(func() error { return call(fd) })
+	}
+	f.pointAt(c, atCalled)
+	f.madeStep(s, c, err)
+	f.pointAt(c, atMade)
+	return err
+}

@@ -1,0 +1,390 @@
+package fusefs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/shm"
+	"github.com/dmxfs/dmxfs/locks"
+)
+
+// A child with a ledger is killed, and another one goes on. What the first one had open
+// stays open in a keeper, a process that shares its table of descriptors and does nothing.
+// It ends when the test closes its end of a pipe, or is no more.
+
+// keptConfig is the part of a child's configuration that is about its ledger.
+type keptConfig struct {
+	Generation uint64    // 0: it has none
+	Locks      string    // file with the state of the fake locker
+	After      KeptState // what it goes on with; Keeper 0: nothing
+	Expelled   bool      // all locks were lost meanwhile
+}
+
+// KeptState is what the next child needs.
+type KeptState struct {
+	PID, Keeper      int
+	Tables, Requests int // descriptors
+	Generation       uint64
+}
+
+// lifelineFD ends with the test.
+const lifelineFD = 4
+
+var keeperByte byte
+
+// startKeeper makes the keeper, see clone(2) about CLONE_FILES. It is a fork without
+// exec, so it calls nothing of the runtime.
+func startKeeper() (pid int, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, old unix.Sigset_t // no handler of the runtime must run there
+	for i := range all.Val {
+		all.Val[i] = ^uint64(0)
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+		return 0, err
+	}
+	pid, e := cloneKeeper()
+	err = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+	if e != 0 {
+		return 0, e
+	}
+	return pid, err
+}
+
+//go:norace
+//go:noinline
+func cloneKeeper() (int, syscall.Errno) {
+	pid, _, e := syscall.RawSyscall6(syscall.SYS_CLONE, syscall.CLONE_FILES|uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	if e == 0 && pid == 0 {
+		syscall.RawSyscall(syscall.SYS_READ, lifelineFD, uintptr(unsafe.Pointer(&keeperByte)), 1)
+		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+	return int(pid), e
+}
+
+func ledgerForm() shm.Form {
+	f := shm.Form{Version: LedgerVersion, Texts: 1 << 16}
+	for _, t := range LedgerForm {
+		f.Tables = append(f.Tables, shm.Spec{Words: t.Words, Texts: t.Texts, Max: t.Max})
+	}
+	return f
+}
+
+// beginKept mounts with a ledger, or goes on with that of a child that was killed.
+func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func() (net.Conn, error), err error) {
+	sock, err := controlSocket()
+	if err != nil {
+		return nil, nil, err
+	}
+	unix.CloseOnExec(lifelineFD)
+	accept = func() (net.Conn, error) { return sock, nil }
+	ctl.kept = KeptState{PID: os.Getpid(), Generation: c.Generation}
+	if ctl.kept.Keeper, err = startKeeper(); err != nil {
+		return nil, nil, fmt.Errorf("keeper: %w", err)
+	}
+	tables, err := shm.Create("tables", c.Generation, ledgerForm())
+	if err != nil {
+		return nil, nil, err
+	}
+	requests, err := NewRequests(c.Generation)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctl.kept.Tables, ctl.kept.Requests = tables.FD(), requests.FD()
+	o.Ledger = &Ledger{tables, requests}
+	ctl.locker.file = c.Locks
+	if c.After.Keeper == 0 {
+		ctl.locker.mu.Lock()
+		ctl.locker.save()
+		ctl.locker.mu.Unlock()
+		s, err = New(o)
+	} else {
+		s, err = succeed(c, o, ctl)
+	}
+	if err == nil {
+		s.fs.point, s.fs.conn.point = ctl.point, ctl.point
+	}
+	return s, accept, err
+}
+
+// succeed goes on with what another child has left.
+func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
+	x := c.After
+	b, err := os.ReadFile(c.Locks)
+	if err == nil {
+		err = ctl.locker.inherit(b)
+	}
+	if err != nil {
+		return nil, err
+	}
+	keeper, err := unix.PidfdOpen(x.Keeper, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(keeper)
+	take := func(fd int) int {
+		got, err := unix.PidfdGetfd(keeper, fd, 0)
+		if err == unix.EBADF { // as with O_PATH, see ResumeKilled
+			got, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", x.Keeper, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "descriptor %d: %v\n", fd, err)
+			return -1
+		}
+		return got
+	}
+	requests, err := OpenRequests(take(x.Requests), x.Generation)
+	if err != nil {
+		return nil, err
+	}
+	// The other one may not end before this one serves.
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		ended, err := requests.Ended(x.PID)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			break
+		}
+		if time.Now().After(end) {
+			return nil, errors.New("the process that was killed goes on")
+		}
+	}
+	requests.Close()
+	if requests, err = OpenRequests(take(x.Requests), x.Generation); err != nil { // as it is now
+		return nil, err
+	}
+	tables, err := shm.Open(take(x.Tables), x.Generation, ledgerForm())
+	if err != nil {
+		return nil, err
+	}
+	s, err := ResumeKilled(o, tables, requests, take)
+	if err != nil {
+		return nil, err
+	}
+	if c.Expelled {
+		ctl.locker.expel()
+		s.Expelled()
+	}
+	return s, errors.Join(unix.Kill(x.Keeper, unix.SIGKILL), tables.Close(), requests.Close())
+}
+
+// Crash is where the child kills itself.
+type Crash struct {
+	Op    uint32 // 0: any request
+	Where string
+	After int32 // so many times it does not
+}
+
+func (c *control) point(op uint32, where string) {
+	x := c.crash.Load()
+	if x == nil || x.Op != 0 && x.Op != op || x.Where != where || atomic.AddInt32(&x.After, -1) >= 0 {
+		return
+	}
+	unix.Kill(os.Getpid(), unix.SIGKILL)
+	select {}
+}
+
+// CrashAt has the child kill itself.
+func (c *control) CrashAt(x Crash, _ *None) error {
+	c.crash.Store(&x)
+	return nil
+}
+
+// Kept tells what the next child needs.
+func (c *control) Kept(_ None, x *KeptState) error {
+	*x = c.kept
+	return nil
+}
+
+// Unknown gives up the locks of open files that the mount does not know, and tells how
+// many there were.
+func (c *control) Unknown(_ None, n *int) error {
+	for k, hs := range c.locker.handles() {
+		for _, h := range hs {
+			if !c.s.Knows(h) {
+				*n++
+				c.locker.UnlockHandle(k, h, "nobody has it open")
+			}
+		}
+	}
+	return nil
+}
+
+// DropAll gives up what the other node has locked.
+func (c *control) DropAll(None, *None) error {
+	l := c.locker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.held {
+		l.clear(k, locks.Whole, func(x fakeLock) bool { return x.remote > 0 })
+	}
+	l.save()
+	return nil
+}
+
+// Fail has what was written to a file fail to be written out.
+func (c *control) Fail(k locks.Key, _ *None) error {
+	for _, n := range c.s.fs.tree.ofFile(k.File) {
+		n.unwritten.failed(unix.ENOSPC)
+		n.noteUnwritten()
+		c.s.fs.tree.unpin(n)
+	}
+	return nil
+}
+
+// handles are those through which this node has locks.
+func (l *fakeLocker) handles() map[locks.Key][]locks.HandleID {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[locks.Key][]locks.HandleID{}
+	for k, xs := range l.held {
+		for _, x := range xs {
+			if x.remote == 0 && !slices.Contains(all[k], x.handle) {
+				all[k] = append(all[k], x.handle)
+			}
+		}
+	}
+	return all
+}
+
+// save writes down what is locked, before anybody hears of it. REQUIRES: mu held.
+func (l *fakeLocker) save() {
+	if l.file == "" {
+		return
+	}
+	b, err := json.Marshal(l.state())
+	if err == nil {
+		err = os.WriteFile(l.file+".new", b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(l.file+".new", l.file)
+	}
+	if err != nil {
+		panic(err)
+	}
+}
+
+// keptMount is a mount whose server is killed again and again.
+type keptMount struct {
+	*testMount
+	conf     childConfig
+	lifeline *os.File // the end that children have
+	next     KeptState
+}
+
+// mountKept mounts with a ledger.
+func mountKept(t testing.TB, edit ...func(*childConfig)) *keptMount {
+	t.Helper()
+	needFuse(t)
+	needRoot(t)
+	r, w, err := os.Pipe()
+	must(t, err)
+	t.Cleanup(func() { w.Close(); r.Close() }) // after all children have ended
+	k := &keptMount{lifeline: r}
+	k.testMount = mount(t, append(edit, func(c *childConfig) {
+		c.Kept = keptConfig{Generation: 1, Locks: c.Mount + ".locks"}
+		c.lifeline = r
+		k.conf = *c
+	})...)
+	k.next = ask[KeptState](k.testMount, "Kept", None{})
+	return k
+}
+
+// within bounds a step of a test: what hangs is cut off.
+func (k *keptMount) within(what string, step func()) {
+	k.t.Helper()
+	cmd := k.cmd
+	timer := time.AfterFunc(20*time.Second, func() {
+		k.t.Errorf("in vain waited until %s", what)
+		unix.Unmount(k.dir, unix.MNT_FORCE) // cuts the connection, if nothing else
+		cmd.Process.Kill()
+	})
+	defer timer.Stop()
+	step()
+}
+
+// answer is the one of p, which waits for the mount.
+func (k *keptMount) answer(p *testProgram) (s string) {
+	k.t.Helper()
+	k.within("a call returns", func() { s = p.answer() })
+	return s
+}
+
+// killed waits until the server is dead, or as good as that.
+func (k *keptMount) killed() {
+	k.t.Helper()
+	k.testMount.killed = true
+	defer func() {
+		if k.t.Failed() { // nobody goes on: what waits for that would be in the way of the test's end
+			unix.Unmount(k.dir, unix.MNT_FORCE)
+		}
+	}()
+	await(k.t, "the server is killed", func() bool {
+		r, err := openedRequests(k.next)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		defer r.Close()
+		ended, err := r.Ended(k.next.PID)
+		return err == nil && ended
+	})
+	k.Close()
+}
+
+// openedRequests are those of a child that is dead, by its keeper.
+func openedRequests(x KeptState) (*Requests, error) {
+	f, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", x.Keeper, x.Requests), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	r, err := OpenRequests(f, x.Generation)
+	if err != nil {
+		unix.Close(f)
+	}
+	return r, err
+}
+
+// kill kills the server at once.
+func (k *keptMount) kill() {
+	k.t.Helper()
+	must(k.t, k.cmd.Process.Kill())
+	k.killed()
+}
+
+// goOn starts the next server.
+func (k *keptMount) goOn() error {
+	k.t.Helper()
+	c := k.conf
+	c.Kept.Generation, c.Kept.After = k.next.Generation+1, k.next
+	c.lifeline = k.lifeline
+	var m *testMount
+	var err error
+	k.within("the next server goes on", func() { m, err = startChild(k.t, c, nil) })
+	if err != nil {
+		return err
+	}
+	k.testMount = m
+	k.within("the next server answers", func() { k.next = ask[KeptState](m, "Kept", None{}) })
+	return nil
+}
+
+// succeeded starts the next server after one that was killed.
+func (k *keptMount) succeeded() {
+	k.t.Helper()
+	k.killed()
+	must(k.t, k.goOn())
+}
