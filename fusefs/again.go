@@ -179,6 +179,26 @@ func (f *fence) madeStep(s *slot, c *change, err error) {
 	s.phase.Store(phaseMade | at<<phaseBits)
 }
 
+// closes closes a descriptor that is noted with the steps, where it goes first: another
+// file may get its number.
+func (s *slot) closes(fd int) {
+	for i := range s.steps {
+		s.steps[i].fd = 0
+	}
+	closeFD(fd)
+}
+
+// closeMade closes what a request has made and opened, and does not answer with.
+func (f *fence) closeMade(in *fuse.InHeader, fd int) {
+	if f.conn != nil && f.conn.requests != nil {
+		if r := f.conn.readers.of(in.Unique); r != nil && r.slot.slotHead != nil {
+			r.slot.closes(fd)
+			return
+		}
+	}
+	closeFD(fd)
+}
+
 // isPast reports whether another process had begun the change that a request makes.
 func (f *fence) isPast(in *fuse.InHeader) bool {
 	if f.conn == nil || f.conn.requests == nil {
@@ -226,15 +246,15 @@ func (f *fence) syncs(in *fuse.InHeader, h *handle, call func(fd int) error) err
 		p.matched = true
 		f.redo.decide(p, false)
 		if fd = int(p.step.fd) - 1; p.phase == phaseMade && p.step.errno != 0 {
-			closeFD(fd)
+			s.closes(fd)
 			return unix.Errno(p.step.errno)
 		}
 	} else if w, err := unix.Openat(f.fds, itoa(h.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
 		fd = w
 	}
-	defer closeFD(fd)
 	c.fd = &fd
 	s.steps[0] = step{fd: int32(fd + 1)}
+	defer s.closes(fd)
 	s.steps[0].op, s.steps[0].off = stepOf(c)
 	s.phase.Store(phaseBegun)
 	f.pointAt(c, atBegun)

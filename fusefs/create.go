@@ -43,12 +43,12 @@ func (oc *openCalls) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 		}
 		n, st, err := oc.finder.anchor(dir, name, fd)
 		if err != nil {
-			closeFD(fd)
+			oc.fence.closeMade(&in.InHeader, fd)
 			return status(err)
 		}
 		keepSetGID(fd, mode, &st)
 		if oc.reopens(in, dir, name, mode) {
-			closeFD(fd)
+			oc.fence.closeMade(&in.InHeader, fd)
 			oc.tree.forget(n.id, 1) // the kernel is not told
 			oc.retries.abandonRetry(oc.retries.put(in.Pid, &retry{at: oc.now()}))
 			return errStale
@@ -101,7 +101,7 @@ func (oc *openCalls) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *n
 		return err
 	}))
 	if err != nil {
-		closeFD(fd) // it was made, but late
+		oc.fence.closeMade(&in.InHeader, fd) // it was made, but late
 		return -1, err
 	}
 	return fd, nil
@@ -186,12 +186,12 @@ func (oc *openCalls) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	c := &change{in: &in.InHeader, op: "tmpfile", dir: dir, name: "(unnamed)", fd: &fd, reopen: make}
 	err := oc.fence.create(cancel, c, make)
 	if err != nil {
-		closeFD(fd)
+		oc.fence.closeMade(&in.InHeader, fd)
 		return status(err)
 	}
 	n, st, err := oc.finder.anchor(nil, "", fd)
 	if err != nil {
-		closeFD(fd)
+		oc.fence.closeMade(&in.InHeader, fd)
 		return status(err)
 	}
 	keepSetGID(fd, mode, &st)
@@ -220,7 +220,7 @@ func (oc *openCalls) opened(n *node, fd int, in *fuse.CreateIn, born locks.Momen
 		oc.openLocks.lockLater(h, false)
 		h.mu.Unlock()
 	}
-	oc.serve(h)
+	oc.serve(h, &in.InHeader)
 	out.Fh = h.id
 }
 

@@ -69,8 +69,9 @@ type ledger struct {
 
 	mount    uint32 // number of the record; 0: nothing is begun
 	mounted  mountpoint
-	lease    uint64 // handle of the lease of names
-	reserved [ids]atomic.Uint64
+	lease    uint64             // handle of the lease of names
+	reserved [ids]uint64        // guarded by mu
+	noted    [ids]atomic.Uint64 // the same, once it is written down
 }
 
 // The kinds of numbers that are never given twice, in whatever process.
@@ -176,16 +177,17 @@ func (l *ledger) end() {
 
 // reserve sees to it that no number up to id is given twice.
 func (l *ledger) reserve(kind int, id uint64) {
-	if l == nil || id <= l.reserved[kind].Load() {
+	if l == nil || id <= l.noted[kind].Load() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if id > l.reserved[kind].Load() {
-		l.reserved[kind].Store(id + idsAtOnce)
+	if id > l.reserved[kind] {
+		l.reserved[kind] = id + idsAtOnce
 		if l.mount != 0 {
 			l.writeMount()
 		}
+		l.noted[kind].Store(l.reserved[kind])
 	}
 }
 
@@ -221,7 +223,7 @@ func (l *ledger) writeMount() {
 		mountStart: uint64(now - int64(time.Since(l.start))), mountLease: l.lease,
 	}
 	for i := range ids {
-		w[mountIDs+i] = l.reserved[i].Load()
+		w[mountIDs+i] = l.reserved[i]
 	}
 	l.write(tableMount, &l.mount, w[:])
 }
@@ -252,6 +254,8 @@ func (l *ledger) process(p *process) {
 	if l == nil {
 		return
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	w := [processWords]uint64{processPID: uint64(p.pid), processOwner: uint64(p.owner), processFlags: bit(p.selfLocking.Load(), 0)}
 	if up := p.up.Load(); up != nil {
 		w[processFlags] |= 1 << 1
@@ -260,8 +264,6 @@ func (l *ledger) process(p *process) {
 			w[processUp] = uint64(up.parent.owner)
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	w[processName] = l.text(p.command())
 	fresh := p.line == nil
 	if fresh {

@@ -250,6 +250,32 @@ func TestKilledWithOpenFiles(t *testing.T) {
 	}
 }
 
+// An open file that was written down, and of which nobody was told, is not there twice.
+func TestKilledBeforeAnOpenFileIsAnswered(t *testing.T) {
+	t.Parallel()
+	m := mountKept(t)
+	p := startProgram(t, m.dir, nil)
+	p.want("ok", "put f hello")
+	for _, x := range []struct {
+		op   uint32
+		call string
+	}{{opOpen, "open f rw"}, {opCreate, "open g rw,creat,excl"}} {
+		ask[None](m.testMount, "CrashAt", Crash{Op: x.op, Where: atOpened})
+		p.tell("%s", x.call)
+		m.succeeded()
+		fd, ok := strings.CutPrefix(m.answer(p), "ok ")
+		if !ok {
+			t.Fatalf("%s: %s", x.call, fd)
+		}
+		if n := ask[int](m.testMount, "OpenHandles", None{}); n != 1 {
+			t.Errorf("%s: %d open files", x.call, n)
+		}
+		p.want("ok", "write %s 0 x", fd)
+		p.want("ok", "close %s", fd)
+		await(t, "it is closed", func() bool { return ask[int](m.testMount, "OpenHandles", None{}) == 0 })
+	}
+}
+
 // What could not be written out is told, once, by whichever server there is then.
 func TestKilledBeforeAFailureIsTold(t *testing.T) {
 	t.Parallel()

@@ -204,6 +204,17 @@ func (c *control) CrashAt(x Crash, _ *None) error {
 	return nil
 }
 
+// OpenHandles tells how many open files the nodes have.
+func (c *control) OpenHandles(_ None, n *int) error {
+	t := c.s.fs.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.byID {
+		*n += len(x.openHandles())
+	}
+	return nil
+}
+
 // Kept tells what the next child needs.
 func (c *control) Kept(_ None, x *KeptState) error {
 	*x = c.kept

@@ -69,6 +69,9 @@ func (l *ledger) note(t *tree, n *node) {
 
 // replaced writes down that another file has taken the place of n.
 func (l *ledger) replaced(t *tree, n *node) {
+	if l == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l.note(t, n)

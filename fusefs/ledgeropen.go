@@ -13,6 +13,7 @@ type handleLine struct {
 	number              uint32
 	w                   [handleWords]uint64
 	file, path, command string
+	closed              bool // it is taken out for good
 }
 
 // opens writes down h, of which the kernel is told next. REQUIRES: h.mu held.
@@ -20,7 +21,9 @@ func (l *ledger) opens(h *handle) {
 	if l == nil {
 		return
 	}
-	h.line = &handleLine{}
+	l.mu.Lock()
+	h.line = &handleLine{} // who breaks its lock does not wait for h.mu
+	l.mu.Unlock()
 	l.handle(h)
 }
 
@@ -32,6 +35,9 @@ func (l *ledger) handle(h *handle) {
 	k, o := h.line, &h.open
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if k.closed {
+		return // and its descriptor is another file's
+	}
 	was := k.w
 	w := &k.w
 	w[handleID], w[handleNode], w[handleFD], w[handleOpenFlags] = h.id, h.n.id, fdWord(h.fd), uint64(h.flags)
@@ -92,12 +98,12 @@ func (l *ledger) openLock(k *handleLine, h *handle) {
 
 // flag writes down one thing about h that only ever becomes true.
 func (l *ledger) flag(h *handle, flag uint64) {
-	if l == nil || h.line == nil {
+	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k := h.line; k.number != 0 && k.w[handleFlags]&flag == 0 {
+	if k := h.line; k != nil && k.number != 0 && k.w[handleFlags]&flag == 0 {
 		k.w[handleFlags] |= flag
 		l.write(tableHandles, &k.number, k.w[:])
 	}
@@ -105,12 +111,12 @@ func (l *ledger) flag(h *handle, flag uint64) {
 
 // breaks writes down that the open lock of h, which is between processes, is broken.
 func (l *ledger) breaks(h *handle) {
-	if l == nil || h.line == nil {
+	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if k := h.line; k.number != 0 {
+	if k := h.line; k != nil && k.number != 0 {
 		broken := brokenTenure
 		k.w[handleAlone] = uint64(broken) + 1
 		l.write(tableHandles, &k.number, k.w[:])
@@ -137,6 +143,7 @@ func (l *ledger) closes(h *handle) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.remove(tableHandles, &h.line.number)
+	h.line.closed = true
 }
 
 // dir writes down an open directory. REQUIRES: d.mu held, or nobody else knows d.

@@ -64,6 +64,10 @@ func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) in
 	if err := r.mount(); err != nil {
 		return nil, err
 	}
+	var err error
+	if r.Requests, r.answers, err = requests.leftOf(take); err != nil {
+		return nil, err
+	}
 	r.readNodes()
 	r.readNames()
 	r.readProcesses()
@@ -71,10 +75,6 @@ func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) in
 	r.readLocks()
 	for _, w := range from.All(tableDevices) {
 		r.Devices = append(r.Devices, savedDevice{Path: from.String(w[devicePath]), Dev: w[deviceDev], Index: w[deviceIndex], Warned: w[deviceFlags]&1 != 0})
-	}
-	var err error
-	if r.Requests, r.answers, err = requests.leftOf(take); err != nil {
-		return nil, err
 	}
 	if err := r.check(); err != nil {
 		return nil, badLedger("%v", err)
@@ -226,9 +226,15 @@ func (r *ledgerReader) readProcesses() {
 }
 
 func (r *ledgerReader) readOpen() {
+	unknown := map[uint64]bool{}
+	for i := range r.Requests {
+		if h := r.Requests[i].opened; h != 0 {
+			unknown[h] = true
+		}
+	}
 	for _, w := range r.from.All(tableHandles) {
-		if _, ok := r.nodes[w[handleNode]]; !ok {
-			continue // it is being closed
+		if _, ok := r.nodes[w[handleNode]]; !ok || unknown[w[handleID]] {
+			continue // it is being closed; or is opened anew, and has perhaps the same number
 		}
 		f := w[handleFlags]
 		x := savedHandle{

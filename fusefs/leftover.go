@@ -32,9 +32,10 @@ type leftRequest struct {
 	Key    locks.Key
 	Handle locks.HandleID
 
-	past      *past // what a process that was killed had done of it; or nil
-	slot      slot  // where it is noted in this process
-	elsewhere bool  // it is in no slot, though it should be
+	opened    uint64 // in the ledger of that, but nobody was told: an open file
+	past      *past  // what a process that was killed had done of it; or nil
+	slot      slot   // where it is noted in this process
+	elsewhere bool   // it is in no slot, though it should be
 }
 
 // leftOver are the requests that this process leaves, or that the one before it
@@ -72,6 +73,13 @@ func (c *conn) noteReserved(request uint64, k *locks.Key, h uint64) {
 	}
 	if r := c.readers.of(request); r != nil && r.slot.slotHead != nil {
 		r.slot.reserve(*k, locks.HandleID(h))
+	}
+}
+
+// noteOpened notes in its slot which open file a request puts into the ledger.
+func (c *conn) noteOpened(request, h uint64) {
+	if r := c.readers.of(request); r != nil && r.slot.slotHead != nil {
+		r.slot.opened.Store(h)
 	}
 }
 
@@ -176,10 +184,11 @@ func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool) {
 		c.unused(x) // it has come to something else this time
 	}
 	c.isOver(r)
+	on, _ := c.readers.end(r)
 	if s.giveBack(); elsewhere {
 		c.requests.h.elsewhere.Add(-1)
 	}
-	if on, _ := c.readers.end(r); on {
+	if on {
 		c.readAs(r)
 	}
 }

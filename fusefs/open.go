@@ -119,7 +119,7 @@ func (oc *openCalls) open(cancel <-chan struct{}, in *fuse.OpenIn, again *retry,
 		oc.openLocks.abandon(h)
 		return status(err)
 	}
-	oc.serve(h)
+	oc.serve(h, &in.InHeader)
 	out.Fh = h.id
 	return fuse.OK
 }
@@ -169,8 +169,9 @@ func (oc *openCalls) openThere(h *handle, st *unix.Stat_t, first bool, in *fuse.
 
 // serve lets requests use h. If its process has begun to lock for itself since
 // it was asked, the open lock is given up.
-func (oc *openCalls) serve(h *handle) {
+func (oc *openCalls) serve(h *handle, in *fuse.InHeader) {
 	if oc.ledger != nil {
+		oc.conn.noteOpened(in.Unique, h.id)
 		h.mu.Lock()
 		oc.ledger.opens(h)
 		h.mu.Unlock()
@@ -178,6 +179,9 @@ func (oc *openCalls) serve(h *handle) {
 	oc.handles.put(h.id, h)
 	if h.proc.isSelfLocking() {
 		oc.openLocks.locksItself(h)
+	}
+	if oc.point != nil {
+		oc.point(in.Opcode, atOpened)
 	}
 }
 

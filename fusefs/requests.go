@@ -83,7 +83,10 @@ type slotHead struct {
 	class    uint32
 	keySize  uint32
 	key      [keySpace]byte
-	answer   [smallSize]byte
+	// The open file that it has put into the tables, and which nobody knows before the
+	// answer; 0: none.
+	opened atomic.Uint64
+	answer [smallSize]byte
 }
 
 const (
@@ -304,9 +307,15 @@ func (s *slot) giveBack() {
 // reads is called before read(2) puts a request here.
 func (s *slot) reads() {
 	head(s.data).Length = 0
+	s.renew()
+	s.phase.Store(phaseReading)
+}
+
+// renew forgets what was noted of the request that was here before.
+func (s *slot) renew() {
 	s.interrupted.Store(0)
 	s.reserved.Store(0)
-	s.phase.Store(phaseReading)
+	s.opened.Store(0)
 }
 
 // took is called when it has.

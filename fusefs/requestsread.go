@@ -93,8 +93,9 @@ func (m *Requests) leftOf(fd func(old int) int) (left []leftRequest, answers []l
 				if len(in) >= int(unsafe.Sizeof(fuse.InterruptIn{})) {
 					withdrawn[(*fuse.InterruptIn)(unsafe.Pointer(h)).Unique] = true
 				}
-			case seen[h.Unique] && h.Opcode != opForget && h.Opcode != opBatchForget:
+			case seen[h.Unique]: // it was just copied
 			case s.phase.Load() == phaseDone && s.answerSize == 0: // FORGET
+				seen[h.Unique] = true
 			case s.phase.Load() == phaseDone:
 				seen[h.Unique] = true
 				a, err := s.noted(in)
@@ -147,6 +148,9 @@ func (s *slot) noted(in []byte) (a leftAnswer, err error) {
 // leaves is what is to be done with a request.
 func (s *slot) leaves(in []byte, fd func(old int) int) (x leftRequest, err error) {
 	x = leftRequest{Bytes: in, Interrupted: s.interrupted.Load() != 0}
+	if s.phase.Load() != phaseReading {
+		x.opened = s.opened.Load()
+	}
 	if h := s.reserved.Load(); h != 0 && s.phase.Load() != phaseReading {
 		c := locks.Class(s.class)
 		if s.keySize > keySpace || !slices.Contains(locks.Classes[:], c) {

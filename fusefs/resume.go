@@ -380,6 +380,9 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 	for i := range x.Owed {
 		x.Owed[i].giveUp(f.locker)
 	}
+	if x.killed {
+		goOnKilled(ctx, f) // before a lock can be granted
+	}
 	for i := range x.Handles {
 		y := &x.Handles[i]
 		if h := f.handles.get(y.ID); y.Asks {
@@ -390,9 +393,6 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 	}
 	// The lease of names is not gone on with; it is given up when the kernel has
 	// dropped what it keeps, which may have to wait for requests.
-	if x.killed {
-		goOnKilled(ctx, f)
-	}
 	if x.LeaseHandle != 0 {
 		f.background(func() {
 			if x.killed { // what the kernel keeps is not known, but for how long

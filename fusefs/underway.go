@@ -90,8 +90,7 @@ func (p *place) setAside(r *reader, in []byte) []byte {
 		return in
 	}
 	in = x.data[:copy(x.data, in)]
-	x.interrupted.Store(0)
-	x.reserved.Store(0)
+	x.renew()
 	x.took(len(in))
 	p.slot.phase.Store(phaseFree)
 	r.large, p.slot = p.slot, x
@@ -140,6 +139,7 @@ const (
 	atBegun    = "begun"
 	atCalled   = "called"
 	atMade     = "made"
+	atOpened   = "opened"
 	atDone     = "done"
 	atAnswered = "answered"
 )
