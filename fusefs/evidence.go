@@ -175,6 +175,20 @@ func (e *evidence) appended(c *change, size int64) (done bool, err error) {
 	return false, nil
 }
 
+// isToMove reports whether a process before this one has made the rename c, and had not
+// come to move what is known of the files.
+func (nc *nameCalls) isToMove(c *change) bool {
+	t := nc.tree
+	t.mu.Lock()
+	n, m := c.leave.children[c.moves], c.dir.children[c.name]
+	t.mu.Unlock()
+	if n == nil || !c.exchange || m == nil {
+		return n != nil
+	}
+	is, _, err := lookAtName(c.dir, c.name)
+	return err == nil && is.key != m.key // else they have changed places
+}
+
 // hasXAttr reports whether n has an extended attribute with this value.
 func hasXAttr(n *node, attr string, value []byte) bool {
 	b := make([]byte, len(value)+1)

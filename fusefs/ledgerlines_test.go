@@ -137,3 +137,24 @@ func TestWhatIsClosedIsNotNoted(t *testing.T) {
 		t.Error("another file may have its number")
 	}
 }
+
+// Two files that have changed places stay so, wherever the process was killed.
+func TestExchangedOnce(t *testing.T) {
+	t.Parallel()
+	f, _ := withRows(t)
+	dir := f.opts.Root.Name()
+	writeFile(t, dir+"/a", "a")
+	writeFile(t, dir+"/b", "b")
+	f.lookupForTest(t, "a")
+	f.lookupForTest(t, "b")
+	must(t, unix.Renameat2(unix.AT_FDCWD, dir+"/a", unix.AT_FDCWD, dir+"/b", unix.RENAME_EXCHANGE))
+	root := f.tree.root
+	c := &change{dir: root, name: "b", leave: root, moves: "a", exchange: true}
+	if !f.nameCalls.isToMove(c) {
+		t.Error("what is known of them is not moved")
+	}
+	f.tree.renamed(root, "a", root, "b", true)
+	if f.nameCalls.isToMove(c) {
+		t.Error("it is moved back")
+	}
+}

@@ -208,13 +208,6 @@ func (t *tree) child(dir *node, name string) *node {
 	return n
 }
 
-// has reports whether a name in dir is known.
-func (t *tree) has(dir *node, name string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return dir.children[name] != nil
-}
-
 // openBelow reports whether a file below n is open on this host.
 func (t *tree) openBelow(n *node) bool {
 	t.mu.Lock()

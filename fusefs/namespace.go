@@ -187,7 +187,7 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	})
 	nc.client.notMade(from, err)
 	nc.client.notMade(to, err)
-	renamed = renamed || c.repeated && err == nil && nc.tree.has(from, oldName)
+	renamed = renamed || c.repeated && err == nil && nc.isToMove(c)
 	if renamed { // if late, too
 		nc.tree.renamed(from, oldName, to, newName, exchange)
 		nc.client.mayBeGone(c.files[1])
