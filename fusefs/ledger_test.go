@@ -162,7 +162,7 @@ func TestKilledIsNotRepeatedWhenTheLockHasLeft(t *testing.T) {
 		p.want("ok", "put f hello")
 		fd := p.open("f", "rw")
 		ask[None](m.testMount, "CrashAt", Crash{Op: opWrite, Where: x.where})
-		p.tell("write %d 0 XXXXX", fd)
+		p.tell("write %d 0 jelly", fd)
 		m.killed()
 		writeFile(t, m.backing("f"), "other")
 		if x.want == "EIO" {
@@ -183,16 +183,8 @@ func TestKilledIsNotRepeatedWhenTheLockHasLeft(t *testing.T) {
 func TestKilledWithOpenFiles(t *testing.T) {
 	t.Parallel()
 	m := mountKept(t)
-	p := startProgram(t, m.dir, nil)
-	p.want("ok", "put f hello")
-	rw := p.open("f", "rw")
-	p.want("ok", "put gone unlinked")
-	gone := p.open("gone", "rw")
-	p.want("ok", "unlink gone")
-	p.want("ok", "mkdir d 0700")
-	in := startProgram(t, m.path("d"), nil)
-	app := p.open("log", "w,creat,append")
-	p.want("ok", "write %d 0 one", app)
+	o := startOpenFiles(t, m.testMount)
+	p := o.p
 	locked := p.open("locked", "rw,creat")
 	p.want("ok", "lk %d set w 5 10", locked)
 	p.want("ok", "lk %d set r 20 10", locked)
@@ -212,14 +204,7 @@ func TestKilledWithOpenFiles(t *testing.T) {
 		q.sleeping()
 		m.kill()
 		must(t, m.goOn())
-		p.want("ok hello", "read %d 0 5", rw)
-		p.want("ok unlinked", "read %d 0 8", gone)
-		p.want("ok", "write %d 0 jelly", rw)
-		p.want("ok jelly", "cat f")
-		p.want("ok", "write %d 0 hello", rw)
-		in.want("ok", "put x%d here", i)
-		in.want("ok here", "cat x%d", i)
-		p.want("ok", "write %d 0 more", app)
+		o.goOn()
 		if names, err := dir.Readdirnames(1); err != nil && i < 3 || len(names) > 1 {
 			t.Errorf("the directory goes on with %v, %v", names, err)
 		}
@@ -233,10 +218,7 @@ func TestKilledWithOpenFiles(t *testing.T) {
 		q.want("ok", "lk %d set u 0 5", other)
 		q.want("ok", "flock %d un", waits)
 	}
-	p.want("ok one"+strings.Repeat("more", rounds), "cat log")
-	for _, fd := range []int{rw, gone, app, locked} {
-		p.want("ok", "close %d", fd)
-	}
+	o.close(locked)
 	q.want("ok", "close %d", other)
 	q.want("ok", "close %d", waits)
 	dir.Close()

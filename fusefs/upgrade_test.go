@@ -11,35 +11,64 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
+// openFiles is a program that has files open, one of them unlinked and one for
+// appending, and another one in a directory.
+type openFiles struct {
+	p, in         *testProgram
+	rw, gone, app int
+	written       int // what was appended
+}
+
+func startOpenFiles(t *testing.T, m *testMount) *openFiles {
+	t.Helper()
+	o := &openFiles{p: startProgram(t, m.dir, nil)}
+	p := o.p
+	p.want("ok", "put f hello")
+	o.rw = p.open("f", "rw")
+	p.want("ok", "put gone unlinked")
+	o.gone = p.open("gone", "rw")
+	p.want("ok", "unlink gone")
+	p.want("ok", "mkdir d 0700")
+	o.in = startProgram(t, m.path("d"), nil)
+	o.app = p.open("log", "w,creat,append")
+	p.want("ok", "write %d 0 one", o.app)
+	return o
+}
+
+// goOn uses all of them, after another process has taken over the mount.
+func (o *openFiles) goOn() {
+	o.p.t.Helper()
+	p := o.p
+	p.want("ok hello", "read %d 0 5", o.rw)
+	p.want("ok unlinked", "read %d 0 8", o.gone)
+	p.want("ok", "write %d 0 jelly", o.rw)
+	p.want("ok jelly", "cat f")
+	p.want("ok", "write %d 0 hello", o.rw)
+	o.in.want("ok", "put x%d here", o.written)
+	o.in.want("ok here", "cat x%d", o.written)
+	p.want("ok", "write %d 0 more", o.app)
+	o.written++
+}
+
+// close closes them, and others, when all that was appended is there once.
+func (o *openFiles) close(others ...int) {
+	o.p.t.Helper()
+	o.p.want("ok one"+strings.Repeat("more", o.written), "cat log")
+	for _, fd := range append([]int{o.rw, o.gone, o.app}, others...) {
+		o.p.want("ok", "close %d", fd)
+	}
+}
+
 // What programs have open, and where they are, stays as it is.
 func TestUpgradeOpenFiles(t *testing.T) {
 	t.Parallel()
 	m := mount(t)
-	p := startProgram(t, m.dir, nil)
-	p.want("ok", "put f hello")
-	rw := p.open("f", "rw")
-	p.want("ok", "put gone unlinked")
-	gone := p.open("gone", "rw")
-	p.want("ok", "unlink gone")
-	p.want("ok", "mkdir d 0700")
-	in := startProgram(t, m.path("d"), nil)
-	app := p.open("log", "w,creat,append")
-	p.want("ok", "write %d 0 one", app)
-	for i := range 3 {
+	o := startOpenFiles(t, m)
+	for range 3 {
 		m.mustUpgrade()
-		p.want("ok hello", "read %d 0 5", rw)
-		p.want("ok unlinked", "read %d 0 8", gone)
-		p.want("ok", "write %d 0 jelly", rw)
-		p.want("ok jelly", "cat f")
-		p.want("ok", "write %d 0 hello", rw)
-		in.want("ok", "put x%d here", i)
-		in.want("ok here", "cat x%d", i)
-		p.want("ok", "write %d 0 more", app)
+		o.goOn()
 	}
-	p.want("ok onemoremoremore", "cat log")
-	for _, fd := range []int{rw, gone, app} {
-		p.want("ok", "close %d", fd)
-	}
+	o.close()
 	await(t, "all is closed", func() bool { return ask[Counts](m, "Counts", None{}).Handles == 0 })
 }
 

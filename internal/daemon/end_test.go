@@ -15,16 +15,7 @@ import (
 // the one that ends for dead.
 func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 	t.Parallel()
-	root, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	path := filepath.Join(t.TempDir(), "state")
-	state, err := statedir.Open(path, int(root.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, path, state := openState(t)
 	defer state.Close()
 	d := &daemon{root: root, state: state}
 	if err := d.close(); err != nil {
@@ -41,16 +32,7 @@ func TestWhatHangsOutlivesADaemonsEnd(t *testing.T) {
 // umount(8) does not wait for the end of the daemon: who mounts again at once does.
 func TestMountAgainAtOnce(t *testing.T) {
 	t.Parallel()
-	root, err := os.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	path := filepath.Join(t.TempDir(), "state")
-	former, err := statedir.Open(path, int(root.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root, path, former := openState(t)
 	opened := make(chan error, 1)
 	go func() {
 		next, err := statedir.Open(path, int(root.Fd()))
@@ -70,4 +52,20 @@ func TestMountAgainAtOnce(t *testing.T) {
 	if err := <-opened; err != nil {
 		t.Error(err)
 	}
+}
+
+// openState opens a shared directory, until the end of the test, and makes a state
+// directory for it, at path.
+func openState(t *testing.T) (root *os.File, path string, state *statedir.Dir) {
+	t.Helper()
+	root, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	path = filepath.Join(t.TempDir(), "state")
+	if state, err = statedir.Open(path, int(root.Fd())); err != nil {
+		t.Fatal(err)
+	}
+	return root, path, state
 }
