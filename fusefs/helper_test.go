@@ -57,13 +57,17 @@ func startProgram(t testing.TB, dir string, cred *syscall.Credential, files ...*
 	return p
 }
 
-// end lets it run out, or kills it if it does not.
+// end lets it run out, or kills it if it does not, and cuts off the mount that it is in:
+// no signal ends a call that a server has read and not answered.
 func (p *testProgram) end() {
 	if p.cmd.ProcessState != nil {
 		return
 	}
 	p.in.Close()
-	timer := time.AfterFunc(5*time.Second, func() { p.cmd.Process.Kill() })
+	timer := time.AfterFunc(5*time.Second, func() {
+		p.cmd.Process.Kill()
+		unix.Unmount(p.cmd.Dir, unix.MNT_FORCE)
+	})
 	p.cmd.Wait()
 	if !timer.Stop() {
 		p.t.Error("a helper was stuck in a call")

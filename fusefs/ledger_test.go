@@ -107,7 +107,7 @@ func killAt(t *testing.T, m *keptMount, p *testProgram, c *killedCase, name, whe
 			t.Fatalf("%s: %s: %s", name, s, got)
 		}
 	}
-	ask[None](m.testMount, "CrashAt", Crash{Op: c.op, Where: where})
+	m.crashAt(Crash{Op: c.op, Where: where})
 	p.tell("%s", fill(c.call))
 	m.succeeded()
 	got := m.answer(p)
@@ -161,7 +161,7 @@ func TestKilledIsNotRepeatedWhenTheLockHasLeft(t *testing.T) {
 		p := startProgram(t, m.dir, nil)
 		p.want("ok", "put f hello")
 		fd := p.open("f", "rw")
-		ask[None](m.testMount, "CrashAt", Crash{Op: opWrite, Where: x.where})
+		m.crashAt(Crash{Op: opWrite, Where: x.where})
 		p.tell("write %d 0 jelly", fd)
 		m.killed()
 		writeFile(t, m.backing("f"), "other")
@@ -242,7 +242,7 @@ func TestKilledBeforeAnOpenFileIsAnswered(t *testing.T) {
 		op   uint32
 		call string
 	}{{opOpen, "open f rw"}, {opCreate, "open g rw,creat,excl"}} {
-		ask[None](m.testMount, "CrashAt", Crash{Op: x.op, Where: atOpened})
+		m.crashAt(Crash{Op: x.op, Where: atOpened})
 		p.tell("%s", x.call)
 		m.succeeded()
 		fd, ok := strings.CutPrefix(m.answer(p), "ok ")
@@ -276,7 +276,7 @@ func TestKilledBeforeAFailureIsTold(t *testing.T) {
 			must(t, m.goOn())
 			p.want("ENOSPC", "fsync %d", fd)
 		} else {
-			ask[None](m.testMount, "CrashAt", Crash{Op: opFsync, Where: where})
+			m.crashAt(Crash{Op: opFsync, Where: where})
 			p.tell("fsync %d", fd)
 			m.succeeded()
 			if got := m.answer(p); got != "ENOSPC" {

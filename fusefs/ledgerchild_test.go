@@ -204,6 +204,21 @@ func (c *control) CrashAt(x Crash, _ *None) error {
 	return nil
 }
 
+// crashAt has the server kill itself, which it may do before it answers.
+func (k *keptMount) crashAt(x Crash) {
+	k.t.Helper()
+	err := k.Call("Child.CrashAt", x, &None{})
+	if err == nil {
+		return
+	}
+	select {
+	case exit := <-k.exited:
+		k.exited <- exit
+	case <-time.After(20 * time.Second):
+		k.t.Fatalf("CrashAt: %v", err)
+	}
+}
+
 // OpenHandles tells how many open files the nodes have.
 func (c *control) OpenHandles(_ None, n *int) error {
 	t := c.s.fs.tree

@@ -42,7 +42,7 @@ func TestKilledAtRandom(t *testing.T) {
 	log := p.open("log", "rw,creat,append")
 	go func() { done <- makeAndRemove(p, log, &stop, rand.New(rand.NewPCG(seed, 2))) }()
 	for range kills {
-		ask[None](m.testMount, "CrashAt", Crash{Where: points[r.IntN(len(points))], After: int32(r.IntN(40))})
+		m.crashAt(Crash{Where: points[r.IntN(len(points))], After: int32(r.IntN(40))})
 		m.succeeded()
 	}
 	stop.Store(true)
