@@ -31,6 +31,8 @@
 //   - internal/printing: tables, JSON and times for people, safe for terminals.
 //   - internal/mountlog: the log of a mount.
 //   - internal/trouble: what an error means: may it pass, and what can be done.
+//   - internal/writegate: keeps writes to the storage apart from an open that
+//     must not meet one.
 //   - internal/mountpoint: mount point and shared directory: which are there,
 //     and what is wrong with them.
 //   - internal/nodestate: what a node keeps of its cluster in the state

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/writegate"
 )
 
 // base is what all parts of a mount share. Its fields are set before the mount
@@ -46,6 +48,15 @@ type arrivals struct {
 	all      atomic.Uint64             // how many; it changes when the client of the storage has looked anew
 	explicit atomic.Uint64             // of these the explicit ones, which may be what protects any file
 	last     atomic.Pointer[time.Time] // when; nil for never
+}
+
+// gate is what keeps writes apart from what must not meet one, or nil where nothing
+// minds them.
+func (b *base) gate() *writegate.Gate {
+	if !b.storage.KeepsNames {
+		return nil
+	}
+	return b.opts.Writes
 }
 
 // background runs a task that ends by itself, or when the mount does.

@@ -148,7 +148,10 @@ func (fc *fileCalls) put(h *handle, b []byte, off int64, appends bool) (n int, e
 		}
 		off, appends = is.size, false
 	}
-	n, err = pwrite(h.fd, b, off, appends)
+	err = fc.gate().Write(func() (err error) {
+		n, err = pwrite(h.fd, b, off, appends)
+		return err
+	})
 	if n > 0 {
 		fc.fence.lengthened(h, off+int64(n))
 	}

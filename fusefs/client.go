@@ -335,9 +335,11 @@ func (c *client) openHandle(h *handle) (fd, flags int, err error) {
 
 // openNode opens the file of n anew, which is pinned and has its anchor.
 func (c *client) openNode(n *node, flags int) (fd int, err error) {
-	err = retryEINTR(func() (err error) {
-		fd, err = unix.Openat(c.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
-		return err
+	err = c.opening(&fd, func() error {
+		return retryEINTR(func() (err error) {
+			fd, err = unix.Openat(c.fds, itoa(n.fd), flags|unix.O_CLOEXEC, 0)
+			return err
+		})
 	})
 	if err != nil {
 		return -1, err

@@ -24,6 +24,11 @@ import (
 // in Options.TTL: who waits for a lock file of another host sees it go, and
 // git(1), which compares times and sizes, sees that a file was replaced.
 
+// The answer to open(2) takes no place, and nobody is told, if meanwhile something was
+// written through this client, to whatever file (cache_add_attr in its cache.c). So an
+// open(2) that is to renew something is kept apart from the writes of this process; of
+// other processes that write through the same client nothing is known here.
+
 // keptNames is for how long such a client keeps something, with a margin: it
 // counts in whole seconds, and begins when the answer has arrived.
 const keptNames = 25 * time.Second
@@ -48,6 +53,12 @@ func (c *client) isOld(n *node) bool {
 	// What this host holds an open lock of nobody else changes; but another
 	// file may take its place.
 	return n.isRegular() && (n.isSole() || !n.holds())
+}
+
+// opening calls open, which stores a descriptor in fd, so that what the client knows of
+// the file is renewed by it.
+func (c *client) opening(fd *int, open func() error) error {
+	return c.gate().Apart(open, func() { closeFD(*fd) })
 }
 
 // looked notes that n was looked at just now.

@@ -134,11 +134,12 @@ func (oc *openCalls) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 		fd, err = unix.Openat(dir.fd, name, flags, 0)
 		return err
 	}
-	if oc.actor.differs(&in.InHeader) {
-		err = oc.actor.as(&in.InHeader, withGroups, open)
-	} else {
-		err = retryEINTR(open)
-	}
+	err = oc.client.opening(&fd, func() error {
+		if oc.actor.differs(&in.InHeader) {
+			return oc.actor.as(&in.InHeader, withGroups, open)
+		}
+		return retryEINTR(open)
+	})
 	if err == unix.ENOENT {
 		return fuse.ENOENT
 	}

@@ -293,7 +293,10 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 				return err
 			}
 			return fc.actor.charged(&in.InHeader, func() (err error) {
-				n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
+				err = fc.gate().Write(func() (err error) {
+					n, err = unix.CopyFileRange(src.fd, &roff, dst.fd, &woff, min(length-done, maxPiece), int(in.Flags))
+					return err
+				})
 				c.length = n
 				if dst.n.bounds.raise(woff); n > 0 {
 					fc.fence.lengthened(dst, woff)

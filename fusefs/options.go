@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/dmxfs/dmxfs/internal/writegate"
 )
 
 // Options say what to mount, where and how.
@@ -14,6 +16,9 @@ type Options struct {
 	// it. The mount reads and writes below this descriptor only, so it may be
 	// mounted over the directory itself. It is not closed.
 	Root *os.File
+	// Writes is what others in this process write to the storage through; the mount
+	// does, too. Nil: only the mount writes.
+	Writes *writegate.Gate
 	// MountPoint is a directory; the path may be relative.
 	MountPoint string
 	// Replace: a dead FUSE mount is at MountPoint, of a daemon that has ended.
@@ -104,6 +109,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Rule == nil {
 		o.Rule = func(string) Rule { return DefaultRule }
+	}
+	if o.Writes == nil {
+		o.Writes = new(writegate.Gate)
 	}
 	if o.TTL == 0 {
 		o.TTL = DefaultTTL

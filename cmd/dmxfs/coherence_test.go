@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The locks hand over the data also when what lies below has caches of its
@@ -75,6 +77,27 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 					t.Errorf("exit code %d: %s", code, out)
 				}
 			})
+		})
+	}
+}
+
+// What one host changes under a lock is seen by the other one while both write other
+// files: sshfs takes over no answer of the server that such a write has met.
+func TestWritesBesideOverSSHFS(t *testing.T) {
+	t.Parallel()
+	c := newClientCluster(t, clientKind{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}}, 2)
+	a, b := c.mounts[0], c.mounts[1]
+	for i, m := range c.mounts {
+		p := m.helper("overwrite", fmt.Sprint("beside-", i))
+		defer p.signal(unix.SIGKILL)
+	}
+	for _, lock := range []string{"flock self kept", "flock lockfile kept", "fcntl lockfile anew", "ofd lockfile kept", "open self anew"} {
+		part(t, lock, func(t *testing.T) {
+			write(t, a.path("data"), "")
+			args := append(strings.Fields(lock), strconv.Itoa(times(100)), a.dir, b.dir)
+			if out, code := a.helper("rounds", args...).wait(); code != 0 {
+				t.Errorf("exit code %d: %s", code, out)
+			}
 		})
 	}
 }

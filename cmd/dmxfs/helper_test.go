@@ -42,6 +42,7 @@ var helpers = map[string]func(args []string) error{
 	"open-alone":   openAlone,
 	"pass":         passOn,
 	"readers":      readers,
+	"overwrite":    func(args []string) error { return overwrite(args[0]) },
 	"replace":      replaceRounds,
 	"replaced":     replacedOpen,
 	"rounds":       rounds,
@@ -240,6 +241,19 @@ func increment(fd int) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	return nil
+}
+
+// overwrite writes to a file, again and again, until it is killed.
+func overwrite(name string) error {
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+	if err != nil {
+		return err
+	}
+	for i := byte(0); ; i++ {
+		if _, err := unix.Pwrite(fd, []byte{i}, 0); err != nil {
+			return err
+		}
+	}
 }
 
 // appendLines writes numbered lines to a file under a lock that it keeps, for

@@ -32,6 +32,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/succession"
 	"github.com/dmxfs/dmxfs/internal/supervise"
 	"github.com/dmxfs/dmxfs/internal/version"
+	"github.com/dmxfs/dmxfs/internal/writegate"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
@@ -47,6 +48,7 @@ type daemon struct {
 	began time.Time
 
 	root      *os.File // the shared directory, from before the mount
+	writes    writegate.Gate
 	state     *statedir.Dir
 	journal   *history.History
 	identity  p2p.Identity
@@ -336,7 +338,7 @@ func (d *daemon) mount() error {
 // mountOptions are those of a mount, new or not, in a cluster whose view is v.
 func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 	return fusefs.Options{
-		Root: d.root, FileIDs: d.fileID.in(v),
+		Root: d.root, Writes: &d.writes, FileIDs: d.fileID.in(v),
 		Rule:         d.rules.For,
 		Movable:      d.rules.Movable,
 		LateWrite:    d.chronicle.LateWrite,

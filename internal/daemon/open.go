@@ -91,6 +91,7 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 func (d *daemon) openCluster() (c *register.Cluster, kept nodestate.Secrets, err error) {
 	cfg := d.cfg
 	d.register = register.NewDir(d.root, cfg.Source, d.identity.ID().String())
+	d.register.WriteThrough(&d.writes)
 	if d.left != nil && d.left.Cluster != nil {
 		c = d.left.Cluster
 		d.register.Known(c.ID)

@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"os"
+
+	"github.com/dmxfs/dmxfs/internal/writegate"
 )
 
 // Dir is a [Register] in a directory, and what else a node keeps there. Init
@@ -22,6 +24,10 @@ type Dir struct {
 }
 
 var _ Register = (*Dir)(nil)
+
+// WriteThrough has all that is written from now on pass g. It is called before
+// anything else.
+func (d *Dir) WriteThrough(g *writegate.Gate) { d.storage.writes = g }
 
 // NewDir is the register below root, which stays the caller's, and must stay
 // open. Source is the name of root for people; peer is this node's.

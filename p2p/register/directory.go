@@ -100,7 +100,7 @@ func (d directory) writeTemp(name string, data []byte, mode fs.FileMode) error {
 	if err != nil {
 		return d.wrap("create", name, err)
 	}
-	if err := finish(f, data, mode); err != nil {
+	if err := d.storage.finish(f, data, mode); err != nil {
 		d.unlink(name)
 		return d.wrap("write", name, err)
 	}
@@ -109,8 +109,11 @@ func (d directory) writeTemp(name string, data []byte, mode fs.FileMode) error {
 
 // finish writes all of data to the beginning of f, cuts off what follows, and
 // closes it, with all on the storage.
-func finish(f *os.File, data []byte, mode fs.FileMode) error {
-	_, err := f.Write(data)
+func (s *storage) finish(f *os.File, data []byte, mode fs.FileMode) error {
+	err := s.writes.Write(func() error {
+		_, err := f.Write(data)
+		return err
+	})
 	if err == nil {
 		err = cut(f, int64(len(data)))
 	}

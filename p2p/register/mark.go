@@ -74,7 +74,7 @@ func (k *Marker) Renew(inc member.Inc) error {
 	if err != nil {
 		return dir.wrap("open", name, err)
 	}
-	if err := finish(f, []byte(inc.String()+" "+mark+"\n"), mode); err != nil {
+	if err := k.finish(f, []byte(inc.String()+" "+mark+"\n"), mode); err != nil {
 		return dir.wrap("write", name, err)
 	}
 	return nil

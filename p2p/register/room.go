@@ -188,7 +188,7 @@ func (r *room) writeOver(room directory, from string, dir directory, name string
 		dir.unlink(name)
 		return fmt.Errorf("%s: %s/%s is not a file of the room", r.source, roomDir, from)
 	}
-	if err = finish(f, data, mode); err != nil {
+	if err = r.finish(f, data, mode); err != nil {
 		dir.unlink(name)
 		return dir.wrap("write", name, err)
 	}

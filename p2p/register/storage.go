@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/writegate"
 )
 
 // Names below the shared directory.
@@ -32,6 +34,8 @@ type storage struct {
 
 	session string        // random: names of temporary files are of one process
 	last    atomic.Uint64 // numbers them
+
+	writes *writegate.Gate // what is written passes it; nil: nothing else does
 
 	link func(dir *os.File, from, to string) error // linkIn; tests put storage that fails in its place
 }
