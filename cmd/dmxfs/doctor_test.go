@@ -192,7 +192,7 @@ func TestDoctorOverSeparateClients(t *testing.T) {
 				kind.start(t, c.src, dir)
 				dirs = append(dirs, dir)
 			}
-			j, found := c.examine(append(dirs, "--patience=60s")...)
+			j, found := c.examine(append(dirs, "--patience=3m")...)
 			c.checks(found, "link=ok", "data under a lock=ok", "tidying up=", "O_EXCL=ok", "rename=ok", "data without reopen=note", "locks below=note")
 			if !strings.Contains(found["locks below"].Text, "granted to both") {
 				t.Errorf("locks: %s", found["locks below"].Text)
