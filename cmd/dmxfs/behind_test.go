@@ -50,7 +50,7 @@ func TestNobodyStandsBehindAWait(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
 	// Longer than the other host's program rests on a busy machine.
-	c := newCluster(t, 2, "--yield", "1s", "--hold", "500ms")
+	c := newCluster(t, 2, "--yield", "3s", "--hold", "500ms")
 	a, b := c.mounts[0], c.mounts[1]
 	for i, call := range []string{"truncate", "ftruncate", "write"} {
 		for j, other := range []string{"rm d/f", "mv d/g d/f", "killed"} {

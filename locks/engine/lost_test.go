@@ -38,7 +38,7 @@ func TestTheTenureEndsWhileAnOpenFileIsClosed(t *testing.T) {
 				if how == "broken" {
 					a.Condemn(r.Key, []locks.HandleID{1}, "an admin wants it")
 				}
-				expelWhenTired(e)
+				expelled := expelWhenTired(e)
 				if how == "broken" {
 					a.Break(r.Key, []locks.HandleID{1})
 				} else {
@@ -51,6 +51,7 @@ func TestTheTenureEndsWhileAnOpenFileIsClosed(t *testing.T) {
 				if a.Tenure() == 1 {
 					t.Error("the tenure has not ended")
 				}
+				<-expelled // it breathes, too, before all is written down
 				requests, ends := strings.Count(a.steps(), "requested"), strings.Count(a.steps(), ".")
 				if requests != 5 || ends != 5 {
 					t.Errorf("%d requests and %d ends in the journal: %s", requests, ends, a.steps())
@@ -61,8 +62,9 @@ func TestTheTenureEndsWhileAnOpenFileIsClosed(t *testing.T) {
 }
 
 // expelWhenTired makes e.mu be held for a breath by each look at the time, and
-// ends the tenure when who holds it breathes.
-func expelWhenTired(e *Engine) {
+// ends the tenure when who holds it breathes. The result is closed when that is done.
+func expelWhenTired(e *Engine) <-chan struct{} {
+	expelled := make(chan struct{})
 	var now atomic.Int64
 	var done atomic.Bool
 	e.mu.Lock()
@@ -72,11 +74,15 @@ func expelWhenTired(e *Engine) {
 	e.mu.busy = func() time.Duration {
 		n := now.Add(int64(breath))
 		if n > 2*int64(breath) && done.CompareAndSwap(false, true) {
-			go e.Expelled("expelled")
+			go func() {
+				defer close(expelled)
+				e.Expelled("expelled")
+			}()
 			for e.mu.waiting.Load() == 0 {
 				runtime.Gosched()
 			}
 		}
 		return time.Duration(n)
 	}
+	return expelled
 }
