@@ -269,10 +269,12 @@ func TestKillsBetweenLinkAndBegin(t *testing.T) {
 func copiedLedger(seed uint64, bug string) error {
 	return directed(options{seed: seed, bug: bug, clones: true}, func(w *world) {
 		a := w.together(2 + int(seed%2))[0]
-		h := *a.host
+		h := a.host.clone("-copy") // with the same boot ID
+		if seed%4 < 2 {
+			h.boot, h.addr = "copy", "" // of the state directory, and of a ledger
+		}
 		h.ledger = &ledgerBox{a.host.ledger.l}
-		h.boot, h.addr = "copy", "/copy"
-		w.startOn("a", &h, w.heirOf(h.ledger.l))
+		w.startOn("a", h, w.heirOf(h.ledger.l))
 		w.run(15_000)
 	})
 }
