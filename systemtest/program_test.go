@@ -26,7 +26,8 @@ type program struct {
 	gone    bool   // the mount was taken away
 	doing   string // for the report of a failure
 	grant   locks.Grant
-	begun   int // requests
+	knows   map[knownGrant]bool // grants that it was told of; guarded by world.mu
+	begun   int                 // requests
 	granted int
 }
 
@@ -51,13 +52,13 @@ func (g *program) post(then func()) {
 
 func newProgram(p *proc, i int) *program {
 	pid := (p.serial+1)*100 + i
-	return &program{w: p.w, proc: p, pid: pid, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
+	return &program{w: p.w, proc: p, pid: pid, knows: map[knownGrant]bool{}, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
 }
 
 // later has the program do something in d, if its process still lives then.
 func (g *program) later(d time.Duration, do func()) {
 	g.proc.w.after(d, func() {
-		g.proc.deliver(func() {
+		g.deliver(func() {
 			if !g.gone {
 				do()
 			}
@@ -262,6 +263,7 @@ func (g *program) admit(then func()) {
 					g.admit(then) // asked again where it is used
 				case errors.Is(err, locks.ErrLost):
 					g.fail()
+				case g.afterKill(p, func() { g.admit(then) }):
 				case g.proc != p: // it was replaced
 					g.admit(then)
 				default:
@@ -379,7 +381,7 @@ func (g *program) write(versions []int, then func()) {
 		// The system call goes on whatever becomes of the process.
 		p.disk.whenWell(d, func() {
 			p.host.dirty.land(x)
-			g.proc.deliver(done)
+			g.deliver(done)
 		})
 	})
 }

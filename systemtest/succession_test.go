@@ -19,6 +19,7 @@ type legacy struct {
 	former *proc
 	node   member.Node
 	state  []byte
+	heir   *member.Heir // the former daemon was killed; nil: it was replaced
 }
 
 // replaceDaemon replaces the daemon of p by another one, which its programs use from
@@ -81,11 +82,21 @@ func (g *program) again(err error, req *locks.Request, cancel chan struct{}, tol
 
 // lock asks for req; told gets the answer.
 func (g *program) lock(req *locks.Request, cancel chan struct{}, told func(locks.Grant, error)) {
-	e := g.proc.engine
+	p := g.proc
 	go func() {
-		grant, err := e.Lock(cancel, req)
+		grant, err := p.engine.Lock(cancel, req)
+		answered := p.alive()
+		if answered && err == nil {
+			g.w.mu.Lock()
+			g.knows[knownGrant{req.Key, grant.Token}] = true
+			g.w.mu.Unlock()
+		}
 		g.post(func() {
-			if g.waiting = false; !g.again(err, req, cancel, told) {
+			g.waiting = false
+			if !answered && g.afterKill(p, func() { g.again(locks.ErrBequeathed, req, cancel, told) }) {
+				return
+			}
+			if !g.again(err, req, cancel, told) {
 				told(grant, err)
 			}
 		})

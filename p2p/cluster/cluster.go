@@ -71,6 +71,12 @@ type Options struct {
 	// Named keeps an incarnation of this node, see member.Output.Inc. It is not
 	// called again after an error. May be nil.
 	Named func(member.Inc) error
+	// Claim keeps, beside the ledger that this process goes on with, who has claimed
+	// the place of the one before it: see member.LinkOp.Claim. It takes the place of
+	// what was kept, and must outlive this process when it returns. It is called again
+	// after an error, and never by two goroutines at once. Nil: a process
+	// after this one knows of no claim.
+	Claim func(by []member.Node) error
 	// Notice gets what admins should know.
 	Notice func(member.Notice)
 	// Begin is told of each view of which this node is a member, when its

@@ -2,8 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -76,6 +74,9 @@ type node struct {
 	storage, save, notice, want, receive, state hook
 	sendSync                                    func() error
 
+	adapt func(*member.Config)      // before it is started
+	claim func([]member.Node) error // cluster.Options.Claim
+
 	stopped hook // the whole process: its clock is asked before every step
 	faults  atomic.Pointer[func(member.Op) registertest.Fault]
 
@@ -137,12 +138,16 @@ func (w *world) start(count int) []*node {
 func (n *node) start() {
 	w := n.w
 	seed := uint64(len(n.name)) + uint64(n.name[0])
-	m, err := member.New(member.Config{
+	c := member.Config{
 		Params: member.Default(), Cluster: clusterID,
 		Self:   member.Member{Node: member.Node{Peer: n.id.String()}, Host: n.name, Addrs: []string{"/memory/" + n.name}},
 		Random: func() uint64 { seed = seed*6364136223846793005 + 1; return seed },
 		Made:   func() string { return "2026-01-01T00:00:00Z" },
-	})
+	}
+	if n.adapt != nil {
+		n.adapt(&c)
+	}
+	m, err := member.New(c)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -163,6 +168,7 @@ func (n *node) start() {
 		Now:    n.clock,
 		Fence:  func(context.Context, member.Fence) error { return nil },
 		Save:   n.keep,
+		Claim:  n.claim,
 		Notice: n.note,
 		Static: n.contacts,
 		Begin:  func(v *member.View) { n.engine.call("begin %d", v.Epoch) },
@@ -280,103 +286,6 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 	done := register.Do(s.reg, op, (*node)(s).clock)
 	return done.Look, done.Err
 }
-
-// engine writes down what it is told, and checks what the driver promises.
-type engine struct {
-	n     *node
-	stuck hook // in whatever it does
-	// unusable: the states of others cannot be used, from then on.
-	unusable atomic.Bool
-
-	mu        sync.Mutex
-	calls     []string
-	view      *locks.View
-	told      map[locks.NodeID]string
-	frozen    bool
-	resumed   int
-	resumedIO int
-	lost      []string
-}
-
-func (e *engine) call(format string, args ...any) {
-	e.stuck.pass(e.n.w)
-	e.mu.Lock()
-	e.calls = append(e.calls, fmt.Sprintf(format, args...))
-	e.mu.Unlock()
-}
-
-func (e *engine) Freeze() {
-	e.call("freeze")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.frozen = true
-}
-
-func (e *engine) State() []byte {
-	e.n.state.pass(e.n.w)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.frozen {
-		e.n.w.t.Errorf("%s: State before Freeze", e.n.name)
-	}
-	return fmt.Appendf(nil, "what %s holds at %d", e.view.Self, e.view.Epoch)
-}
-
-func (e *engine) Install(v *locks.View) {
-	e.call("install %d of %d", v.Epoch, len(v.Members))
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.frozen {
-		e.n.w.t.Errorf("%s: Install before Freeze", e.n.name)
-	}
-	if e.view != nil && v.Epoch <= e.view.Epoch {
-		e.n.w.t.Errorf("%s: Install of %d after %d", e.n.name, v.Epoch, e.view.Epoch)
-	}
-	e.view, e.told = v, map[locks.NodeID]string{}
-}
-
-func (e *engine) Sync(from locks.NodeID, epoch locks.Epoch, s []byte) error {
-	e.call("sync %d", epoch)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.view == nil || e.view.Epoch != epoch {
-		return nil // as the real one does
-	}
-	if e.unusable.Load() && from != e.view.Self {
-		return errors.New("it contradicts what is held here")
-	}
-	if want := fmt.Sprintf("what %s holds at %d", from, epoch); string(s) != want {
-		e.n.w.t.Errorf("%s: the state of %s at %d is %q", e.n.name, from, epoch, s)
-	}
-	if e.told[from] = string(s); len(e.told) == len(e.view.Members) {
-		e.frozen = false
-	}
-	return nil
-}
-
-func (e *engine) Expelled(why string) {
-	e.call("expelled")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.lost = append(e.lost, why)
-	e.told = nil
-}
-
-func (e *engine) Resume() {
-	e.call("resume")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.resumed++
-}
-
-func (e *engine) ResumeIO() {
-	e.call("resume I/O")
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.resumedIO++
-}
-
-func (e *engine) Ping() { e.stuck.pass(e.n.w) }
 
 // grants reports whether the engine may grant: it has the states of all, and
 // the node is live.

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"fmt"
+
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -54,7 +56,7 @@ func (n *Node) obey(it item) {
 	}
 	if op := o.Storage; op != nil {
 		n.background(func() item {
-			look, err := n.o.Storage.Do(op)
+			look, err := n.do(op)
 			return item{in: member.Done{Op: op, Err: err, Look: look}}
 		})
 	}
@@ -110,6 +112,16 @@ func (n *Node) resume(until int64) {
 		n.lapsed.io = false
 		n.engineDo.put(n.engine.ResumeIO)
 	}
+}
+
+// do carries out an operation on the storage. Who claims a place is kept first.
+func (n *Node) do(op member.Op) (member.Look, error) {
+	if l, ok := op.(member.LinkOp); ok && len(l.Claim) > 0 && n.o.Claim != nil {
+		if err := n.o.Claim(l.Claim); err != nil {
+			return member.Look{}, fmt.Errorf("it cannot be written down that this process takes the place of the one before it: %w", err)
+		}
+	}
+	return n.o.Storage.Do(op)
 }
 
 // background runs f, which may take for ever, and gives its result to the

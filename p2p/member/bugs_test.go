@@ -32,6 +32,13 @@ var bugs = []struct {
 	{"keepJoiners", 4000, random},
 	{"anyFileID", 200, random},
 	{"succeedAnyway", 400, takeovers},
+	{"succeedAnyway", 20, lateSuccessor},
+	{"heirIsProof", 20, copiedLedger},
+	{"forgetClaims", 20, killedAtLink},
+	{"claimIsNotKept", 20, killedAtLink},
+	{"ledgerOfBefore", 20, killedAfterBegin},
+	{"ledgerOfBefore", 400, kills},
+	{"claimWhenLost", 20, killedWhenLost},
 	{"noHolding", 20, damagedViewAndCutNewcomer},
 	{"lookAtReply", 20, stoppedAfterListing},
 	{"dropUnproved", 20, oldListingAndCutNewcomer},
@@ -110,6 +117,11 @@ func random(seed uint64, bug string) error {
 // takeovers is random with daemons that are replaced.
 func takeovers(seed uint64, bug string) error {
 	return withTakeovers(int64(seed), bug, false).w.check.err
+}
+
+// kills is random with daemons that are killed and succeeded.
+func kills(seed uint64, bug string) error {
+	return withKills(int64(seed), bug, false).w.check.err
 }
 
 // directed runs a story quietly; its outcome is that of the checks.

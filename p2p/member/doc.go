@@ -86,6 +86,13 @@
 // (Challenge.Own). It ends if that incarnation answers; waits if only others do,
 // who drop one that is dead; and goes on as after any other ask if nobody does.
 //
+// Who takes the place of a former self, with all that it held, links one view that
+// drops the former self and has this node. Of a process that was killed it needs
+// proof of death, as for any other drop, and the ledger of what that held. It keeps its
+// incarnation beside the ledger before that link is tried ([LinkOp].Claim): if it is
+// killed before the ledger names it the next one takes the place of whichever is in the
+// view ([Heir]). One that was in neither has lost all. See succession.go.
+//
 // All members share the parameters that others rely on (Timing), what they say to
 // each other (Protocol), and what they
 // tell files apart by (FileID): both are in the view, and a node with others is
@@ -150,6 +157,10 @@
 //  9. Fence: for a dead node call syncfs(2) on the backing file system, without a
 //     time limit; for another one run the fence command, with one. Give
 //     [Fenced]. Several members may fence one node at the same time.
+//     A [LinkOp] with a Claim is tried only when that is kept for the node that is
+//     succeeded, in place of what was kept for it. The ledger of this process, if
+//     it has one, names its node before the answer to the Freeze of its first view,
+//     and the ledger that was read is void from then on.
 //  10. Save: write it to the state directory, and give it back in [Start].
 //  11. Meet: tell the transport where peers can be reached. It should keep
 //     connections to the members of View(), and to whom it was told of, and

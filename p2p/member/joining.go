@@ -98,6 +98,7 @@ func (j *joining) try() {
 		}
 		if j.fences.stand(j.succession.others(dead, w), true) {
 			j.proposer.propose(w)
+			j.proposer.claim(j.succession.claim(w))
 			return
 		}
 	}

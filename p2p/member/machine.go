@@ -29,6 +29,10 @@ type Config struct {
 	// show an older listing of the views, for as long as Self.Cache says. Nil: not
 	// known.
 	SucceedsIn *View
+	// Heir, if not nil, is the same where the former self was killed. That it has
+	// ended has to be proved as for any other one: by Self.Boot and Self.Lock.
+	// Its notices and outputs are those of Succeeds.
+	Heir *Heir
 	// Policy is what this node asks for; nil is whatever the cluster has. The
 	// first member's is that of the cluster. Others are refused if theirs is
 	// not that one, nor one that was changed into it.
@@ -143,6 +147,14 @@ func New(cfg Config) (*Machine, error) {
 	if !validText(cfg.FileID, MaxName) {
 		return nil, fmt.Errorf("kind of file IDs is over %d bytes or no plain text", MaxName)
 	}
+	if h := cfg.Heir; h != nil {
+		if !cfg.Succeeds.IsZero() {
+			return nil, errors.New("the process before this one was replaced, or it was killed: not both")
+		}
+		if err := h.validate(&cfg.Self); err != nil {
+			return nil, err
+		}
+	}
 	if cfg.Policy != nil {
 		if err := cfg.Policy.validate(); err != nil {
 			return nil, err
@@ -157,11 +169,16 @@ func New(cfg Config) (*Machine, error) {
 func newMachine(cfg Config) *Machine {
 	b := &base{cfg: cfg, p: cfg.Params}
 	i := &identity{base: b, lives: slices.Clone(cfg.Former), addrs: cfg.Self.Addrs}
+	heir := &Heir{Of: cfg.Succeeds}
+	if cfg.Heir != nil {
+		heir = cfg.Heir
+		i.lives = append(i.lives, heir.incs()...)
+	}
 	at := &position{base: b, identity: i, view: &View{Cluster: cfg.Cluster}}
 	m := &Machine{position: at}
 	m.memory = &memory{base: b}
 	m.proofs = &proofs{position: at, dead: map[Node]string{}}
-	m.succession = &succession{position: at, memory: m.memory, over: cfg.Succeeds.IsZero()}
+	m.succession = &succession{position: at, memory: m.memory, heir: heir, claimed: slices.Clone(heir.Claimed), over: heir.Of.IsZero()}
 	m.fences = &fences{position: at, all: map[Node]*fence{}}
 	m.engine = &engine{position: at}
 	m.scans = &scans{position: at, at: never}

@@ -42,6 +42,18 @@ func TestNewRefuses(t *testing.T) {
 		"random":     func(c *member.Config) { c.Random = nil },
 		"wall clock": func(c *member.Config) { c.Made = nil },
 		"policy":     func(c *member.Config) { c.Policy = &member.Policy{Hash: "\n"} },
+		"was replaced, or it was killed": func(c *member.Config) {
+			c.Succeeds, c.Heir = member.Node{Peer: "a", Inc: 1}, &member.Heir{Of: member.Node{Peer: "a", Inc: 1}}
+		},
+		"nothing proves": func(c *member.Config) { c.Heir = &member.Heir{Of: member.Node{Peer: "a", Inc: 1}} },
+		"held by another host (b)": func(c *member.Config) {
+			c.Self.Boot, c.Self.Lock = "boot", member.LockFile{Ino: 1}
+			c.Heir = &member.Heir{Of: member.Node{Peer: "a", Inc: 1}, Claimed: []member.Node{{Peer: "b", Inc: 1}}}
+		},
+		"goes on with": func(c *member.Config) {
+			c.Self.Boot, c.Self.Lock = "boot", member.LockFile{Ino: 1}
+			c.Heir = &member.Heir{}
+		},
 	} {
 		c := testConfig("a")
 		change(&c)

@@ -32,6 +32,12 @@ type LookOp struct {
 type LinkOp struct {
 	View *View
 	File []byte // of View
+	// Claim, if not empty, are this node, at the end, and those that have claimed
+	// the same place before it. The driver keeps them for the node that this process
+	// succeeds, in place of what it had kept for that, before it tries the link:
+	// should this process be killed in between, the next one is given them as
+	// [Heir.Claimed]. If they cannot be kept nothing is linked, and that is the result.
+	Claim []Node
 }
 
 // AskOp puts a newcomer's question where the members see it.

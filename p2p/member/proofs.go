@@ -44,6 +44,9 @@ func (p *proofs) how(n Node) string {
 	}
 	y, s := &p.view.Members[i], &p.cfg.Self
 	if y.Boot == s.Boot && y.Boot != "" && y.Lock == s.Lock && y.Lock != (LockFile{}) && p.isFormer(y) {
+		if p.cfg.Heir != nil && p.cfg.Heir.has(n) {
+			return "its daemon was killed, and another one takes its place"
+		}
 		return "it was restarted"
 	}
 	return ""

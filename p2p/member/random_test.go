@@ -62,6 +62,9 @@ func schedule(o options, tracing bool) outcome {
 		if o.takeovers && rng.IntN(2) == 0 {
 			f = replaced[rng.IntN(len(replaced))]
 		}
+		if o.kills && rng.IntN(2) == 0 {
+			f = killed[rng.IntN(len(killed))]
+		}
 		length := 200 + rng.Int64N(6000)
 		if rng.IntN(3) == 0 {
 			length = 5000 + rng.Int64N(15_000)

@@ -12,14 +12,15 @@ type client struct {
 	waiting   []func() // what is to be done then
 	slow      int64    // ms that an operation takes at most; 0: options.slowAt
 	slowMin   int64
-	linkErrs  bool    // every link fails, for good
-	errs      float64 // part of the operations that fail,
-	done      float64 // of these, part that are carried out,
-	late      float64 // and part that are carried out after the error
-	lateBy    int64   // ms at most
-	stale     int64   // ms that its listings are old, at least
-	stopAt    point   // stop the process there, once
-	stopFor   int64   // ms
+	linkErrs  bool                   // every link fails, for good
+	errs      float64                // part of the operations that fail,
+	done      float64                // of these, part that are carried out,
+	late      float64                // and part that are carried out after the error
+	lateBy    int64                  // ms at most
+	stale     int64                  // ms that its listings are old, at least
+	stopAt    point                  // stop the process there, once
+	stopFor   int64                  // ms
+	atLink    func(op member.LinkOp) // what happens to the process at its next link
 }
 
 // point is a place in a storage operation.
@@ -36,8 +37,16 @@ const (
 func (n *node) begin(op member.Op) {
 	w, d := n.w, &n.disk
 	began := n.clock()
-	_, isLink := op.(member.LinkOp)
+	link, isLink := op.(member.LinkOp)
 	_, isLook := op.(member.LookOp)
+	if isLink {
+		n.claims(link)
+		if f := d.atLink; f != nil {
+			d.atLink = nil
+			f(link)
+			return
+		}
+	}
 	if isLink && d.stopAt == beforeLink {
 		d.stopAt = noPoint
 		n.stop(d.stopFor)

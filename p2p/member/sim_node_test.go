@@ -55,12 +55,13 @@ type host struct {
 	saved  member.Saved
 	lives  []member.Inc // beside the lock file
 	addr   string       // empty: /addr/ and the name of its process
+	ledger *ledgerBox   // of the state directory
 }
 
 // newHost makes a host with a clock of its own.
 func (w *world) newHost() *host {
 	w.boots++
-	h := &host{offset: 100_000 + w.rng.Int64N(1_000_000), boot: fmt.Sprintf("boot%d", w.boots), lock: member.LockFile{Dev: 1, Ino: uint64(w.boots)}}
+	h := &host{offset: 100_000 + w.rng.Int64N(1_000_000), boot: fmt.Sprintf("boot%d", w.boots), lock: member.LockFile{Dev: 1, Ino: uint64(w.boots)}, ledger: new(ledgerBox)}
 	if d := w.opt.drift; d > 0 {
 		h.ppm = w.rng.Int64N(2*d+1) - d
 	}
@@ -94,6 +95,9 @@ func (w *world) startOn(name string, h *host, adapt func(*member.Config)) *node 
 	}
 	if adapt != nil {
 		adapt(&cfg)
+	}
+	if cfg.Heir == nil {
+		h.ledger.l = nil // it begins one of its own
 	}
 	var m *member.Machine
 	if w.opt.raw {
@@ -317,6 +321,7 @@ func (n *node) acknowledge(f *member.Freeze) {
 	if f.View != nil {
 		n.epoch = f.View.Epoch
 		n.taken = map[member.Node]bool{}
+		n.names(f.View)
 	}
 	n.input(member.Frozen{Seq: f.Seq})
 }

@@ -19,7 +19,14 @@ type takeover struct {
 	epoch  locks.Epoch
 	heirs  []member.Node // who was told to go on with it
 	goesOn member.Node   // who of them has granted something since
-	passed *node         // who has granted in a view with none of them
+	passed string        // who has granted in a view with none of them
+}
+
+// passes notes whether who, that has granted by v, has done so without all of t.
+func (c *checker) passes(t *takeover, v *member.View, who string) {
+	if t.passed == "" && v.Epoch > t.epoch && !v.Has(t.former) && !slices.ContainsFunc(t.heirs, v.Has) {
+		t.passed = who
+	}
 }
 
 // replaceDaemon replaces the process of n, whose engine was frozen at this moment, by
@@ -29,12 +36,15 @@ func (w *world) replaceDaemon(n *node, pause int64) bool {
 		return false
 	}
 	former, in := n.m.Self(), n.m.View()
-	w.check.takeovers = append(w.check.takeovers, &takeover{former: former, epoch: n.epoch})
+	t := &takeover{former: former, epoch: n.epoch}
+	w.check.takeovers = append(w.check.takeovers, t)
 	n.kill()
 	w.pending++
 	w.after(pause*ms, func() {
 		w.pending--
-		w.startOn(n.name, n.host, func(c *member.Config) { c.Succeeds, c.SucceedsIn = former, in })
+		if w.startOn(n.name, n.host, func(c *member.Config) { c.Succeeds, c.SucceedsIn = former, in }) != nil {
+			n.host.ledger.l = &ledger{node: former, epoch: t.epoch, t: t}
+		}
 	})
 	return true
 }
@@ -45,14 +55,15 @@ func (w *world) replaceDaemon(n *node, pause int64) bool {
 func (c *checker) went(n *node) {
 	v := n.m.View()
 	for _, t := range c.takeovers {
-		if t.passed == nil && v.Epoch > t.epoch && !v.Has(t.former) && !slices.ContainsFunc(t.heirs, v.Has) {
-			t.passed = n
-		}
+		c.passes(t, v, n.name)
+	}
+	if k := len(c.granted); k == 0 || c.granted[k-1] != v {
+		c.granted = append(c.granted, v)
 	}
 	if t, self := n.took, n.m.Self(); t != nil {
 		switch {
-		case t.passed != nil:
-			c.failf("S5: %v goes on with what %v held, and %s has granted since", self, t.former, t.passed.name)
+		case t.passed != "":
+			c.failf("S5: %v goes on with what %v held, and %s has granted since", self, t.former, t.passed)
 		case !t.goesOn.IsZero() && t.goesOn != self:
 			c.failf("S5: both %v and %v go on with what %v held", t.goesOn, self, t.former)
 		case t.goesOn.IsZero():

@@ -58,6 +58,7 @@ type options struct {
 	lan        bool          // messages take well under a millisecond
 	fileID     string        // what nodes tell files apart by; empty: "inode 1"
 	takeovers  bool          // daemons are replaced
+	kills      bool          // daemons are killed, and successors go on with their ledgers
 	slowAt     int64         // storage operations take up to this long, in ms; 0: 4
 }
 
@@ -289,6 +290,7 @@ type checker struct {
 	reasons map[string]int       // views by reason
 	// takeovers that were begun, and how many of them have come about
 	takeovers   []*takeover
+	granted     []*member.View // by which somebody has granted
 	succeedings int
 	free        bool // the rules of a chain do not hold: somebody removed .dmxfs
 }

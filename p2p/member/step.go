@@ -56,6 +56,9 @@ func (m *Machine) start(in Start) {
 	m.position.start()
 	m.storage.lookSoon()
 	m.joining.start()
+	if h := m.cfg.Heir; h != nil {
+		m.memory.linked(h.Epoch)
+	}
 	if m.cfg.SucceedsIn != nil {
 		m.learn(m.cfg.SucceedsIn, false)
 	}

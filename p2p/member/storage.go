@@ -50,7 +50,7 @@ func (s *storage) choose() Op {
 	lookFirst := s.wrote && s.now >= s.lookAt
 	switch {
 	case p != nil && p.stage == stageLink && s.now >= p.at:
-		return LinkOp{View: p.view, File: p.file}
+		return LinkOp{View: p.view, File: p.file, Claim: p.claim}
 	case p != nil && p.stage != stageLink && s.now >= p.at, lookFirst:
 		return s.look()
 	case len(s.answering.due) > 0 && s.state != StateOut:

@@ -12,14 +12,42 @@ import "slices"
 // it adds this node, whose SYNC says what the former self's would have said. That
 // view can only be this node's own: nobody else drops the one and adds the other
 // at once. In every other case somebody may have been granted what it held.
+//
+// A daemon that was killed says nothing any more either, and what it held is in its
+// ledger. Its successor may be killed, too, when its view is linked and its own ledger
+// does not name it yet. Then it has said nothing at that view, and so nobody grants
+// anything by it. The third takes the place of whichever of them is in the view: it
+// knows them all, since each was written down before its link was tried. See [Heir].
 type succession struct {
 	*position
-	memory *memory
-	over   bool // it is decided, or there is none
+	memory  *memory
+	heir    *Heir
+	claimed []Node // the place, Heir.Claimed and incarnations of this process
+	over    bool   // it is decided, or there is none
 }
 
-// pending reports whether n is the former self, and may still be succeeded.
-func (s *succession) pending(n Node) bool { return !s.over && n == s.cfg.Succeeds }
+// pending reports whether n is a former self that may still be succeeded.
+func (s *succession) pending(n Node) bool { return !s.over && s.heir.has(n) }
+
+// former is the member of v whose place this node takes; zero if there is none.
+func (s *succession) former(v *View) Node {
+	for i := range v.Members {
+		if n := v.Members[i].Node; s.heir.has(n) {
+			return n
+		}
+	}
+	return Node{}
+}
+
+// claim is LinkOp.Claim of w, which this node has just proposed.
+func (s *succession) claim(w *View) []Node {
+	if s.over || !w.Has(s.me) || s.former(s.view).IsZero() {
+		return nil
+	}
+	s.claimed = append(s.claimed, s.me)
+	s.claimed = s.claimed[max(len(s.claimed)-maxClaims, 0):]
+	return slices.Clone(s.claimed)
+}
 
 // others are those of nodes that this node does not succeed by w. What its former
 // self wrote it writes out itself, before it says what it holds.
@@ -34,22 +62,22 @@ func (s *succession) added(w, own *View) {
 		return
 	}
 	s.over = true
-	former := s.cfg.Succeeds
+	former := s.former(s.view)
 	direct := own != nil && own.Has(s.me) && own.Reason == ReasonReplace &&
-		own.Epoch == s.view.Epoch+1 && s.view.Has(former) && !own.Has(former) &&
+		own.Epoch == s.view.Epoch+1 && !former.IsZero() && !own.Has(former) &&
 		(w.Epoch > own.Epoch || w.same(own))
 	if !direct {
 		s.lose(w)
 		return
 	}
-	s.out.Notices = append(s.out.Notices, Notice{Kind: Succeeded, Epoch: w.Epoch, Node: former, Host: s.cfg.Self.Host,
+	s.out.Notices = append(s.out.Notices, Notice{Kind: Succeeded, Epoch: w.Epoch, Node: s.heir.Of, Host: s.cfg.Self.Host,
 		Text: "this node goes on in the place of its former self: no lock was lost"})
 }
 
 // outside: w is the newest view known, and this node is not in it.
 func (s *succession) outside(w *View) {
 	// One below what was known shows an old state of the storage.
-	if !s.over && w.Epoch >= s.memory.saved.Epoch && !w.Has(s.cfg.Succeeds) {
+	if !s.over && w.Epoch >= s.memory.saved.Epoch && s.former(w).IsZero() {
 		s.over = true
 		s.lose(w)
 	}
@@ -64,7 +92,12 @@ func (s *succession) ended(why string) {
 }
 
 func (s *succession) lose(w *View) {
-	why := w.Why(s.cfg.Succeeds)
+	why := ""
+	for _, d := range w.Dropped {
+		if s.heir.has(d.Node) {
+			why = d.Why
+		}
+	}
 	if why == "" {
 		why = "the others went on before this daemon had taken the place of the one before it"
 	}

@@ -11,6 +11,7 @@ type proposer struct {
 type proposal struct {
 	view  *View
 	file  []byte
+	claim []Node // LinkOp.Claim
 	stage stage
 	at    int64 // when the stage may go on
 }
@@ -41,6 +42,13 @@ func (p *proposer) propose(w *View) {
 		return
 	}
 	p.open = &proposal{view: w, file: file, at: p.now}
+}
+
+// claim has the link of the view that was proposed claim a place by these nodes.
+func (p *proposer) claim(by []Node) {
+	if p.open != nil {
+		p.open.claim = by
+	}
 }
 
 // proposed is the view that this node tries to link; nil if there is none.
