@@ -102,10 +102,12 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 		return err
 	}
 	a, st := f.enterLeased(cancel, c, t.past != nil)
-	switch st {
-	case fuse.EINTR:
+	switch {
+	case t.past != nil && !st.Ok():
+		return unix.EIO // it may have been done
+	case st == fuse.EINTR:
 		return errLetGo
-	case bequeathed:
+	case st == bequeathed:
 		return locks.ErrBequeathed
 	}
 	if !st.Ok() {

@@ -286,7 +286,7 @@ func (r *ledgerReader) readLocks() {
 		}
 		x := savedRecord{
 			Node: w[lockNode], Class: locks.Class(w[lockClass]), Owner: locks.OwnerID(w[lockOwner]), Handle: w[lockHandle],
-			Process: r.owners[w[lockProcess]], Tenure: locks.Tenure(w[lockTenure]), Token: locks.Token(w[lockToken]), Turn: w[lockTurn],
+			Process: r.owners[w[lockProcess]], Tenure: locks.Tenure(w[lockTenure]), Token: locks.Token(w[lockToken]), Turn: w[lockTurn], first: w[lockFirst],
 		}
 		b := []byte(r.from.String(w[lockRanges]))
 		for ; len(b) >= 16; b = b[16:] {

@@ -104,6 +104,7 @@ type step struct {
 	protected uint32
 	tenure    uint64
 	token     uint64 // of the open lock
+	turn      uint64 // so many explicit locks were granted before
 	was       was
 }
 

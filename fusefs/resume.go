@@ -356,7 +356,10 @@ func (r *restorer) restoreRecords() {
 		x := &r.Records[i]
 		n, h, p := r.tree.byID[x.Node], r.fileSystem.handles.get(x.Handle), r.processes[x.Process]
 		y := &lockRecord{
-			recordKey: recordKey{x.Class, x.Owner}, n: n, h: h, p: p, ranges: x.Ranges, tenure: x.Tenure, token: x.Token, turn: x.Turn,
+			recordKey: recordKey{x.Class, x.Owner}, n: n, h: h, p: p, ranges: x.Ranges, tenure: x.Tenure, token: x.Token, turn: x.Turn, first: x.first,
+		}
+		if y.first == 0 {
+			y.first = x.Turn
 		}
 		n.lockMu.Lock()
 		if n.records == nil {

@@ -204,6 +204,7 @@ type savedRecord struct {
 	Tenure  locks.Tenure
 	Token   locks.Token
 	Turn    uint64
+	first   uint64 // 0: it is not known
 }
 
 type savedRetry struct {
