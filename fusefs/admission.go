@@ -16,6 +16,7 @@ type admission struct {
 	under     *span   // nil: through h
 	protected bool
 	tenure    locks.Tenure
+	explicit  bool // explicit locks are among those that protect it
 	leased    bool // it is counted with the lease of names
 	waited    bool // it has waited for the open lock of h
 }
@@ -265,7 +266,11 @@ func (a *admission) cover(t locks.Tenure, ok bool) {
 	}
 }
 
-func (a *admission) coverHeld(held uint64) { a.cover(locks.Tenure(held-1), held > 0) }
+// coverHeld makes a depend on explicit locks.
+func (a *admission) coverHeld(held uint64) {
+	a.cover(locks.Tenure(held-1), held > 0)
+	a.explicit = a.explicit || held > 0
+}
 
 var closedChan = func() chan struct{} {
 	c := make(chan struct{})

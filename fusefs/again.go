@@ -141,16 +141,16 @@ func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err 
 
 // heldThrough reports whether what protected the step x, which another process had begun
 // for c, protects it still, so that no other host can have been let in between. c is
-// admitted, in the tenure of x. Of explicit locks one has to be left that is as old: those
-// that the program has given up itself, while it was in the call, protected nothing.
+// admitted, in the tenure of x. Of explicit locks one has to be left that is as old, unless
+// nobody has given any up since: what was closed before is gone later.
 func (f *fence) heldThrough(c *change, x *step) bool {
 	switch {
 	case x.protected == 0:
 		return true
 	case f.redo.late.Load():
 		return false
-	case x.token != 0 && (c.in.Opcode == opOpen || c.in.Opcode == opCreate):
-		return c.h != nil && c.h.holds.Load() // nobody knows h, which has taken its lock anew
+	case x.token == ownToken:
+		return c.h != nil && c.h.holds.Load() // which it has taken anew
 	case x.token != 0:
 		return c.h != nil && c.h.holds.Load() && uint64(c.h.open.token) == x.token
 	case c.back:
@@ -173,7 +173,7 @@ func (f *fence) heldThrough(c *change, x *step) bool {
 		}
 		p = f.procs.ancestor(p)
 	}
-	return false
+	return x.unlocks == noUnlocks || f.records.unlocks.Load() == x.unlocks
 }
 
 func (f *fence) pointAt(c *change, where string) {
@@ -189,13 +189,18 @@ func (f *fence) beginStep(s *slot, c *change, a *admission) {
 		at ^= 1 // the other one counts until this one does
 	}
 	x := &s.steps[at]
-	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load()}
+	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load()}
+	if !a.explicit {
+		x.unlocks = noUnlocks
+	}
 	if a.protected {
 		x.protected = 1
 	}
 	x.op, x.off = stepOf(c)
 	if c.h != nil && c.h.holds.Load() {
-		x.token = uint64(c.h.open.token)
+		if x.token = uint64(c.h.open.token); c.h.line == nil {
+			x.token = ownToken
+		}
 	}
 	f.evidence.lookBefore(c, &x.was)
 	s.phase.Store(phaseBegun | at<<phaseBits)

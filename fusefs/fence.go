@@ -249,7 +249,8 @@ func (a *admission) coverOpen(h *handle) {
 	if h.lost.Load() {
 		a.cover(brokenTenure, true)
 	}
-	a.coverHeld(h.since.Load())
+	since := h.since.Load()
+	a.cover(locks.Tenure(since-1), since > 0)
 }
 
 // inTime is asked after a change, when its admission has ended. It reports false

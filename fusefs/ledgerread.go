@@ -68,6 +68,7 @@ func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) in
 	if r.Requests, r.answers, err = requests.leftOf(take); err != nil {
 		return nil, err
 	}
+	r.unlocks = requests.h.unlocks.Load()
 	r.readNodes()
 	r.readNames()
 	r.readProcesses()

@@ -35,6 +35,9 @@ type lockRecords struct {
 	*base
 	explicit atomic.Int64  // how many there are, and open locks between processes
 	turns    atomic.Uint64 // how many explicit locks were granted
+	// unlocks is how often a program has begun to give one up, but by its last close(2),
+	// which is carried out when it may be doing other things.
+	unlocks atomic.Uint64
 }
 
 // remember records a grant. A POSIX lock brings its count in posixUse with it.
@@ -77,6 +80,19 @@ func (rs *lockRecords) remember(h *handle, p *process, req *locks.Request, g loc
 	rs.ledger.reserve(turnIDs, r.turn)
 	rs.ledger.lock(r)
 	n.lockMu.Unlock()
+}
+
+// unlocking is called before an explicit lock is given up: others may have it then.
+func (rs *lockRecords) unlocking() {
+	n := rs.unlocks.Add(1)
+	if rs.conn == nil || rs.conn.requests == nil {
+		return
+	}
+	for noted := &rs.conn.requests.h.unlocks; ; {
+		if was := noted.Load(); was >= n || noted.CompareAndSwap(was, n) {
+			return
+		}
+	}
 }
 
 // unremember records that an owner gave up a range.

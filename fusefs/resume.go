@@ -66,7 +66,7 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	restore(f, x)
 	m := mountpoint{x.Mount.Path, x.Mount.ID, x.Mount.Number, x.Mount.Helper}
 	f.ledger.begin(f, m)
-	f.conn.left.keep(f.conn)
+	f.conn.left.keep(f.conn, x.unlocks)
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 
@@ -151,6 +151,7 @@ func restore(f *fileSystem, x *saved) {
 	f.client.listings.all = f.now() + keptNames.Milliseconds() // by the clock that goes on
 	f.lastID.Store(x.LastHandle)
 	f.records.turns.Store(x.Turns)
+	f.records.unlocks.Store(x.unlocks)
 	f.arrivals.all.Store(x.Arrivals)
 	f.arrivals.explicit.Store(x.ExplicitArrivals)
 	if x.Arrived {

@@ -61,6 +61,7 @@ type saved struct {
 	// killed: it was found in the ledger of a process that was. answers are what that
 	// may have told the kernel.
 	killed  bool
+	unlocks uint64 // see lockRecords.unlocks
 	answers []leftAnswer
 }
 
