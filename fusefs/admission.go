@@ -16,6 +16,7 @@ type admission struct {
 	under     *span   // nil: through h
 	protected bool
 	tenure    locks.Tenure
+	explicit  bool // explicit locks are among those that protect it
 	leased    bool // it is counted with the lease of names
 	waited    bool // it has waited for the open lock of h
 }
@@ -136,6 +137,7 @@ func (f *fence) enterCached(cancel <-chan struct{}, h *handle, in *fuse.InHeader
 // admit asks whether what a describes may start now. If it has to wait it
 // leaves, and the caller has to look at everything again.
 func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w *closeWait) (st fuse.Status, again bool) {
+	f.coverPast(a, in)
 	if !a.protected {
 		return fuse.OK, false
 	}
@@ -176,6 +178,18 @@ func (f *fence) admit(cancel <-chan struct{}, a *admission, in *fuse.InHeader, w
 		}
 	}
 	return lockErrno(err, cancel), false
+}
+
+// coverPast makes a depend on the tenure in which another process had begun what the
+// request in does, whatever protects it now. in may be nil.
+func (f *fence) coverPast(a *admission, in *fuse.InHeader) {
+	if in == nil || !f.redo.some.Load() {
+		return
+	}
+	if r := f.conn.readers.of(in.Unique); r != nil && r.past != nil && r.past.phase == phaseBegun {
+		x := &r.past.step
+		a.cover(locks.Tenure(x.tenure), x.protected != 0)
+	}
 }
 
 // parkAdmission is parkRequest for what waits to be admitted. By name nothing
@@ -252,7 +266,11 @@ func (a *admission) cover(t locks.Tenure, ok bool) {
 	}
 }
 
-func (a *admission) coverHeld(held uint64) { a.cover(locks.Tenure(held-1), held > 0) }
+// coverHeld makes a depend on explicit locks.
+func (a *admission) coverHeld(held uint64) {
+	a.cover(locks.Tenure(held-1), held > 0)
+	a.explicit = a.explicit || held > 0
+}
 
 var closedChan = func() chan struct{} {
 	c := make(chan struct{})

@@ -11,9 +11,10 @@ import (
 // of it: its answer, which is written; or the change that was made, with its outcome,
 // which is not made again whatever has happened since; or that a change was begun. Then
 // the system call may have been made or not, and a kill in it is one at its end.
-// Mostly it can simply be made again, by who still has the lock under which it was begun:
-// no lock is given up before (see redo). What cannot is found out by what there is now,
-// and what there was before:
+// Mostly it can simply be made again, by who still has the lock under which it was begun.
+// Whether that is so is looked at when it is admitted (see heldThrough); if not it fails
+// with EIO, as one whose wait for that ends. What cannot be made again is found out by
+// what there is now, and what there was before:
 //
 //	removed      its name leads to nothing, or to another file
 //	renamed      the new name leads to the file, and the old one does not
@@ -88,7 +89,7 @@ func (f *fence) wasMade(t *tracked, c *change) (yes bool, err error) {
 		c.repeated = false
 		return false, nil
 	}
-	f.redo.decide(p, false)
+	f.redo.decide(p)
 	c.length, c.partly = int(p.step.n), p.step.n > 0
 	if c.fd != nil {
 		*c.fd = int(p.step.fd) - 1
@@ -116,15 +117,15 @@ func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err 
 	}
 	s := &t.slot
 	if p := t.past; p != nil {
-		ran := false
-		defer func() { f.redo.decide(p, ran) }()
+		defer f.redo.decide(p)
+		if !f.heldThrough(c, &p.step) { // another host may have come between, and nothing is evidence
+			f.madeStep(s, c, unix.EIO)
+			return unix.EIO
+		}
 		if done, err := f.evidence.conclude(c, &p.step); done || err != nil {
 			c.repeated = done
 			f.madeStep(s, c, err)
 			return err
-		}
-		if ran = f.redo.begin(); !ran || f.hasLeft(c, &p.step) {
-			return unix.EIO // another host may have had the lock since
 		}
 		c.again = true
 	} else {
@@ -138,15 +139,47 @@ func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err 
 	return err
 }
 
+// heldThrough reports whether what protected the step x, which another process had begun
+// for c, protects it still, so that no other host can have been let in between. c is
+// admitted, in the tenure of x. Of explicit locks one has to be left that is as old, unless
+// nobody has given any up since: what was closed before is gone later.
+func (f *fence) heldThrough(c *change, x *step) bool {
+	switch {
+	case x.protected == 0:
+		return true
+	case f.redo.late.Load():
+		return false
+	case x.token == ownToken:
+		return c.h != nil && c.h.holds.Load() // which it has taken anew
+	case x.token != 0:
+		return c.h != nil && c.h.holds.Load() && uint64(c.h.open.token) == x.token
+	case c.back:
+		return true // no open lock has left, see redo
+	}
+	for _, h := range [...]*handle{c.h, c.from, c.through} {
+		if h != nil && (h != c.h && h.holds.Load() || h.holdsSince(x.turn) || h.proc.holdsSince(x.turn)) {
+			return true
+		}
+	}
+	p := f.procs.find(c.in.Pid)
+	for depth := 0; p != nil && depth < maxAncestors; depth++ {
+		if p.holdsSince(x.turn) {
+			return true
+		}
+		for _, n := range c.files {
+			if n != nil && n.opensFor(p) {
+				return true
+			}
+		}
+		p = f.procs.ancestor(p)
+	}
+	return x.unlocks == noUnlocks || f.records.unlocks.Load() == x.unlocks
+}
+
 func (f *fence) pointAt(c *change, where string) {
 	if f.point != nil {
 		f.point(c.in.Opcode, where)
 	}
-}
-
-// hasLeft reports whether the open lock under which a step was begun has left since.
-func (f *fence) hasLeft(c *change, x *step) bool {
-	return c.h != nil && c.h.line != nil && x.token != 0 && uint64(c.h.open.token) != x.token
 }
 
 // beginStep notes that c is begun.
@@ -156,13 +189,18 @@ func (f *fence) beginStep(s *slot, c *change, a *admission) {
 		at ^= 1 // the other one counts until this one does
 	}
 	x := &s.steps[at]
-	*x = step{tenure: uint64(a.tenure)}
+	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load()}
+	if !a.explicit {
+		x.unlocks = noUnlocks
+	}
 	if a.protected {
 		x.protected = 1
 	}
 	x.op, x.off = stepOf(c)
 	if c.h != nil && c.h.holds.Load() {
-		x.token = uint64(c.h.open.token)
+		if x.token = uint64(c.h.open.token); c.h.line == nil {
+			x.token = ownToken
+		}
 	}
 	f.evidence.lookBefore(c, &x.was)
 	s.phase.Store(phaseBegun | at<<phaseBits)
@@ -227,7 +265,7 @@ func (f *fence) copied(in *fuse.InHeader, off int64) (done int64, err error) {
 	}
 	if done > 0 || err != nil {
 		p.matched = true
-		f.redo.decide(p, false)
+		f.redo.decide(p)
 	}
 	return done, err
 }
@@ -244,7 +282,7 @@ func (f *fence) syncs(in *fuse.InHeader, h *handle, call func(fd int) error) err
 	s, fd := &t.slot, -1
 	if p := t.past; p != nil {
 		p.matched = true
-		f.redo.decide(p, false)
+		f.redo.decide(p)
 		if fd = int(p.step.fd) - 1; p.phase == phaseMade && p.step.errno != 0 {
 			s.closes(fd)
 			return unix.Errno(p.step.errno)

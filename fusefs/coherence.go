@@ -39,7 +39,6 @@ func (s *Server) Flush(k locks.Key) error {
 	if k == leaseKey {
 		return nil // it is given up when nothing is kept or changed under it
 	}
-	s.fs.redo.await()
 	return s.fs.coherence.unlessAtRest(func() error { return s.fs.coherence.flush(k) })
 }
 
@@ -60,7 +59,7 @@ func (s *Server) FlushAll(ks []locks.Key) (failed map[locks.Key]error) {
 // Clean reports whether Flush of k would have nothing to do. It returns at
 // once, and calls no method of Locker.
 func (s *Server) Clean(k locks.Key) bool {
-	return k == leaseKey || !s.fs.redo.some.Load() && s.fs.coherence.clean(k)
+	return k == leaseKey || s.fs.coherence.clean(k)
 }
 
 // Refresh makes sure that the next access to the file of k, and for an

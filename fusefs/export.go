@@ -196,7 +196,7 @@ func (s *saver) saveOpen() {
 	}
 	for n := range nodes {
 		for k, r := range n.records {
-			s.Records = append(s.Records, savedRecord{n.id, k.class, k.owner, r.h.id, s.process(r.p), r.ranges, r.tenure, r.token, r.turn})
+			s.Records = append(s.Records, savedRecord{n.id, k.class, k.owner, r.h.id, s.process(r.p), r.ranges, r.tenure, r.token, r.turn, r.first})
 		}
 	}
 	s.saved.Dirs = make([]savedDir, 0, s.dirs.len())

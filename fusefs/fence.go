@@ -102,10 +102,12 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 		return err
 	}
 	a, st := f.enterLeased(cancel, c, t.past != nil)
-	switch st {
-	case fuse.EINTR:
+	switch {
+	case t.past != nil && !st.Ok():
+		return unix.EIO // it may have been done
+	case st == fuse.EINTR:
 		return errLetGo
-	case bequeathed:
+	case st == bequeathed:
 		return locks.ErrBequeathed
 	}
 	if !st.Ok() {
@@ -247,7 +249,8 @@ func (a *admission) coverOpen(h *handle) {
 	if h.lost.Load() {
 		a.cover(brokenTenure, true)
 	}
-	a.coverHeld(h.since.Load())
+	since := h.since.Load()
+	a.cover(locks.Tenure(since-1), since > 0)
 }
 
 // inTime is asked after a change, when its admission has ended. It reports false

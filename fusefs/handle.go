@@ -249,6 +249,18 @@ func (n *nodeLocks) holds() bool {
 	return false
 }
 
+// opensFor reports whether p has an open lock of n.
+func (n *nodeLocks) opensFor(p *process) bool {
+	n.lockMu.Lock()
+	defer n.lockMu.Unlock()
+	for h := range n.handles {
+		if h.proc == p && h.holds.Load() {
+			return true
+		}
+	}
+	return false
+}
+
 // underLock reports whether a lock that this node has been granted protects
 // I/O through h.
 func (h *handle) underLock() bool {

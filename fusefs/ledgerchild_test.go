@@ -30,6 +30,7 @@ type keptConfig struct {
 	Locks      string    // file with the state of the fake locker
 	After      KeptState // what it goes on with; Keeper 0: nothing
 	Expelled   bool      // all locks were lost meanwhile
+	Suspended  bool      // it goes on in a node that is not live yet
 }
 
 // KeptState is what the next child needs.
@@ -174,6 +175,9 @@ func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 	s, err := ResumeKilled(o, tables, requests, take)
 	if err != nil {
 		return nil, err
+	}
+	if c.Suspended {
+		ctl.locker.suspend(true)
 	}
 	if c.Expelled {
 		ctl.locker.expel()

@@ -190,7 +190,7 @@ func (l *ledger) lock(r *lockRecord) {
 	}
 	w := [lockWords]uint64{
 		lockNode: r.n.id, lockClass: uint64(r.class), lockOwner: uint64(r.owner), lockHandle: r.h.id,
-		lockTenure: uint64(r.tenure), lockToken: uint64(r.token), lockTurn: r.turn,
+		lockTenure: uint64(r.tenure), lockToken: uint64(r.token), lockTurn: r.turn, lockFirst: r.first,
 	}
 	if r.p != nil {
 		w[lockProcess] = uint64(r.p.owner)

@@ -68,6 +68,7 @@ func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) in
 	if r.Requests, r.answers, err = requests.leftOf(take); err != nil {
 		return nil, err
 	}
+	r.unlocks = requests.h.unlocks.Load()
 	r.readNodes()
 	r.readNames()
 	r.readProcesses()
@@ -286,7 +287,7 @@ func (r *ledgerReader) readLocks() {
 		}
 		x := savedRecord{
 			Node: w[lockNode], Class: locks.Class(w[lockClass]), Owner: locks.OwnerID(w[lockOwner]), Handle: w[lockHandle],
-			Process: r.owners[w[lockProcess]], Tenure: locks.Tenure(w[lockTenure]), Token: locks.Token(w[lockToken]), Turn: w[lockTurn],
+			Process: r.owners[w[lockProcess]], Tenure: locks.Tenure(w[lockTenure]), Token: locks.Token(w[lockToken]), Turn: w[lockTurn], first: w[lockFirst],
 		}
 		b := []byte(r.from.String(w[lockRanges]))
 		for ; len(b) >= 16; b = b[16:] {

@@ -118,6 +118,7 @@ func (lc *lockCalls) unlock(in *fuse.LkIn, h *handle) fuse.Status {
 	if !ok {
 		return fuse.EINVAL
 	}
+	lc.records.unlocking()
 	file, _ := lc.tree.identify(h.n)
 	handed := lc.locker.Unlock(locks.Key{File: file, Class: class}, owner, rg)
 	lc.records.unremember(h.n, recordKey{class, owner}, rg)
@@ -232,6 +233,7 @@ func (lc *lockCalls) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status
 		st = status(before)
 	}
 	if n.posixUse.Load() > 0 {
+		lc.records.unlocking()
 		owner := locks.OwnerID(in.LockOwner)
 		file, _ := lc.tree.identify(n)
 		lc.locker.UnlockOwner(locks.Key{File: file, Class: locks.Posix}, owner)

@@ -25,6 +25,7 @@ type lockRecord struct {
 	tenure locks.Tenure // of the oldest of them
 	token  locks.Token  // of the latest
 	turn   uint64       // when that was granted, as a count of all such
+	first  uint64       // when the first was, since when there always was one
 	line   uint32       // of the ledger
 }
 
@@ -34,6 +35,9 @@ type lockRecords struct {
 	*base
 	explicit atomic.Int64  // how many there are, and open locks between processes
 	turns    atomic.Uint64 // how many explicit locks were granted
+	// unlocks is how often a program has begun to give one up, but by its last close(2),
+	// which is carried out when it may be doing other things.
+	unlocks atomic.Uint64
 }
 
 // remember records a grant. A POSIX lock brings its count in posixUse with it.
@@ -57,6 +61,9 @@ func (rs *lockRecords) remember(h *handle, p *process, req *locks.Request, g loc
 	}
 	oldH, oldP := r.h, r.p
 	r.h, r.p, r.token, r.turn = h, p, g.Token, rs.turns.Add(1)
+	if r.first == 0 {
+		r.first = r.turn
+	}
 	r.ranges.Insert(req.Range)
 	if oldH != h {
 		oldH.loses(r)
@@ -73,6 +80,19 @@ func (rs *lockRecords) remember(h *handle, p *process, req *locks.Request, g loc
 	rs.ledger.reserve(turnIDs, r.turn)
 	rs.ledger.lock(r)
 	n.lockMu.Unlock()
+}
+
+// unlocking is called before an explicit lock is given up: others may have it then.
+func (rs *lockRecords) unlocking() {
+	n := rs.unlocks.Add(1)
+	if rs.conn == nil || rs.conn.requests == nil {
+		return
+	}
+	for noted := &rs.conn.requests.h.unlocks; ; {
+		if was := noted.Load(); was >= n || noted.CompareAndSwap(was, n) {
+			return
+		}
+	}
 }
 
 // unremember records that an owner gave up a range.
@@ -167,6 +187,34 @@ func (p *process) disown(r *lockRecord) {
 	defer p.mu.Unlock()
 	delete(p.locks, r)
 	p.recount(p.held.Load())
+}
+
+// holdsSince reports whether one of the explicit locks that came through h was there when
+// as many were granted as turn.
+func (h *handle) holdsSince(turn uint64) bool {
+	h.n.lockMu.Lock()
+	defer h.n.lockMu.Unlock()
+	return anySince(h.records, turn)
+}
+
+// holdsSince is the same of all locks of p, and true if it has open locks between
+// processes.
+func (p *process) holdsSince(turn uint64) bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.alone) > 0 || anySince(p.locks, turn)
+}
+
+func anySince(rs map[*lockRecord]struct{}, turn uint64) bool {
+	for r := range rs {
+		if r.first <= turn {
+			return true
+		}
+	}
+	return false
 }
 
 // recount sets held, which is not less than least.

@@ -6,17 +6,19 @@ import (
 	"time"
 )
 
-// redo are the changes that another process had begun, and which are not decided. No lock
-// is given up to another host before they are, for longest at most; after that they
-// fail.
+// redo are the changes that another process had begun, and which are not decided. They
+// hold up nothing that the lock engine asks for: to be admitted they may wait for a view,
+// and that for a file to be written out. So a lock may leave before they are decided,
+// and who is admitted looks whether it has (see heldThrough). As far as it is up to this
+// node an open lock does not: it does not yield before, for redoTime at most. What is not
+// decided by then fails.
 type redo struct {
 	some atomic.Bool
+	late atomic.Bool
 
-	mu      sync.Mutex
-	left    int // that are not decided
-	running int // that are being made again
-	late    bool
-	changed chan struct{} // closed when left or running changes; nil: nobody waits
+	mu    sync.Mutex
+	left  int       // that are not decided
+	asked time.Time // when an open lock was to yield first
 
 	// dropped is closed when what the kernel had of files is dropped; nil: nothing is
 	// to be. No lock is used before.
@@ -33,58 +35,31 @@ func (d *redo) expect(n int) {
 	d.some.Store(n > 0)
 }
 
-// begin reports whether a change may be made again; then decide says that it was.
-func (d *redo) begin() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.late {
-		d.running++
-	}
-	return !d.late
-}
-
 // decide is called when it is known what becomes of p.
-func (d *redo) decide(p *past, ran bool) {
+func (d *redo) decide(p *past) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if ran {
-		d.running--
-	}
 	if p.phase == phaseBegun && !p.decided {
 		p.decided = true
 		d.left--
 	}
-	d.some.Store(d.left > 0 || d.running > 0)
-	if d.changed != nil {
-		close(d.changed)
-		d.changed = nil
-	}
+	d.some.Store(d.left > 0)
 }
 
-// await waits until all are decided.
-func (d *redo) await() {
+// keeps reports whether open locks stay for the sake of what is not decided, though they
+// would yield.
+func (d *redo) keeps() bool {
 	if !d.some.Load() {
-		return
+		return false
 	}
-	t := time.NewTimer(redoTime)
-	defer t.Stop()
-	for {
-		d.mu.Lock()
-		if d.running == 0 && (d.left == 0 || d.late) {
-			d.mu.Unlock()
-			return
-		}
-		if d.changed == nil {
-			d.changed = make(chan struct{})
-		}
-		changed := d.changed
-		d.mu.Unlock()
-		select {
-		case <-changed:
-		case <-t.C:
-			d.mu.Lock()
-			d.late = true
-			d.mu.Unlock()
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asked.IsZero() {
+		d.asked = time.Now()
 	}
+	if time.Since(d.asked) < redoTime {
+		return true
+	}
+	d.late.Store(true) // before one yields
+	return false
 }

@@ -46,6 +46,7 @@ type requestsHead struct {
 	magic, version, generation uint64
 	tops                       [2]atomic.Uint32 // slots that were ever used
 	elsewhere                  atomic.Int64     // requests that are not here
+	unlocks                    atomic.Uint64    // see lockRecords.unlocks
 	notifying                  [notifyingThreads]atomic.Uint32
 }
 
@@ -103,9 +104,18 @@ type step struct {
 	fd        int32 // plus one: what it has made and opened
 	protected uint32
 	tenure    uint64
-	token     uint64 // of the open lock
+	token     uint64 // of the open lock; or ownToken
+	turn      uint64 // so many explicit locks were granted before
+	unlocks   uint64 // and so often one was given up; or noUnlocks
 	was       was
 }
+
+// ownToken is in place of that of an open lock which the request itself has taken, as
+// open(2) that truncates.
+const ownToken = ^uint64(0)
+
+// noUnlocks is for what no explicit lock protects.
+const noUnlocks = ^uint64(0)
 
 // was is what there was before a step that cannot simply be done twice.
 type was struct {

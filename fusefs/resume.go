@@ -66,7 +66,7 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	restore(f, x)
 	m := mountpoint{x.Mount.Path, x.Mount.ID, x.Mount.Number, x.Mount.Helper}
 	f.ledger.begin(f, m)
-	f.conn.left.keep(f.conn)
+	f.conn.left.keep(f.conn, x.unlocks)
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 
@@ -151,6 +151,7 @@ func restore(f *fileSystem, x *saved) {
 	f.client.listings.all = f.now() + keptNames.Milliseconds() // by the clock that goes on
 	f.lastID.Store(x.LastHandle)
 	f.records.turns.Store(x.Turns)
+	f.records.unlocks.Store(x.unlocks)
 	f.arrivals.all.Store(x.Arrivals)
 	f.arrivals.explicit.Store(x.ExplicitArrivals)
 	if x.Arrived {
@@ -356,7 +357,10 @@ func (r *restorer) restoreRecords() {
 		x := &r.Records[i]
 		n, h, p := r.tree.byID[x.Node], r.fileSystem.handles.get(x.Handle), r.processes[x.Process]
 		y := &lockRecord{
-			recordKey: recordKey{x.Class, x.Owner}, n: n, h: h, p: p, ranges: x.Ranges, tenure: x.Tenure, token: x.Token, turn: x.Turn,
+			recordKey: recordKey{x.Class, x.Owner}, n: n, h: h, p: p, ranges: x.Ranges, tenure: x.Tenure, token: x.Token, turn: x.Turn, first: x.first,
+		}
+		if y.first == 0 {
+			y.first = x.Turn
 		}
 		n.lockMu.Lock()
 		if n.records == nil {

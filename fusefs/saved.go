@@ -61,6 +61,7 @@ type saved struct {
 	// killed: it was found in the ledger of a process that was. answers are what that
 	// may have told the kernel.
 	killed  bool
+	unlocks uint64 // see lockRecords.unlocks
 	answers []leftAnswer
 }
 
@@ -204,6 +205,7 @@ type savedRecord struct {
 	Tenure  locks.Tenure
 	Token   locks.Token
 	Turn    uint64
+	first   uint64 // 0: it is not known
 }
 
 type savedRetry struct {

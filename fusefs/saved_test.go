@@ -46,7 +46,7 @@ func filledState(handles int) *saved {
 				Patience: 3, Program: locks.Program{PID: 1, TID: 2, Process: 3, Task: 4, UID: 5, Command: "sh"}},
 			Yields: yields{1, 2, 3}, Tenure: 3, Token: 1 << 60, Touched: true, Knows: 1, Filled: unknownPages, Used: 4, Dropped: 5, AloneSince: 4,
 		})
-		s.Records = append(s.Records, savedRecord{n, locks.Posix, 1 << 62, uint64(i) + 1, 1, []locks.Range{{Start: 0, End: 10}, {Start: 20, End: 21}}, 3, 4, 5})
+		s.Records = append(s.Records, savedRecord{n, locks.Posix, 1 << 62, uint64(i) + 1, 1, []locks.Range{{Start: 0, End: 10}, {Start: 20, End: 21}}, 3, 4, 5, 0})
 	}
 	return s
 }

@@ -197,10 +197,11 @@ func (l *ledger) told(in *fuse.InHeader, h *handle) {
 }
 
 // keep puts what the process before this one has left into the memory of this one.
-func (l *leftOver) keep(c *conn) {
+func (l *leftOver) keep(c *conn, unlocks uint64) {
 	if c.requests == nil {
 		return
 	}
+	c.requests.h.unlocks.Store(unlocks)
 	for i := range l.requests {
 		x := &l.requests[i]
 		area := smallArea

@@ -256,7 +256,7 @@ func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
 			at = t
 		}
 	}
-	if y.isRereading(n) || y.redo.some.Load() {
+	if y.isRereading(n) || y.redo.keeps() {
 		return now + busyTime
 	}
 	leave, share := newLeaving(openIdle), newLeaving(openShared)
