@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -50,7 +51,7 @@ func TestNobodyStandsBehindAWait(t *testing.T) {
 	t.Parallel()
 	needMounts(t)
 	// Longer than the other host's program rests on a busy machine.
-	c := newCluster(t, 2, "--yield", "3s", "--hold", "500ms")
+	c := newCluster(t, 2, "--yield", "1s", "--hold", "500ms")
 	a, b := c.mounts[0], c.mounts[1]
 	for i, call := range []string{"truncate", "ftruncate", "write"} {
 		for j, other := range []string{"rm d/f", "mv d/g d/f", "killed"} {
@@ -66,6 +67,10 @@ func TestNobodyStandsBehindAWait(t *testing.T) {
 				writer := b.start("exec 3>>d/f; while :; do echo x >&3; done")
 				await(t, "the other host has the file", func() bool {
 					return slices.ContainsFunc(b.locks(), func(l admin.Lock) bool { return l.Path == "d/f" && l.State == "held" && l.Command == "sh" })
+				})
+				await(t, "it writes: one that has not yet gives way at once", func() bool {
+					b, err := os.ReadFile(filepath.Join(c.src, "d/f"))
+					return err == nil && bytes.Contains(b, []byte("x\n"))
 				})
 				if err := os.WriteFile(begin, nil, 0o644); err != nil {
 					t.Fatal(err)
