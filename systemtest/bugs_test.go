@@ -36,8 +36,6 @@ var bugs = []struct {
 	{"a fence command that does nothing", 40, fenced},
 	{"a former self is not replaced", 5, replaced},
 	{"a successor that is late keeps its locks", 100, takeovers},
-	{"a successor that is late keeps its locks", 100, killed},
-	{"a ledger of before is taken", 200, killed},
 	{"a look is stamped when it ends", 50, stoppedAfterListing},
 }
 

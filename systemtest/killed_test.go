@@ -27,12 +27,6 @@ type ledger struct {
 	dead atomic.Bool
 }
 
-// knownGrant is a grant that a program has been told of.
-type knownGrant struct {
-	key   locks.Key
-	token locks.Token
-}
-
 // ledgerForm is that of engine.LedgerTables, for few records.
 func ledgerForm() shm.Form {
 	const most = 1 << 10
@@ -151,10 +145,7 @@ func (w *world) killDaemon(p *proc, pause time.Duration, then func(*proc)) bool 
 		w.restart(p, pause, true)
 		return false
 	}
-	// A grant that its program was not told of is a wait, as far as anybody knows.
-	held := slices.DeleteFunc(w.check.heldBy(p), func(h *holder) bool {
-		return !slices.ContainsFunc(p.programs, func(g *program) bool { return g.pid == h.pid && g.knows[knownGrant{h.key, h.token}] })
-	})
+	held := w.check.heldBy(p)
 	p.due = true
 	p.kill()
 	w.pending++

@@ -26,8 +26,7 @@ type program struct {
 	gone    bool   // the mount was taken away
 	doing   string // for the report of a failure
 	grant   locks.Grant
-	knows   map[knownGrant]bool // grants that it was told of; guarded by world.mu
-	begun   int                 // requests
+	begun   int // requests
 	granted int
 }
 
@@ -52,7 +51,7 @@ func (g *program) post(then func()) {
 
 func newProgram(p *proc, i int) *program {
 	pid := (p.serial+1)*100 + i
-	return &program{w: p.w, proc: p, pid: pid, knows: map[knownGrant]bool{}, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
+	return &program{w: p.w, proc: p, pid: pid, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
 }
 
 // later has the program do something in d, if its process still lives then.

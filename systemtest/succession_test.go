@@ -86,11 +86,6 @@ func (g *program) lock(req *locks.Request, cancel chan struct{}, told func(locks
 	go func() {
 		grant, err := p.engine.Lock(cancel, req)
 		answered := p.alive()
-		if answered && err == nil {
-			g.w.mu.Lock()
-			g.knows[knownGrant{req.Key, grant.Token}] = true
-			g.w.mu.Unlock()
-		}
 		g.post(func() {
 			g.waiting = false
 			if !answered && g.afterKill(p, func() { g.again(locks.ErrBequeathed, req, cancel, told) }) {
