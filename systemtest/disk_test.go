@@ -14,15 +14,14 @@ import (
 type client struct {
 	p         *proc
 	rng       *rand.Rand
-	hangUntil time.Duration          // until then nothing is carried out
-	waiting   []func()               // what is to be done then
-	slow      time.Duration          // that an operation takes at most; 0: 4 ms
-	errs      float64                // part of the operations on views that fail,
-	done      float64                // of these, part that are carried out,
-	late      float64                // and part that are carried out after the error
-	lateBy    time.Duration          // at most
-	stopAt    point                  // stop the process there, once
-	atLink    func(op member.LinkOp) // what happens to the process at its next link
+	hangUntil time.Duration // until then nothing is carried out
+	waiting   []func()      // what is to be done then
+	slow      time.Duration // that an operation takes at most; 0: 4 ms
+	errs      float64       // part of the operations on views that fail,
+	done      float64       // of these, part that are carried out,
+	late      float64       // and part that are carried out after the error
+	lateBy    time.Duration // at most
+	stopAt    point         // stop the process there, once
 	stopFor   time.Duration
 	bareUntil time.Duration // until then another directory, which is empty, is there
 	oldest    bool          // its listings are as old as they may be
@@ -98,13 +97,8 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 // begin starts an operation.
 func (c *client) begin(op member.Op, reply func(outcome)) {
 	w := c.p.w
-	link, isLink := op.(member.LinkOp)
+	_, isLink := op.(member.LinkOp)
 	_, isLook := op.(member.LookOp)
-	if f := c.atLink; isLink && f != nil && c.p.alive() {
-		c.atLink = nil
-		f(link)
-		return
-	}
 	if isLink && c.stopAt == beforeLink && c.p.alive() {
 		c.stopAt = noPoint
 		c.p.stop(c.stopFor)

@@ -10,17 +10,16 @@ import (
 
 // host is what outlives a process.
 type host struct {
-	offset  atomic.Int64 // of its clock, ms
-	ppm     int64        // its drift
-	boot    string
-	lock    member.LockFile
-	saved   member.Saved // guarded by world.mu
-	lives   []member.Inc // beside the lock; guarded by world.mu
-	dirty   *dirtyPages
-	copied  bool // its state directory is a copy of another one's
-	addr    string
-	claimed []member.Node // see member.LinkOp.Claim; guarded by world.mu
-	fileID  string        // what it tells files apart by; empty: as all others do
+	offset atomic.Int64 // of its clock, ms
+	ppm    int64        // its drift
+	boot   string
+	lock   member.LockFile
+	saved  member.Saved // guarded by world.mu
+	lives  []member.Inc // beside the lock; guarded by world.mu
+	dirty  *dirtyPages
+	copied bool // its state directory is a copy of another one's
+	addr   string
+	fileID string // what it tells files apart by; empty: as all others do
 	// restored: an admin says that the storage was.
 	restored bool
 }

@@ -57,7 +57,7 @@ func newProgram(p *proc, i int) *program {
 // later has the program do something in d, if its process still lives then.
 func (g *program) later(d time.Duration, do func()) {
 	g.proc.w.after(d, func() {
-		g.deliver(func() {
+		g.proc.deliver(func() {
 			if !g.gone {
 				do()
 			}
@@ -262,7 +262,6 @@ func (g *program) admit(then func()) {
 					g.admit(then) // asked again where it is used
 				case errors.Is(err, locks.ErrLost):
 					g.fail()
-				case g.afterKill(p, func() { g.admit(then) }):
 				case g.proc != p: // it was replaced
 					g.admit(then)
 				default:
@@ -380,7 +379,7 @@ func (g *program) write(versions []int, then func()) {
 		// The system call goes on whatever becomes of the process.
 		p.disk.whenWell(d, func() {
 			p.host.dirty.land(x)
-			g.deliver(done)
+			g.proc.deliver(done)
 		})
 	})
 }

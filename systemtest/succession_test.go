@@ -19,7 +19,6 @@ type legacy struct {
 	former *proc
 	node   member.Node
 	state  []byte
-	heir   *member.Heir // the former daemon was killed; nil: it was replaced
 }
 
 // replaceDaemon replaces the daemon of p by another one, which its programs use from
@@ -82,16 +81,11 @@ func (g *program) again(err error, req *locks.Request, cancel chan struct{}, tol
 
 // lock asks for req; told gets the answer.
 func (g *program) lock(req *locks.Request, cancel chan struct{}, told func(locks.Grant, error)) {
-	p := g.proc
+	e := g.proc.engine
 	go func() {
-		grant, err := p.engine.Lock(cancel, req)
-		answered := p.alive()
+		grant, err := e.Lock(cancel, req)
 		g.post(func() {
-			g.waiting = false
-			if !answered && g.afterKill(p, func() { g.again(locks.ErrBequeathed, req, cancel, told) }) {
-				return
-			}
-			if !g.again(err, req, cancel, told) {
+			if g.waiting = false; !g.again(err, req, cancel, told) {
 				told(grant, err)
 			}
 		})

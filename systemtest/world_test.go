@@ -34,7 +34,6 @@ type options struct {
 	edges     bool          // faults at the edges of a cluster, too
 	restored  bool          // the storage loses views: they are no chain
 	takeovers bool          // daemons are replaced
-	kills     bool          // daemons are killed, and successors go on with their ledgers
 	tracing   bool
 }
 
@@ -104,7 +103,6 @@ func inBubble(o options, f func(w *world)) *world {
 	}
 	for _, p := range w.procs {
 		<-p.gone
-		p.ledger.close()
 	}
 	synctest.Wait()
 	return w
