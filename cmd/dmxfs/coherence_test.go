@@ -86,15 +86,24 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 func TestWritesBesideOverSSHFS(t *testing.T) {
 	t.Parallel()
 	c := newClientCluster(t, clientKind{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}}, 2)
+	runWritesBeside(t, c, times(100))
+}
+
+// runWritesBeside lets two mounts change a file n times in turn, for locks of every
+// kind, while a program on each of them writes a file of its own.
+func runWritesBeside(t *testing.T, c *testCluster, n int) {
 	a, b := c.mounts[0], c.mounts[1]
 	for i, m := range c.mounts {
 		p := m.helper("overwrite", fmt.Sprint("beside-", i))
-		defer p.signal(unix.SIGKILL)
+		defer func() {
+			p.signal(unix.SIGKILL)
+			p.wait()
+		}()
 	}
 	for _, lock := range []string{"flock self kept", "flock lockfile kept", "fcntl lockfile anew", "ofd lockfile kept", "open self anew"} {
 		part(t, lock, func(t *testing.T) {
 			write(t, a.path("data"), "")
-			args := append(strings.Fields(lock), strconv.Itoa(times(100)), a.dir, b.dir)
+			args := append(strings.Fields(lock), strconv.Itoa(n), a.dir, b.dir)
 			if out, code := a.helper("rounds", args...).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}

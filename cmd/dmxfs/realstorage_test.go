@@ -95,6 +95,7 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), sizeInCI(2, 5, 100)) })
 	run("appends", func(t *testing.T) { runAppends(t, c, size(2, 4), sizeInCI(2, 5, 100)) })
 	run("replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), sizeInCI(2, 5, 100)) })
+	run("writes beside", func(t *testing.T) { runWritesBeside(t, c, sizeInCI(2, 5, 100)) })
 	run("SQLite", func(t *testing.T) { runSQLite(t, c, sizeInCI(2, 3, 100)) })
 	if *storageFull {
 		for _, mode := range []string{"truncate", "persist"} {
