@@ -126,6 +126,7 @@ type waiting struct {
 	// wait, later it may move to the front, or a try has waited long enough.
 	due  time.Time
 	step time.Duration // from one overtake to the next
+	look time.Duration // from one look that it did not overtake at to the next
 	// probe is when it next looks whether it is part of a deadlock.
 	probe     time.Time
 	probeStep time.Duration

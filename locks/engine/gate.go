@@ -22,7 +22,8 @@ import (
 // tickets.overtake; the gate opens in the same way for a single one, for it may
 // be a child of the process that has the file open. With holders that last
 // longer than this while, there would always be one again. So the while doubles
-// each time, and holders that come later wait for the end of those before them.
+// each time that somebody goes before its turn, and holders that come later wait
+// for the end of those before them.
 
 const (
 	// joinBatch is how many opens may join while another node waits.

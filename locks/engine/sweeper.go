@@ -14,9 +14,14 @@ const (
 	// A ticket that has waited for firstOvertake without a held lock in its
 	// way moves to the front of the queue, and again after twice the time, up
 	// to maxOvertake: a queue is a courtesy, and courtesies can go round in a
-	// cycle through several files.
+	// cycle through several files. While a held lock is in its way, or this node
+	// could not enter, it has overtaken nobody, and none is worse off for another
+	// look: so it looks again after maxLook at the latest. Else a ticket that has
+	// waited for long would stand still for as long again when it is part of such
+	// a cycle. A look costs about as much as a probe, see maxProbe.
 	firstOvertake = time.Second
 	maxOvertake   = 30 * time.Second
+	maxLook       = 8 * time.Second
 	// A try is answered at once, but for a node that is not sure of itself:
 	// that may be over in a moment, so it is given this long.
 	tryPatience = 2 * time.Second
@@ -169,8 +174,8 @@ func (s *sweeping) waiting(t *ticket) {
 		s.stepper.openGateFor(t)
 		s.in(0)
 	default:
-		t.step = min(max(2*t.step, firstOvertake), maxOvertake)
-		t.due = s.now.Add(t.step + time.Duration(s.o.Jitter()*float64(t.step)/4))
+		t.look = min(max(2*t.look, firstOvertake), maxLook)
+		t.due = s.tickets.after(s.now, t.look)
 		s.in(t.due.Sub(s.now))
 		if !t.req.Try {
 			s.tickets.overtake(t)

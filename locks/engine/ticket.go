@@ -133,9 +133,22 @@ func (tk *tickets) overtake(t *ticket) {
 		return
 	}
 	tk.queries.askThen(t, remote, func() {
-		if tk.waiters.has(t) {
-			t.entry.gate.pass(time.Now())
-			tk.stepper.step(t.entry, func(turn *locks.Turn) { t.entry.machine.Overtake(t.ID, turn) })
+		if !tk.waiters.has(t) {
+			return
 		}
+		now, w := time.Now(), t.own()
+		if t.told {
+			w.step, w.look = min(max(2*w.step, firstOvertake), maxOvertake), 0
+			w.due = tk.after(now, w.step)
+			tk.alarm.wakeFor(w.due)
+		}
+		t.entry.gate.pass(now)
+		tk.stepper.step(t.entry, func(turn *locks.Turn) { t.entry.machine.Overtake(t.ID, turn) })
 	})
+}
+
+// after is about d after now: tickets that began to wait at the same time do not
+// all look again at the same time.
+func (tk *tickets) after(now time.Time, d time.Duration) time.Time {
+	return now.Add(d + time.Duration(tk.o.Jitter()*float64(d)/4))
 }
