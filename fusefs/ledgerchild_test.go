@@ -168,7 +168,7 @@ func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 	if requests, err = OpenRequests(take(x.Requests), x.Generation); err != nil { // as it is now
 		return nil, err
 	}
-	tables, err := shm.Open(take(x.Tables), x.Generation, ledgerForm())
+	tables, err := shm.OpenNewest(ledgerForm(), LedgerWhose, []shm.Candidate{{FD: take(x.Tables), Generation: x.Generation}})
 	if err != nil {
 		return nil, err
 	}

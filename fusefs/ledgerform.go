@@ -7,6 +7,10 @@ package fusefs
 // grows with every change.
 const LedgerVersion = 2
 
+// LedgerWhose is the table with the record that says which mount it is, which is written
+// last, in [Server.Serve].
+const LedgerWhose = tableMount
+
 // LedgerTable is the form of a table: how many words a record has, how many of these,
 // the first ones, are texts, and how many records there may be.
 type LedgerTable struct{ Words, Texts, Max int }

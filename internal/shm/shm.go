@@ -161,13 +161,16 @@ func Create(name string, generation uint64, f Form) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory for tables: %w", err)
 	}
-	t := &Tables{fd: fd, era: 1, tables: tables, texts: texts, locked: true}
+	t := &Tables{fd: fd, era: firstEra, tables: tables, texts: texts, locked: true}
 	if err := t.make(size, generation, &f); err != nil {
 		t.Close()
 		return nil, fmt.Errorf("memory for tables: %w", err)
 	}
 	return t, nil
 }
+
+// firstEra is the era of tables that were never void.
+const firstEra = 1
 
 // seals of the memory: its size stays.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL

@@ -82,6 +82,10 @@ var LedgerTables = []LedgerTable{
 	tablePlaces:  {placeWords, 2, maxPlaces},
 }
 
+// LedgerWhose is the table with the record that says whose the ledger is. It is written
+// last: a ledger counts from then on, and the one that it was made from does not.
+const LedgerWhose = tableNode
+
 const (
 	tableNode    = iota // who this is; without it there is nothing
 	tableKeys           // legacyKey
