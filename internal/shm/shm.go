@@ -261,12 +261,21 @@ func (t *Tables) Clear() {
 	t.texts.clear()
 }
 
+// Renew is Clear, and undoes SetFull after that: whoever was killed in between has left
+// tables that are void.
+func (t *Tables) Renew() {
+	t.Clear()
+	t.full = nil
+	atomic.StoreUint64(&t.w[headFull], 0)
+	t.w[headWhyLen] = 0
+}
+
 func (t *Tables) setEra(era uint64) {
 	t.era = era
 	t.seal(headEra, uint32(era))
 }
 
-// SetFull marks the tables as not complete, for good, as after an error of Put, Set and
+// SetFull marks the tables as not complete, until Renew, as after an error of Put, Set and
 // Text, who do so themselves: who opens them is told so, and why. It may have happened
 // before: the first reason stays.
 func (t *Tables) SetFull(why string) {

@@ -157,7 +157,9 @@ func (ep *epochs) install(v *locks.View) {
 	ep.lent.reset()
 	ep.view = v
 	ep.sync = &syncing{told: map[locks.NodeID][]keyState{}}
-	ep.ledger.begin()
+	if ep.ledger.renew(); ep.ledger.l != nil {
+		ep.ledger.begin()
+	}
 	ep.inbox.forget(v.Epoch)
 }
 

@@ -48,6 +48,8 @@ type Ledger interface {
 	Delete(table int, number uint32)
 	// Clear makes all records void at one moment.
 	Clear()
+	// Renew makes all records void, and then undoes SetFull.
+	Renew()
 	// SetFull tells whoever reads it that something is missing. After an error it has
 	// done so by itself.
 	SetFull(why string)
@@ -101,7 +103,9 @@ const idsAtOnce = 1 << 16
 // ledger writes down what the next process has to know if this one is killed.
 type ledger struct {
 	*base
+	alarm   *alarm
 	l       Ledger // nil: there is none, or no more
+	failure ledgerFailure
 	entries *entries
 	damages *damages
 	tickets *tickets
@@ -151,13 +155,15 @@ func newLedger(b *base) *ledger {
 // on reports whether there is a ledger, and anything to be written into it.
 func (lg *ledger) on() bool { return lg.l != nil && lg.node != 0 }
 
-// fails ends the ledger, which could not take something, for good.
+// fails ends the ledger, which could not take something, until it is renewed.
 func (lg *ledger) fails(err error) {
 	if lg.l == nil {
 		return
 	}
 	lg.l.SetFull(err.Error())
+	lg.failure = ledgerFailure{lg.l, time.Now(), err, lg.failure.count + 1}
 	lg.l, lg.reserved = nil, ^uint64(0)
+	lg.alarm.wakeFor(lg.failure.at.Add(renewAfter))
 	lg.o.Log.Error("the locks of this node cannot be written down any more: if the daemon is killed they are lost", "err", err)
 }
 
@@ -250,6 +256,11 @@ func (lg *ledger) clear() {
 		return
 	}
 	lg.l.Clear()
+	lg.forgetLines()
+}
+
+// forgetLines: nothing of what was written counts any more.
+func (lg *ledger) forgetLines() {
 	lg.era++
 	lg.node, lg.reserved, lg.gone, lg.places = 0, 0, nil, 0
 	clear(lg.told)
@@ -262,7 +273,7 @@ func (lg *ledger) clear() {
 // end is clear, for good.
 func (lg *ledger) end() {
 	lg.clear()
-	lg.l, lg.reserved = nil, ^uint64(0)
+	lg.l, lg.failure.l, lg.reserved = nil, nil, ^uint64(0)
 }
 
 // reserve sees to it that no number is given twice, in whatever process.
