@@ -157,9 +157,8 @@ func (ep *epochs) install(v *locks.View) {
 	ep.lent.reset()
 	ep.view = v
 	ep.sync = &syncing{told: map[locks.NodeID][]keyState{}}
-	if ep.ledger.renew(); ep.ledger.l != nil {
-		ep.ledger.begin()
-	}
+	ep.ledger.begin()
+	ep.ledger.renewSoon()
 	ep.inbox.forget(v.Epoch)
 }
 

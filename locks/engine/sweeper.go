@@ -68,11 +68,11 @@ func (sw *sweeper) sweep(now time.Time) time.Duration {
 	if left := sw.ledger.expire(now); left > 0 {
 		s.in(left)
 	}
-	if left := sw.ledger.renewal(now); left > 0 {
-		s.in(left)
-	}
 	s.next = sw.askBacks.sweep(now, s.next)
 	if left := sw.borrowed.idle(); left > 0 {
+		s.in(left)
+	}
+	if left := sw.ledger.renewal(now); left > 0 {
 		s.in(left)
 	}
 	return s.next
