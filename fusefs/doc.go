@@ -84,12 +84,13 @@
 //     and made anew, and the locks are lost. Until then nothing has changed, and another
 //     process could try it instead. If only the engine has nothing to go on with,
 //     [Server.Expelled] is called before Serve.
-//  4. When Inherit has returned the new ledger of the engine counts, and supersedes the
-//     old one (Supersede of its tables). [Server.Serve] runs, in which the same becomes
-//     true of the mount's. Who is killed between the two is followed by one that goes on
-//     with the new one of the engine and the old one of the mount, which belong together:
-//     nobody has used the mount. Then the process that has kept the descriptors is ended,
-//     when there is another one.
+//  4. The new ledger of the mount counts as soon as ResumeKilled returns, and that of the
+//     engine when Inherit does. Then, and before the node is a member and [Server.Serve]
+//     runs, they supersede the old ones (Supersede of the tables): who does not find the
+//     new ones finds nothing. Who is killed before that is followed by one that goes on
+//     with what counts, be it the new one of the mount and the old one of the engine. These
+//     belong together: nobody has used the mount, nor the locks. Then the process that has
+//     kept the descriptors is ended, when there is another one.
 //  5. When nothing of what was under way is left to be done the locks are given up of
 //     open files that [Server.Knows] does not know.
 //

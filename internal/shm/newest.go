@@ -27,7 +27,8 @@ var ErrOver = errors.New("the tables in memory say nothing any more")
 // was killed too early.
 var ErrNotBegun = errors.New("the tables in memory were not begun")
 
-// Candidate is a descriptor of tables, and what Create was given for them.
+// Candidate is a descriptor of tables that Create has returned, and what it was given for
+// them. Of a process that was killed in Create there is none.
 type Candidate struct {
 	FD         int
 	Generation uint64
@@ -74,7 +75,8 @@ func (t *Tables) begun(whose int) error {
 
 // Supersede makes the tables void that t has come after, also for who does not find t. It
 // is an error, and nothing is done, if t does not count yet. If t is full all is lost with
-// this process; and so it is with t if t has ended already.
+// this process; and so it is with t if t has ended already. It comes before anything of t
+// is told to somebody, so that it does not matter which of the two the next process finds.
 func (t *Tables) Supersede(old *Tables, whose int) error {
 	if g := old.Generation(); g >= t.Generation() {
 		return fmt.Errorf("%w: %d does not come after %d", ErrGeneration, t.Generation(), g)
