@@ -2,6 +2,7 @@ package shm
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -161,4 +162,33 @@ func TestNobodyFallsBackToOlderTables(t *testing.T) {
 	if _, err := OpenNewest(small, 0, append(cs, cs[0])); !errors.Is(err, ErrGeneration) {
 		t.Errorf("the same twice: %v", err)
 	}
+}
+
+// Tables that were full are void after Renew, and then complete again; whenever somebody is
+// killed in it, nobody takes them for complete, or falls back to older ones.
+func TestTablesAreRenewed(t *testing.T) {
+	l := &lineage{T: t}
+	a := l.make()
+	put(t, a, 0, 1)
+	b := l.make()
+	put(t, b, 1, 20)
+	put(t, b, 0, 2)
+	b.SetFull("a test")
+	l.counts("they are full", 0, 0, ErrFull)
+	b.Clear() // as far as Renew comes first
+	l.counts("they are void", 0, 0, ErrFull)
+	b.Renew()
+	l.counts("they are not full any more", 0, 0, ErrOver)
+	if err := b.Full(); err != nil {
+		t.Error(err)
+	}
+	put(t, b, 1, 21)
+	l.counts("they have something", 0, 0, ErrOver)
+	put(t, b, 0, 3)
+	l.counts("they say whose they are", 2, 21, nil)
+	b.SetFull("another test")
+	if err := b.Full(); err == nil || !strings.Contains(err.Error(), "another test") {
+		t.Errorf("full again: %v", err)
+	}
+	l.counts("they are full again", 0, 0, ErrFull)
 }
