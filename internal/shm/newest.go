@@ -16,6 +16,9 @@ import (
 // with, and nobody falls back to older ones. Who was killed before has changed nothing
 // that the older ones say.
 //
+// What is older is made void, so that it does not matter either if the newest are not
+// found one day.
+//
 // So for each process that goes on: OpenNewest, Create with the next generation, all
 // records, the one that says whose they are, Supersede. It can be killed after each step.
 
@@ -36,7 +39,8 @@ type Candidate struct {
 
 // OpenNewest opens those of the candidates that count; the record that says whose they
 // are is in table whose. The descriptor belongs to the result, and the others to the
-// caller. With an error, ErrNotBegun if nobody had begun, all belong to the caller, and
+// caller. Those of lower generations are void from then on, also if a process that came
+// after them was killed before it could see to that. With an error, ErrNotBegun if nobody had begun, all belong to the caller, and
 // none of them may be used.
 func OpenNewest(f Form, whose int, candidates []Candidate) (*Tables, error) {
 	sorted := slices.Clone(candidates)
@@ -46,12 +50,13 @@ func OpenNewest(f Form, whose int, candidates []Candidate) (*Tables, error) {
 			return nil, fmt.Errorf("%w: two are of generation %d", ErrGeneration, c.Generation)
 		}
 	}
-	for _, c := range sorted {
+	for i, c := range sorted {
 		t, err := Open(c.FD, c.Generation, f)
 		if err != nil {
 			return nil, fmt.Errorf("generation %d: %w", c.Generation, err) // it may have been begun
 		}
 		if err = t.begun(whose); err == nil {
+			supersedeAll(f, whose, sorted[i+1:])
 			return t, nil
 		}
 		unix.Munmap(t.mem)
@@ -60,6 +65,21 @@ func OpenNewest(f Form, whose int, candidates []Candidate) (*Tables, error) {
 		}
 	}
 	return nil, ErrNotBegun
+}
+
+// supersedeAll makes candidates void that others have come after. Those that cannot be
+// read are of no use to anybody anyway.
+func supersedeAll(f Form, whose int, older []Candidate) {
+	for _, c := range older {
+		t, err := Open(c.FD, c.Generation, f)
+		if err != nil {
+			continue
+		}
+		if t.begun(whose) == nil {
+			t.Clear()
+		}
+		unix.Munmap(t.mem)
+	}
 }
 
 // begun is nil if t has the record that says whose it is.

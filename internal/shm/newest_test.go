@@ -103,14 +103,14 @@ func TestTheNewestTablesCount(t *testing.T) {
 	if err := a.Supersede(b, 0); !errors.Is(err, ErrGeneration) {
 		t.Errorf("Supersede by older ones: %v", err)
 	}
+	all := l.all
+	l.all = all[:1]
+	l.counts("its process was killed then, but the next one has found both", 0, 0, ErrOver)
+	l.all = all
 	if err := b.Supersede(a, 0); err != nil {
 		t.Error(err)
 	}
 	l.counts("the first are void", 2, 20, nil)
-	all := l.all
-	l.all = all[:1]
-	l.counts("the second are not found", 0, 0, ErrOver)
-	l.all = all
 	c := l.make() // and its process is killed at once
 	l.counts("the third are made", 2, 20, nil)
 	d := l.make()
@@ -191,4 +191,18 @@ func TestTablesAreRenewed(t *testing.T) {
 		t.Errorf("full again: %v", err)
 	}
 	l.counts("they are full again", 0, 0, ErrFull)
+}
+
+// Who supersedes others has them void before anybody looks for what counts.
+func TestSupersede(t *testing.T) {
+	l := &lineage{T: t}
+	a := l.make()
+	put(t, a, 0, 1)
+	b := l.make()
+	put(t, b, 0, 2)
+	if err := b.Supersede(a, 0); err != nil {
+		t.Error(err)
+	}
+	l.all = l.all[:1]
+	l.counts("the second are not found", 0, 0, ErrOver)
 }

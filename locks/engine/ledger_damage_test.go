@@ -216,8 +216,10 @@ func fillLedger(t *testing.T, byView bool) {
 		t.Fatal(err)
 	}
 	defer tables.Close()
-	c := newTuned(t, 1, func(o *Options) { o.Ledger = &mortal{Tables: tables} })
+	ledger := &mortal{Tables: tables}
+	c := newTuned(t, 1, func(o *Options) { o.Ledger = ledger })
 	a := c.nodes["n0"]
+	a.ledger = ledger
 	tells := func(want error) {
 		t.Helper()
 		fd, err := unix.FcntlInt(uintptr(tables.FD()), unix.F_DUPFD_CLOEXEC, 0)
@@ -233,7 +235,7 @@ func fillLedger(t *testing.T, byView bool) {
 		} else {
 			x.Close()
 		}
-		if s := a.LedgerStatus(); s.Kept != (want == nil) || errors.Is(s.Err, want) != (want != nil) || s.Failures != 1 {
+		if s := a.LedgerStatus(); s.Kept != (want == nil) || !errors.Is(s.Err, want) || s.Failures != 1 {
 			t.Errorf("the status is %+v, want %v", s, want)
 		}
 	}

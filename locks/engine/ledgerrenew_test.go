@@ -126,6 +126,7 @@ func TestARenewalEnds(t *testing.T) {
 					end(a.Engine)
 				}
 			})
+			time.Sleep(time.Second) // until it has ended
 			_, err := readLedger(a.ledger)
 			if end == nil && err != nil || end != nil && !errors.Is(err, ErrNoTenure) || parts < 10 {
 				t.Errorf("%s: %v after %d parts", what, err, parts)
