@@ -198,12 +198,15 @@ func TestARenewedLedgerHasWhatIsBeingTold(t *testing.T) {
 		keys := []locks.Key{{File: "before", Class: locks.Flock}, {File: "meanwhile", Class: locks.Flock}, {File: "not yet", Class: locks.Flock}}
 		a.Engine.mu.Lock()
 		defer a.Engine.mu.Unlock()
-		for _, k := range keys {
+		damaged := func(k locks.Key) {
 			a.damages.told.put(k)
 			a.Engine.ledger.damaged(k)
 		}
+		damaged(keys[0])
+		damaged(keys[2])
 		_ = a.damages.take(keys[0], "f")
 		a.Engine.ledger.fails(errNoRoom)
+		damaged(keys[1])
 		_ = a.damages.take(keys[1], "f")
 		a.Engine.ledger.renew()
 		told := func() []locks.Key {
