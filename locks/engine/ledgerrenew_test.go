@@ -232,7 +232,7 @@ func TestARenewalDoesNotHoldTheEngineForLong(t *testing.T) {
 		t.Skip("with -race all is many times slower")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	n := min(10**holds, DefaultMaxLocks)
+	n := min(5**holds, DefaultMaxLocks)
 	e := tuned(t, 1, withLedger)
 	e.mu.busy = locktest.ThreadTime
 	takeMany(e, n)
