@@ -68,24 +68,29 @@
 // files, their locks and the calls that they are in, see [ResumeKilled]. Whoever
 // supervises the two does this, in order:
 //
-//  1. It makes a generation, and for it the tables of [LedgerForm] (package
+//  1. It makes a generation, higher than all before, and for it the tables of [LedgerForm] (package
 //     internal/shm), [NewRequests], and the ledger of the lock engine. It has their
 //     descriptors, or knows their numbers in the table of descriptors of the process;
 //     and a process that shares that table (clone(2) with CLONE_FILES), does nothing, and
 //     ends with the supervisor. Neither it nor the supervisor uses the mount.
 //  2. When the process has died it waits until [Requests.Ended] says so of it: not until
 //     it can be waited for, which may be never.
-//  3. The next process opens what was left ([OpenRequests], shm.Open and the ledger of
-//     the engine, all of that generation), makes the same anew for the next one, gets
-//     the descriptors, and calls [ResumeKilled]; then Inherit of the engine. An error of
-//     any of them means that there is no going on: as without a ledger the mount is
-//     cut off and made anew, and the locks are lost. Until then nothing has changed,
-//     and another process could try it instead. If only the engine has nothing to go on
-//     with, [Server.Expelled] is called before Serve.
-//  4. [Server.Serve] runs, in which the new ledger counts: the supervisor forgets the old
-//     one, and ends the process that has kept the descriptors, when it has another one.
-//     A process that is killed between the two is followed by one that goes on with the
-//     old one only if Serve had not begun.
+//  3. The next process opens what was left: of all generations there are the tables that
+//     count (shm.OpenNewest with [LedgerWhose], and the same of the engine's), and
+//     [OpenRequests] of the generation of the mount's. It looks whether the view that the
+//     engine's name has its former self (LedgerView). It makes all anew, gets the
+//     descriptors, and calls [ResumeKilled]; then Inherit of the engine. An error of any
+//     of them means that there is no going on: as without a ledger the mount is cut off
+//     and made anew, and the locks are lost. Until then nothing has changed, and another
+//     process could try it instead. If only the engine has nothing to go on with,
+//     [Server.Expelled] is called before Serve.
+//  4. The new ledger of the mount counts as soon as ResumeKilled returns, and that of the
+//     engine when Inherit does. Then, and before the node is a member and [Server.Serve]
+//     runs, they supersede the old ones (Supersede of the tables): who does not find the
+//     new ones finds nothing. Who is killed before that is followed by one that goes on
+//     with what counts, be it the new one of the mount and the old one of the engine. These
+//     belong together: nobody has used the mount, nor the locks. Then the process that has
+//     kept the descriptors is ended, when there is another one.
 //  5. When nothing of what was under way is left to be done the locks are given up of
 //     open files that [Server.Knows] does not know.
 //

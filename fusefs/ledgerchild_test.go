@@ -26,11 +26,12 @@ import (
 
 // keptConfig is the part of a child's configuration that is about its ledger.
 type keptConfig struct {
-	Generation uint64    // 0: it has none
-	Locks      string    // file with the state of the fake locker
-	After      KeptState // what it goes on with; Keeper 0: nothing
-	Expelled   bool      // all locks were lost meanwhile
-	Suspended  bool      // it goes on in a node that is not live yet
+	Generation uint64      // 0: it has none
+	Locks      string      // file with the state of the fake locker
+	After      []KeptState // of those before it, the newest last; empty: there is nothing to go on with
+	Expelled   bool        // all locks were lost meanwhile
+	Suspended  bool        // it goes on in a node that is not live yet
+	Dies       bool        // as soon as its own ledger counts
 }
 
 // KeptState is what the next child needs.
@@ -105,15 +106,20 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 		return nil, nil, err
 	}
 	ctl.kept.Tables, ctl.kept.Requests = tables.FD(), requests.FD()
-	o.Ledger = &Ledger{tables, requests}
+	if err := c.announce(ctl.kept); err != nil {
+		return nil, nil, err
+	}
+	if o.Ledger = (&Ledger{tables, requests}); c.Dies {
+		o.Ledger.Tables = dyingTables{tables}
+	}
 	ctl.locker.file = c.Locks
-	if c.After.Keeper == 0 {
+	if len(c.After) == 0 {
 		ctl.locker.mu.Lock()
 		ctl.locker.save()
 		ctl.locker.mu.Unlock()
 		s, err = New(o)
 	} else {
-		s, err = succeed(c, o, ctl)
+		s, err = succeed(c, o, ctl, tables)
 	}
 	if err == nil {
 		s.fs.point, s.fs.conn.point = ctl.point, ctl.point
@@ -121,9 +127,82 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 	return s, accept, err
 }
 
-// succeed goes on with what another child has left.
-func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
-	x := c.After
+// announce tells what this child has made before anything of it counts.
+func (c *keptConfig) announce(x KeptState) error {
+	b, err := json.Marshal(x)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.Locks+".kept", b, 0o600)
+}
+
+// dyingTables have their process killed when they have begun to count.
+type dyingTables struct{ *shm.Tables }
+
+func (d dyingTables) Put(table int, words []uint64) (uint32, error) {
+	n, err := d.Tables.Put(table, words)
+	if table == LedgerWhose && err == nil {
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+		select {}
+	}
+	return n, err
+}
+
+// keptBy are descriptors that a child has left, by its keeper.
+type keptBy struct {
+	KeptState
+	pidfd int
+}
+
+func (x *keptBy) take(fd int) int {
+	got, err := unix.PidfdGetfd(x.pidfd, fd, 0)
+	if err == unix.EBADF { // as with O_PATH, see ResumeKilled
+		got, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", x.Keeper, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "descriptor %d: %v\n", fd, err)
+		return -1
+	}
+	return got
+}
+
+// awaitEnd waits until the child does nothing any more.
+func (x *keptBy) awaitEnd() error {
+	requests, err := OpenRequests(x.take(x.Requests), x.Generation)
+	if err != nil {
+		return err
+	}
+	defer requests.Close()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		switch ended, err := requests.Ended(x.PID); {
+		case err != nil || ended:
+			return err
+		case time.Now().After(end):
+			return errors.New("the process that was killed goes on")
+		}
+	}
+}
+
+// newest are the tables that count, and who has left them.
+func newest(after []*keptBy) (*shm.Tables, *keptBy, error) {
+	var all []shm.Candidate
+	for _, x := range after {
+		all = append(all, shm.Candidate{FD: x.take(x.Tables), Generation: x.Generation})
+	}
+	t, err := shm.OpenNewest(ledgerForm(), LedgerWhose, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, c := range all {
+		if c.Generation == t.Generation() {
+			return t, after[i], nil
+		}
+	}
+	panic("tables of another generation")
+}
+
+// succeed goes on with what other children have left, with own as its tables.
+func succeed(c *keptConfig, o Options, ctl *control, own *shm.Tables) (*Server, error) {
 	b, err := os.ReadFile(c.Locks)
 	if err == nil {
 		err = ctl.locker.inherit(b)
@@ -131,49 +210,31 @@ func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	keeper, err := unix.PidfdOpen(x.Keeper, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(keeper)
-	take := func(fd int) int {
-		got, err := unix.PidfdGetfd(keeper, fd, 0)
-		if err == unix.EBADF { // as with O_PATH, see ResumeKilled
-			got, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", x.Keeper, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
-		}
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "descriptor %d: %v\n", fd, err)
-			return -1
-		}
-		return got
-	}
-	requests, err := OpenRequests(take(x.Requests), x.Generation)
-	if err != nil {
-		return nil, err
-	}
-	// The other one may not end before this one serves.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		ended, err := requests.Ended(x.PID)
+	var after []*keptBy
+	for _, x := range c.After {
+		pidfd, err := unix.PidfdOpen(x.Keeper, 0)
 		if err != nil {
 			return nil, err
 		}
-		if ended {
-			break
-		}
-		if time.Now().After(end) {
-			return nil, errors.New("the process that was killed goes on")
+		defer unix.Close(pidfd)
+		after = append(after, &keptBy{x, pidfd})
+		if err := after[len(after)-1].awaitEnd(); err != nil { // no other one serves before that
+			return nil, err
 		}
 	}
-	requests.Close()
-	if requests, err = OpenRequests(take(x.Requests), x.Generation); err != nil { // as it is now
-		return nil, err
-	}
-	tables, err := shm.Open(take(x.Tables), x.Generation, ledgerForm())
+	tables, x, err := newest(after)
 	if err != nil {
 		return nil, err
 	}
-	s, err := ResumeKilled(o, tables, requests, take)
+	requests, err := OpenRequests(x.take(x.Requests), x.Generation)
 	if err != nil {
+		return nil, err
+	}
+	s, err := ResumeKilled(o, tables, requests, x.take)
+	if err != nil {
+		return nil, err
+	}
+	if err := own.Supersede(tables, LedgerWhose); err != nil {
 		return nil, err
 	}
 	if c.Suspended {
@@ -183,7 +244,10 @@ func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 		ctl.locker.expel()
 		s.Expelled()
 	}
-	return s, errors.Join(unix.Kill(x.Keeper, unix.SIGKILL), tables.Close(), requests.Close())
+	for _, x := range after {
+		err = errors.Join(err, unix.Kill(x.Keeper, unix.SIGKILL))
+	}
+	return s, errors.Join(err, tables.Close(), requests.Close())
 }
 
 // Crash is where the child kills itself.
@@ -314,6 +378,7 @@ type keptMount struct {
 	conf     childConfig
 	lifeline *os.File // the end that children have
 	next     KeptState
+	tried    []KeptState // those who died before they had taken its place
 }
 
 // mountKept mounts with a ledger.
@@ -399,7 +464,8 @@ func (k *keptMount) kill() {
 func (k *keptMount) goOn() error {
 	k.t.Helper()
 	c := k.conf
-	c.Kept.Generation, c.Kept.After = k.next.Generation+1, k.next
+	c.Kept.After = append([]KeptState{k.next}, k.tried...)
+	c.Kept.Generation = k.next.Generation + uint64(len(c.Kept.After))
 	c.lifeline = k.lifeline
 	var m *testMount
 	var err error
@@ -407,7 +473,7 @@ func (k *keptMount) goOn() error {
 	if err != nil {
 		return err
 	}
-	k.testMount = m
+	k.testMount, k.tried = m, nil
 	k.within("the next server answers", func() { k.next = ask[KeptState](m, "Kept", None{}) })
 	return nil
 }

@@ -7,6 +7,11 @@ package fusefs
 // grows with every change.
 const LedgerVersion = 2
 
+// LedgerWhose is the table with the record that says which mount it is. It is written last,
+// by [New] and [ResumeKilled]: the ledger counts from then on, and what it was made from does
+// not.
+const LedgerWhose = tableMount
+
 // LedgerTable is the form of a table: how many words a record has, how many of these,
 // the first ones, are texts, and how many records there may be.
 type LedgerTable struct{ Words, Texts, Max int }

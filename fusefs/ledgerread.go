@@ -13,12 +13,13 @@ import (
 )
 
 // ResumeKilled goes on with the mount of another process, which was killed and had a
-// ledger: from and requests are what it has left, and belong to it until Serve runs. fds
+// ledger: from and requests are what it has left, and may be closed when ResumeKilled has returned. fds
 // tells the number that a descriptor of it has here, -1 if it is missing: another process
 // has to have kept its table of descriptors (clone(2) with CLONE_FILES), of which
 // pidfd_getfd(2) gets them. (Those that were opened with O_PATH, as most are, it refuses
 // with EBADF: they are opened by their name in /proc/PID/fd, with O_PATH.) o is as for [Resume]; Options.Ledger is another one than that,
-// and counts from when Serve runs.
+// and counts when ResumeKilled returns, with all requests that are under way. Nobody uses
+// the mount before Serve runs.
 //
 // That process must do nothing any more, see [Requests.Ended]. What it has written down
 // must belong together with what the lock engine has: if that goes on with nothing the

@@ -23,6 +23,11 @@
 //   - All records bear the era in which they were written. A new one makes all of them
 //     void by one store.
 //
+// # Which count
+//
+// Each process makes tables of its own, of a higher generation. [OpenNewest] finds those
+// that count, whenever the process was killed, and [Tables.Supersede] ends the others.
+//
 // # What is refused
 //
 // All is checked when the memory is opened, and sizes and places before they are used:

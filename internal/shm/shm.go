@@ -161,13 +161,16 @@ func Create(name string, generation uint64, f Form) (*Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory for tables: %w", err)
 	}
-	t := &Tables{fd: fd, era: 1, tables: tables, texts: texts, locked: true}
+	t := &Tables{fd: fd, era: firstEra, tables: tables, texts: texts, locked: true}
 	if err := t.make(size, generation, &f); err != nil {
 		t.Close()
 		return nil, fmt.Errorf("memory for tables: %w", err)
 	}
 	return t, nil
 }
+
+// firstEra is the era of tables that were never void.
+const firstEra = 1
 
 // seals of the memory: its size stays.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
@@ -258,12 +261,21 @@ func (t *Tables) Clear() {
 	t.texts.clear()
 }
 
+// Renew is Clear, and undoes SetFull after that: whoever was killed in between has left
+// tables that are void.
+func (t *Tables) Renew() {
+	t.Clear()
+	t.full = nil
+	atomic.StoreUint64(&t.w[headFull], 0)
+	t.w[headWhyLen] = 0
+}
+
 func (t *Tables) setEra(era uint64) {
 	t.era = era
 	t.seal(headEra, uint32(era))
 }
 
-// SetFull marks the tables as not complete, for good, as after an error of Put, Set and
+// SetFull marks the tables as not complete, until Renew, as after an error of Put, Set and
 // Text, who do so themselves: who opens them is told so, and why. It may have happened
 // before: the first reason stays.
 func (t *Tables) SetFull(why string) {

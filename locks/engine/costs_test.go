@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
@@ -25,6 +26,7 @@ var costsOf = map[string][]string{
 	"Bequeath":      {"hand over"},
 	"Install":       {"view"},
 	"Leave":         {"leave"},
+	"LedgerStatus":  nil,
 	"Lock":          {"take", "take by many", "take in another order", "replace", "downgrade"},
 	"List":          {"list"},
 	"Locks":         {"list"},
@@ -36,7 +38,7 @@ var costsOf = map[string][]string{
 	"Receive":       {"asked by another host"},
 	"Resume":        {"resume"},
 	"Resumed":       nil, // copies a list
-	"Run":           {"idle files"},
+	"Run":           {"idle files", "write the ledger anew"},
 	"Share":         {"share"},
 	"State":         {"view"},
 	"Sync":          {"view"},
@@ -187,6 +189,22 @@ var costs = []struct {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.sweeper.sweep(time.Now().Add(time.Minute))
+	}},
+	{"write the ledger anew", func(e *Engine, n int) {
+		takeMany(e, n)
+		tables, err := shm.Create("test", 1, ledgerForm(0))
+		if err != nil {
+			panic(err)
+		}
+		e.ledger.failure.l = tables
+	}, func(e *Engine, n int) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.ledger.renew(); e.ledger.l == nil {
+			panic("there is no room")
+		}
+		e.ledger.l.(*shm.Tables).Close()
+		e.ledger.l = nil
 	}},
 	{"take in another order", nil, func(e *Engine, n int) {
 		for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {

@@ -153,6 +153,7 @@ func (e *Engine) assemble() {
 		damages: e.damages, stepper: e.stepper, askBacks: e.askBacks, reports: e.reports, tickets: e.tickets, holdings: e.holdings,
 		lent: e.lent, borrowed: e.borrowed, heirs: e.heirs, sweeper: e.sweeper, closings: e.closings}
 
+	e.ledger.alarm = e.alarm
 	e.ledger.entries, e.ledger.damages, e.ledger.tickets = e.entries, e.damages, e.tickets // of which it writes
 	e.tickets.places.came, e.tickets.places.left = e.ledger.place, e.ledger.left
 	e.stepper.tickets = e.tickets    // what a turn decides is done at once

@@ -110,6 +110,7 @@ type ticket struct {
 	asks     bool   // the machine knows it
 	told     bool   // the journal knows that it waits
 	line     uint32 // of the ledger; 0: it has none
+	era      uint32 // of the line
 }
 
 // waiting is what there is to know of a ticket while it waits.

@@ -158,6 +158,7 @@ func (ep *epochs) install(v *locks.View) {
 	ep.view = v
 	ep.sync = &syncing{told: map[locks.NodeID][]keyState{}}
 	ep.ledger.begin()
+	ep.ledger.renewSoon()
 	ep.inbox.forget(v.Epoch)
 }
 

@@ -100,14 +100,14 @@ func (hs *holdings) rewrite(en *entry, o *owner, lo, hi int, extra *ticket, piec
 	for i, p := range pieces {
 		t := hs.source(en, from, changes, &p)
 		kept[t] = true
-		shrinks := t.line != 0 && t != extra && t.Range.Contains(p.Range)
+		shrinks := hs.ledger.has(t) && t != extra && t.Range.Contains(p.Range)
 		changed := t.Piece != p || t == extra
 		if t.Piece != p || !t.held {
 			t.Piece = p
 			parts = append(parts, p.Part)
 		}
 		switch keep[i] = t; {
-		case !changed && t.line != 0:
+		case !changed && hs.ledger.has(t):
 		case shrinks:
 			shrunk = append(shrunk, t)
 		default:

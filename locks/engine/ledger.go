@@ -48,6 +48,8 @@ type Ledger interface {
 	Delete(table int, number uint32)
 	// Clear makes all records void at one moment.
 	Clear()
+	// Renew makes all records void, and then undoes SetFull.
+	Renew()
 	// SetFull tells whoever reads it that something is missing. After an error it has
 	// done so by itself.
 	SetFull(why string)
@@ -82,6 +84,10 @@ var LedgerTables = []LedgerTable{
 	tablePlaces:  {placeWords, 2, maxPlaces},
 }
 
+// LedgerWhose is the table with the record that says whose the ledger is. It is written
+// last: a ledger counts from then on, and the one that it was made from does not.
+const LedgerWhose = tableNode
+
 const (
 	tableNode    = iota // who this is; without it there is nothing
 	tableKeys           // legacyKey
@@ -97,7 +103,9 @@ const idsAtOnce = 1 << 16
 // ledger writes down what the next process has to know if this one is killed.
 type ledger struct {
 	*base
+	alarm   *alarm
 	l       Ledger // nil: there is none, or no more
+	failure ledgerFailure
 	entries *entries
 	damages *damages
 	tickets *tickets
@@ -105,11 +113,13 @@ type ledger struct {
 	anchor time.Time     // a moment
 	clock  time.Duration // and what the ledger's clock said then
 	serial uint64        // of writes
-	era    uint64        // records of the present one are not void
-	node   uint32        // number of the record; 0: nothing is written yet
+	era    uint32        // records of the present one are not void
+	node   uint32        // number of the record; 0: nothing is written yet; or unwritten
 	told   map[locks.Key]toldLine
 	places int        // records
 	gone   []toldLine // keys of which a program was told, if it was
+	// leaving are entries that were forgotten while their files are written out.
+	leaving map[*entry]bool
 	// Memory of records that are being written.
 	w  [ticketWords]uint64
 	kw [keyWords]uint64
@@ -120,7 +130,7 @@ type ledger struct {
 type line struct {
 	number  uint32 // 0: it does not
 	tickets int    // so many lines refer to it
-	era     uint64
+	era     uint32
 	serial  uint64 // tickets know it by that
 	words   [keyWords]uint64
 	path    string
@@ -132,10 +142,11 @@ type line struct {
 type toldLine struct {
 	number uint32
 	at     time.Time
+	key    locks.Key
 }
 
 func newLedger(b *base) *ledger {
-	lg := &ledger{base: b, l: b.o.Ledger, era: 1, anchor: b.start, told: map[locks.Key]toldLine{}}
+	lg := &ledger{base: b, l: b.o.Ledger, era: 1, anchor: b.start, told: map[locks.Key]toldLine{}, leaving: map[*entry]bool{}}
 	b.reserved = ^uint64(0)
 	if lg.l != nil {
 		lg.clock = lg.l.Clock() - time.Since(b.start)
@@ -147,14 +158,20 @@ func newLedger(b *base) *ledger {
 // on reports whether there is a ledger, and anything to be written into it.
 func (lg *ledger) on() bool { return lg.l != nil && lg.node != 0 }
 
-// fails ends the ledger, which could not take something, for good.
+// fails ends the ledger, which could not take something, until it is renewed.
 func (lg *ledger) fails(err error) {
 	if lg.l == nil {
 		return
 	}
 	lg.l.SetFull(err.Error())
+	x := &lg.failure
+	if x.err == nil { // else it was not complete
+		x.count++
+		lg.o.Log.Error("the locks of this node cannot be written down any more: if the daemon is killed they are lost", "err", err)
+	}
+	x.l, x.at, x.err = lg.l, time.Now(), err
 	lg.l, lg.reserved = nil, ^uint64(0)
-	lg.o.Log.Error("the locks of this node cannot be written down any more: if the daemon is killed they are lost", "err", err)
+	lg.alarm.wakeFor(x.at.Add(renewAfter))
 }
 
 // text is the reference of s; 0 if there is no ledger any more.
@@ -206,59 +223,35 @@ func (lg *ledger) time(t time.Time) uint64 {
 	return uint64(max(lg.clock+t.Sub(lg.anchor), 1))
 }
 
-// begin writes down all that there is, and then that it is all: a new view begins, or
-// this engine is one that has taken over. In the life of a tenure it is done once.
-func (lg *ledger) begin() {
-	if lg.l == nil {
-		return
-	}
-	if lg.node != 0 {
-		lg.writeNode()
-		return
-	}
-	lg.node = ^uint32(0) // so that it is written
-	for i := range lg.damages.own {
-		lg.word(&lg.damages.own[i])
-	}
-	for k := range lg.damages.told.keys() {
-		lg.damaged(k)
-	}
-	for p, ks := range lg.tickets.places.m {
-		for i := range ks {
-			lg.place(&p, &ks[i])
-		}
-	}
-	for _, en := range lg.entries.all {
-		lg.sync(en)
-		for _, t := range en.tickets {
-			if t.held || !t.req.Try {
-				lg.ticket(t)
-			}
-		}
-	}
-	lg.node = 0
-	lg.writeNode()
-}
-
 // clear makes all void: a tenure is over, or the node leaves.
 func (lg *ledger) clear() {
 	if lg.l == nil {
 		return
 	}
 	lg.l.Clear()
+	lg.forgetLines()
+	lg.failure.err = nil // it is complete: there is nothing
+	lg.gone = nil
+	clear(lg.leaving)
+}
+
+// forgetLines: nothing of what was written counts any more.
+func (lg *ledger) forgetLines() {
 	lg.era++
-	lg.node, lg.reserved, lg.gone, lg.places = 0, 0, nil, 0
+	lg.node, lg.reserved, lg.places = 0, 0, 0
 	clear(lg.told)
+	for i := range lg.gone {
+		lg.gone[i].number = 0
+	}
 	for i := range lg.damages.own {
 		lg.damages.own[i].line = 0
 	}
-	lg.tickets.places.forgetLines()
 }
 
 // end is clear, for good.
 func (lg *ledger) end() {
 	lg.clear()
-	lg.l, lg.reserved = nil, ^uint64(0)
+	lg.l, lg.failure.l, lg.reserved = nil, nil, ^uint64(0)
 }
 
 // reserve sees to it that no number is given twice, in whatever process.
@@ -317,6 +310,9 @@ func (lg *ledger) idle(en *entry) {
 
 // written notes that a file was written out.
 func (lg *ledger) written(en *entry) {
+	if en.writing == 0 {
+		delete(lg.leaving, en)
+	}
 	if k := lg.line(en); k != nil && lg.on() && k.words[keyFlags]&keyDirty != 0 && !lg.owes(en) {
 		if k.tickets > 0 {
 			lg.write(en)
@@ -329,6 +325,9 @@ func (lg *ledger) written(en *entry) {
 // forget takes the line of en away, which is dropped; but not before its file is
 // written out, if that is under way: then there may be another line of its key.
 func (lg *ledger) forget(en *entry) {
+	if en.writing > 0 {
+		lg.leaving[en] = true
+	}
 	if k := lg.line(en); k != nil && lg.on() && en.writing == 0 {
 		if k.tickets > 0 {
 			lg.fails(fmt.Errorf("%v is forgotten, and has %d tickets", en.key, k.tickets))
@@ -353,9 +352,12 @@ func (lg *ledger) parks(t *ticket) {
 	}
 }
 
+// has reports whether t has a line that counts.
+func (lg *ledger) has(t *ticket) bool { return t.line != 0 && t.era == lg.era }
+
 // changes writes down t as it is now, if it was before.
 func (lg *ledger) changes(t *ticket) {
-	if t.line != 0 && lg.on() {
+	if lg.has(t) && lg.on() {
 		lg.ticket(t)
 	}
 }
@@ -369,9 +371,9 @@ func (lg *ledger) ticketAs(t *ticket, state byte) {
 	lg.serial++
 	w := lg.w[:]
 	lg.encodeTicket(w, t, state)
-	if t.line != 0 {
+	if lg.has(t) {
 		lg.set(tableTickets, t.line, w)
-	} else if t.line = lg.put(tableTickets, w); t.line != 0 {
+	} else if t.line, t.era = lg.put(tableTickets, w), lg.era; t.line != 0 {
 		t.entry.line.tickets++
 	}
 }
@@ -383,10 +385,7 @@ func (lg *ledger) knows(en *entry) bool {
 
 // loses takes t away, which its owner does not have any more, or does not wait for.
 func (lg *ledger) loses(t *ticket) {
-	if t.line == 0 {
-		return
-	}
-	if k := lg.line(t.entry); k != nil && lg.on() {
+	if k := lg.line(t.entry); k != nil && lg.has(t) && lg.on() {
 		lg.remove(tableTickets, t.line)
 		k.tickets--
 	}
@@ -441,7 +440,7 @@ func (lg *ledger) damaged(k locks.Key) {
 	if _, ok := lg.told[k]; ok {
 		return
 	}
-	lg.told[k] = toldLine{number: lg.put(tableTold, []uint64{lg.text(k.File), uint64(k.Class)})}
+	lg.told[k] = toldLine{number: lg.putTold(k)}
 	if len(lg.told) > maxDamaged {
 		for old, x := range lg.told {
 			if !lg.damages.told.has(old) {
@@ -452,14 +451,20 @@ func (lg *ledger) damaged(k locks.Key) {
 	}
 }
 
+func (lg *ledger) putTold(k locks.Key) uint32 {
+	return lg.put(tableTold, []uint64{lg.text(k.File), uint64(k.Class)})
+}
+
 // tells notes that a program is being told that k is damaged. Whether it hears it before
 // this process dies nobody knows: for a while a next one would tell it again.
 func (lg *ledger) tells(k locks.Key) {
-	if x, ok := lg.told[k]; ok {
-		delete(lg.told, k)
-		lg.gone = append(lg.gone, toldLine{x.number, time.Now()})
-		lg.expire(time.Now()) // or a storm of it would fill the table
+	x, ok := lg.told[k]
+	if !ok && lg.failure.err == nil {
+		return
 	}
+	delete(lg.told, k)
+	lg.gone = append(lg.gone, toldLine{x.number, time.Now(), k})
+	lg.expire(time.Now()) // or a storm of it would fill the table
 }
 
 // tellTime is how long a program takes at most to be told.
@@ -468,11 +473,13 @@ const tellTime = 10 * time.Second
 // expire forgets of what programs must have been told by now, and what is too much, and
 // returns when to look again; 0 if there is nothing.
 func (lg *ledger) expire(now time.Time) time.Duration {
-	for len(lg.gone) > 0 && lg.on() {
+	for len(lg.gone) > 0 {
 		if left := lg.gone[0].at.Add(tellTime).Sub(now); left > 0 && len(lg.gone) < maxDamaged {
 			return left
 		}
-		lg.remove(tableTold, lg.gone[0].number)
+		if x := lg.gone[0].number; x != 0 && lg.on() {
+			lg.remove(tableTold, x)
+		}
 		lg.gone = lg.gone[1:]
 	}
 	return 0

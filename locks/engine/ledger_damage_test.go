@@ -201,30 +201,107 @@ func TestTheYoungerCounts(t *testing.T) {
 	})
 }
 
-// When there is no room the ledger says so, for good, and the engine goes on without.
+// When there is no room the ledger says so, and the engine goes on without; when there is
+// room again it is written anew, at a new view or some time later, with all that there is.
 func TestAFullLedger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		form := ledgerForm(20)
-		tables, err := shm.Create("test", 1, form)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tables.Close()
-		c := newTuned(t, 1, func(o *Options) { o.Ledger = &mortal{Tables: tables} })
-		a := c.nodes["n0"]
-		for i := range 30 {
-			mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, part(uint64(2*i), uint64(2*i)+1))))
-		}
-		a.Unlock(locks.Key{File: "f", Class: locks.Posix}, 1, locks.Whole)
-		c.view("n0")
-		mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, locks.Whole)))
+	for _, byView := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) { fillLedger(t, byView) })
+	}
+}
+
+func fillLedger(t *testing.T, byView bool) {
+	form := ledgerForm(20)
+	tables, err := shm.Create("test", 1, form)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tables.Close()
+	ledger := &mortal{Tables: tables}
+	c := newTuned(t, 1, func(o *Options) { o.Ledger = ledger })
+	a := c.nodes["n0"]
+	a.ledger = ledger
+	tells := func(want error) {
+		t.Helper()
 		fd, err := unix.FcntlInt(uintptr(tables.FD()), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer unix.Close(fd)
-		if _, err := shm.Open(fd, 1, form); !errors.Is(err, shm.ErrFull) {
-			t.Errorf("who reads it is told %v", err)
+		x, err := shm.Open(fd, 1, form)
+		if !errors.Is(err, want) {
+			t.Errorf("who reads it is told %v, want %v", err, want)
+		}
+		if err != nil {
+			unix.Close(fd)
+		} else {
+			x.Close()
+		}
+		if s := a.LedgerStatus(); s.Kept != (want == nil) || !errors.Is(s.Err, want) || s.Failures != 1 {
+			t.Errorf("the status is %+v, want %v", s, want)
+		}
+	}
+	flock := req(locks.Flock, 1, locks.Write, locks.Whole)
+	mustGrant(t, a.start(flock))
+	for i := range 30 {
+		mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, part(uint64(2*i), uint64(2*i)+1))))
+	}
+	tells(shm.ErrFull)
+	if byView {
+		c.view("n0")
+		time.Sleep(time.Second)
+	} else {
+		time.Sleep(3 * renewAfter)
+	}
+	tells(shm.ErrFull) // there is no room yet
+	a.Unlock(locks.Key{File: "f", Class: locks.Posix}, 1, locks.Whole)
+	if byView {
+		c.view("n0")
+		time.Sleep(time.Second)
+	} else {
+		time.Sleep(2 * renewAfter)
+	}
+	tells(nil)
+	mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, locks.Whole)))
+	a.ledgerAgrees()
+	a.Unlock(flock.Key, flock.Owner, locks.Whole)
+	a.ledgerAgrees()
+}
+
+// A process that is killed while it writes its ledger anew leaves nothing to go on with,
+// or all of it.
+func TestKilledWhileALedgerIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for fuse := 1; ; fuse++ {
+			c := newKeeping(t, 1, true, nil)
+			a := c.nodes["n0"]
+			for i := range 3 {
+				mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, part(uint64(2*i), uint64(2*i)+1))))
+			}
+			a.Engine.mu.Lock()
+			a.Engine.ledger.fails(errors.New("a test"))
+			a.ledger.fuse = fuse
+			a.Engine.ledger.renew()
+			a.Engine.mu.Unlock()
+			dead := a.ledger.dead
+			fd, err := unix.FcntlInt(uintptr(a.ledger.FD()), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := shm.OpenNewest(ledgerForm(1<<12), LedgerWhose, []shm.Candidate{{FD: fd, Generation: 1}})
+			if err != nil {
+				unix.Close(fd)
+				if !errors.Is(err, shm.ErrOver) && !errors.Is(err, shm.ErrFull) || !dead {
+					t.Fatalf("after %d writes: %v", fuse-1, err)
+				}
+				continue
+			}
+			l, err := readLedger(&mortal{Tables: x})
+			x.Close()
+			if err != nil || len(l.l.keys) != 1 || len(l.l.keys[0].tickets) != 3 {
+				t.Fatalf("after %d writes: %v", fuse-1, err)
+			}
+			if !dead {
+				return
+			}
 		}
 	})
 }

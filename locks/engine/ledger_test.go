@@ -78,6 +78,12 @@ func (m *mortal) Clear() {
 	}
 }
 
+func (m *mortal) Renew() {
+	if !m.dies() {
+		m.Tables.Renew()
+	}
+}
+
 func (m *mortal) Text(s string) (uint64, error) {
 	if m.dead {
 		return 1, nil

@@ -93,7 +93,7 @@ const (
 
 // writeNode writes down who this is.
 func (lg *ledger) writeNode() {
-	if lg.view == nil || lg.l == nil {
+	if lg.view == nil || lg.l == nil || lg.node == unwritten {
 		return
 	}
 	reserved := lg.lastID + idsAtOnce
@@ -199,9 +199,10 @@ const maxPlaces = 1 << 16
 
 // place writes down where an interrupted request stood.
 func (lg *ledger) place(p *place, k *kept) {
-	if !lg.on() || k.line != 0 || lg.places == maxPlaces {
+	if !lg.on() || k.line != 0 && k.era == lg.era || lg.places == maxPlaces {
 		return
 	}
+	k.era = lg.era
 	k.line = lg.put(tablePlaces, []uint64{lg.text(p.key.File), lg.text(string(k.stamp.Site)), uint64(p.key.Class), uint64(p.owner),
 		uint64(uint32(p.pid))<<32 | uint64(p.mode), p.rng.Start, p.rng.End, k.stamp.SN, k.stamp.N, lg.time(k.since), lg.time(k.until.Add(-placeFor))})
 	if k.line != 0 {
@@ -211,7 +212,7 @@ func (lg *ledger) place(p *place, k *kept) {
 
 // left takes that away.
 func (lg *ledger) left(k *kept) {
-	if lg.on() && k.line != 0 {
+	if lg.on() && k.line != 0 && k.era == lg.era {
 		lg.remove(tablePlaces, k.line)
 		lg.places--
 	}

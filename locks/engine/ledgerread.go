@@ -213,7 +213,8 @@ func (rd *ledgerReading) rest() error {
 }
 
 // settle makes keys of what was found. Of a file that was forgotten while it was being
-// written out, and used again, there are two: the older one says only that.
+// written out, and used again, there are two: one of them says
+// only that, mostly the older one.
 func (rd *ledgerReading) settle() error {
 	for _, k := range rd.keys {
 		old := rd.byKey[k.key]
@@ -221,7 +222,7 @@ func (rd *ledgerReading) settle() error {
 			rd.byKey[k.key] = k
 			continue
 		}
-		if old.serial > k.serial {
+		if len(k.tickets) == 0 && (len(old.tickets) > 0 || old.serial > k.serial) {
 			k, old = old, k
 		}
 		if len(old.tickets) > 0 {

@@ -36,6 +36,7 @@ type kept struct {
 	since time.Time
 	until time.Time
 	line  uint32 // of the ledger
+	era   uint32 // of the line
 }
 
 func (p *places) put(r *locks.Request, s locks.Stamp, since, now time.Time) {
@@ -99,14 +100,5 @@ func (p *places) clear() { clear(p.m) }
 func (p *places) goes(k *kept) {
 	if p.left != nil {
 		p.left(k)
-	}
-}
-
-// forgetLines: the ledger has nothing of it any more.
-func (p *places) forgetLines() {
-	for _, ks := range p.m {
-		for i := range ks {
-			ks[i].line = 0
-		}
 	}
 }

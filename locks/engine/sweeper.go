@@ -77,6 +77,9 @@ func (sw *sweeper) sweep(now time.Time) time.Duration {
 	if left := sw.borrowed.idle(); left > 0 {
 		s.in(left)
 	}
+	if left := sw.ledger.renewal(now); left > 0 {
+		s.in(left)
+	}
 	return s.next
 }
 
