@@ -31,6 +31,7 @@ type keptConfig struct {
 	After      KeptState // what it goes on with; Keeper 0: nothing
 	Expelled   bool      // all locks were lost meanwhile
 	Suspended  bool      // it goes on in a node that is not live yet
+	Alone      bool      // no other host can have changed anything
 }
 
 // KeptState is what the next child needs.
@@ -172,6 +173,7 @@ func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Alone = func() bool { return c.Alone }
 	s, err := ResumeKilled(o, tables, requests, take)
 	if err != nil {
 		return nil, err
@@ -326,7 +328,7 @@ func mountKept(t testing.TB, edit ...func(*childConfig)) *keptMount {
 	t.Cleanup(func() { w.Close(); r.Close() }) // after all children have ended
 	k := &keptMount{lifeline: r}
 	k.testMount = mount(t, append(edit, func(c *childConfig) {
-		c.Kept = keptConfig{Generation: 1, Locks: c.Mount + ".locks"}
+		c.Kept = keptConfig{Generation: 1, Locks: c.Mount + ".locks", Alone: true}
 		c.lifeline = r
 		k.conf = *c
 	})...)

@@ -5,7 +5,7 @@ package fusefs
 
 // LedgerVersion is that of what the records mean, and of the form of [Requests]. It
 // grows with every change.
-const LedgerVersion = 2
+const LedgerVersion = 3
 
 // LedgerTable is the form of a table: how many words a record has, how many of these,
 // the first ones, are texts, and how many records there may be.
