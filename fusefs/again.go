@@ -13,8 +13,10 @@ import (
 // the system call may have been made or not, and a kill in it is one at its end.
 // Mostly it can simply be made again, by who still has the lock under which it was begun.
 // Whether that is so is looked at when it is admitted (see heldThrough); if not it fails
-// with EIO, as one whose wait for that ends. What cannot be made again is found out by
-// what there is now, and what there was before:
+// with EIO, as one whose wait for that ends.
+//
+// What cannot be made again is found out by what there is now, and what there was before.
+// If no other host can have changed anything (Options.Alone) it is done if
 //
 //	removed      its name leads to nothing, or to another file
 //	renamed      the new name leads to the file, and the old one does not
@@ -24,9 +26,27 @@ import (
 //	             with no more permissions
 //	appended     what stands where the file ended is what was to be written
 //
-// A host that makes the same name between the kill and this looks the same in the fourth
-// case, if it makes the same thing with the same owner: that is as long as a process needs
-// to take over.
+// and otherwise made again. Another host could have done the very same, and two would
+// have made one lock file, or removed it. So, if one can have, the change fails with EIO
+// and the log names it, but for
+//
+//	made         nothing has the name: it is made again, as the storage decides. What
+//	             has it is unchanged since before, or of another kind, or a symbolic
+//	             link to elsewhere: EEXIST, by that. Without O_EXCL open(2) opens
+//	             whatever has the name.
+//	linked       the same; "of another kind" is: another file
+//	removed,     the old name leads to the file, which is unchanged: it is made again. A
+//	renamed      file of the same inode number that was made anew has changed later.
+//	appended     the file is not longer than it was: it is made again. Under a lock that
+//	             has held what stands there counts, as if no other host could have.
+//	set          setxattr(2) with XATTR_CREATE finds no such attribute, or one with
+//	             another value: it is made again. removexattr(2) finds one: the same.
+//
+// Locks do not help with names: a program that holds one may count on
+// mkdir(2) against hosts that do not lock. That this process had a descriptor of what has
+// the name now would not prove that it has made it: it may have closed that file, which
+// another host has then renamed. Nor does a server that was asked to make a file by a
+// call which is killed need to have given a descriptor.
 
 // past is what another process has done of a request.
 type past struct {

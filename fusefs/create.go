@@ -92,7 +92,7 @@ func (oc *openCalls) createNew(cancel <-chan struct{}, in *fuse.CreateIn, dir *n
 	}
 	fd = -1
 	c := &change{in: &in.InHeader, op: "create", dir: dir, name: name, makes: unix.S_IFREG, mode: mode, fd: &fd,
-		reopen: func() (err error) {
+		shares: in.Flags&unix.O_EXCL == 0, reopen: func() (err error) {
 			fd, err = oc.openMade(dir, name, int(in.Flags)&keptFlags)
 			return err
 		}}

@@ -94,6 +94,10 @@
 //  5. When nothing of what was under way is left to be done the locks are given up of
 //     open files that [Server.Knows] does not know.
 //
+// What the process may have changed when it was killed, without having noted it, fails
+// with EIO if another host may have done the same, see again.go. [Options.Alone] says
+// that none can have.
+//
 // A request that kills each process that takes it is known by the supervisor only by
 // their number: after some in a row it goes on without the ledger.
 //

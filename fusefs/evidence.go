@@ -9,7 +9,8 @@ import (
 // evidence finds out whether another process has done what it had begun, see again.go.
 type evidence struct {
 	*base
-	actor *actor
+	actor  *actor
+	client *client
 }
 
 // identity of a file at a name; the zero value is none.
@@ -18,9 +19,9 @@ type identityAt struct {
 	sec, nsec int64 // of its birth, if that is known
 }
 
-func lookAtName(dir *node, name string) (x identityAt, st unix.Statx_t, err error) {
+func lookAtName(dir *node, name string, how int) (x identityAt, st unix.Statx_t, err error) {
 	err = retryEINTR(func() error {
-		return unix.Statx(dir.fd, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
+		return unix.Statx(dir.fd, name, unix.AT_SYMLINK_NOFOLLOW|how, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 	})
 	if err == unix.ENOENT {
 		return x, st, nil
@@ -37,35 +38,35 @@ func lookAtName(dir *node, name string) (x identityAt, st unix.Statx_t, err erro
 
 // lookBefore notes what there is before c.
 func (e *evidence) lookBefore(c *change, w *was) {
-	var err error
 	var x identityAt
+	var st unix.Statx_t
+	var err error
 	switch {
 	case c.data != nil:
-		var st unix.Stat_t
-		err = retryEINTR(func() error { return unix.Fstat(c.h.fd, &st) })
-		w.size = st.Size
+		var f unix.Stat_t
+		err = retryEINTR(func() error { return unix.Fstat(c.h.fd, &f) })
+		w.size = f.Size
 	case c.makes != 0:
-		var st unix.Stat_t
-		if err = retryEINTR(func() error { return unix.Fstat(c.dir.fd, &st) }); err == nil {
-			w.sec, w.nsec = st.Ctim.Sec, st.Ctim.Nsec
-			x, _, err = lookAtName(c.dir, c.name)
-			w.a = x.key
+		var d unix.Stat_t
+		if err = retryEINTR(func() error { return unix.Fstat(c.dir.fd, &d) }); err == nil {
+			w.sec, w.nsec = d.Ctim.Sec, d.Ctim.Nsec
+			x, st, err = lookAtName(c.dir, c.name, 0)
 		}
 	case c.links != nil:
-		x, _, err = lookAtName(c.dir, c.name)
-		w.a = x.key
+		x, st, err = lookAtName(c.dir, c.name, 0)
 	case c.removes:
-		x, _, err = lookAtName(c.dir, c.name)
-		w.a, w.sec, w.nsec = x.key, x.sec, x.nsec
+		x, st, err = lookAtName(c.dir, c.name, 0)
+		w.sec, w.nsec = x.sec, x.nsec
 	case c.moves != "":
-		if x, _, err = lookAtName(c.leave, c.moves); err == nil {
-			w.a = x.key
-			x, _, err = lookAtName(c.dir, c.name)
-			w.b = x.key
+		var to identityAt
+		if to, _, err = lookAtName(c.dir, c.name, 0); err == nil {
+			w.b = to.key
+			x, st, err = lookAtName(c.leave, c.moves, 0)
 		}
 	default:
 		return
 	}
+	w.a, w.csec, w.cnsec = x.key, st.Ctime.Sec, int64(st.Ctime.Nsec)
 	if err == nil {
 		w.known = 1
 	}
@@ -75,6 +76,28 @@ func (e *evidence) lookBefore(c *change, w *was) {
 // Without an error, and if it was not, it is made.
 func (e *evidence) conclude(c *change, x *step) (done bool, err error) {
 	w := &x.was
+	if c.data != nil && x.protected != 0 {
+		return e.conclusion(c, w) // who writes there has that lock
+	}
+	if !e.alone() {
+		return false, e.certain(c, w)
+	}
+	done, err = e.conclusion(c, w)
+	if e.alone() { // until it was looked at
+		return done, err
+	}
+	if c.fd != nil && *c.fd >= 0 {
+		closeFD(*c.fd)
+		*c.fd = -1
+	}
+	c.length = 0
+	return false, e.certain(c, w)
+}
+
+func (e *evidence) alone() bool { return e.opts.Alone != nil && e.opts.Alone() }
+
+// conclusion is conclude if nobody else has changed anything.
+func (e *evidence) conclusion(c *change, w *was) (done bool, err error) {
 	if w.known == 0 {
 		return false, nil
 	}
@@ -91,18 +114,18 @@ func (e *evidence) conclude(c *change, x *step) (done bool, err error) {
 		}
 		return true, nil
 	case c.links != nil:
-		is, _, err := lookAtName(c.dir, c.name)
+		is, _, err := lookAtName(c.dir, c.name, 0)
 		return err == nil && w.a == none && is.key == c.links.key, nil
 	case c.removes:
-		is, _, err := lookAtName(c.dir, c.name)
+		is, _, err := lookAtName(c.dir, c.name, 0)
 		same := is.key == w.a && is.sec == w.sec && is.nsec == w.nsec
 		return err == nil && w.a != none && !same, nil
 	case c.moves != "":
-		from, _, err := lookAtName(c.leave, c.moves)
+		from, _, err := lookAtName(c.leave, c.moves, 0)
 		if err != nil || w.a == none || w.a == w.b {
 			return false, nil
 		}
-		to, _, err := lookAtName(c.dir, c.name)
+		to, _, err := lookAtName(c.dir, c.name, 0)
 		if c.exchange {
 			return err == nil && to.key == w.a && from.key == w.b, nil
 		}
@@ -111,9 +134,102 @@ func (e *evidence) conclude(c *change, x *step) (done bool, err error) {
 	return false, nil
 }
 
+// certain is an error if another process may have done c: another host may have changed
+// the same names, and what there is says nothing about whose it is.
+func (e *evidence) certain(c *change, w *was) error {
+	switch {
+	case c.data != nil:
+		var st unix.Stat_t
+		if err := retryEINTR(func() error { return unix.Fstat(c.h.fd, &st) }); err != nil || w.known == 0 || st.Size > w.size {
+			return e.guess(c)
+		}
+	case c.makes != 0 || c.links != nil:
+		is, st, err := e.lookNow(c.dir, c.name)
+		switch {
+		case err != nil:
+			return e.guess(c)
+		case is == (identityAt{}), e.isForeign(c, is, &st), isUnchanged(w, is, &st):
+		case c.shares:
+			return unix.EEXIST
+		default:
+			return e.guess(c)
+		}
+	case c.removes || c.moves != "":
+		dir, name := c.dir, c.name
+		if c.moves != "" {
+			dir, name = c.leave, c.moves
+		}
+		if is, st, err := e.lookNow(dir, name); err != nil || e.storage.KeepsNames || !isUnchanged(w, is, &st) {
+			return e.guess(c)
+		}
+	}
+	return nil
+}
+
+// lookNow looks past what the client of the storage remembers.
+func (e *evidence) lookNow(dir *node, name string) (identityAt, unix.Statx_t, error) {
+	e.client.askOf(dir)
+	return lookAtName(dir, name, unix.AT_STATX_FORCE_SYNC)
+}
+
+// isUnchanged reports whether a name leads to the file that it led to before. One that is
+// made anew may have the number of the other, but was changed later.
+func isUnchanged(w *was, is identityAt, st *unix.Statx_t) bool {
+	return w.known != 0 && w.a != fileKey{} && is.key == w.a && st.Ctime.Sec == w.csec && int64(st.Ctime.Nsec) == w.cnsec
+}
+
+// isForeign reports whether what has the name of c is not what c makes, whoever did.
+func (e *evidence) isForeign(c *change, is identityAt, st *unix.Statx_t) bool {
+	switch {
+	case c.links != nil:
+		return is.key != c.links.key
+	case uint32(st.Mode)&unix.S_IFMT != c.makes:
+		return true
+	case c.makes != unix.S_IFLNK:
+		return false
+	}
+	b := make([]byte, unix.PathMax+1)
+	n, err := unix.Readlinkat(c.dir.fd, c.name, b)
+	return err == nil && string(b[:n]) != c.target
+}
+
+// mostTold is how many changes the log names that fail, of one process.
+const mostTold = 100
+
+// guess is an error if it matters that another host may have changed what c is about,
+// which looks as if c was done.
+func (e *evidence) guess(c *change) error {
+	if e.alone() {
+		return nil
+	}
+	d := &e.redo
+	d.mu.Lock()
+	d.told++
+	told := d.told
+	d.mu.Unlock()
+	if told > mostTold {
+		return unix.EIO
+	}
+	path := c.name
+	switch {
+	case c.dir != nil:
+		path = e.tree.join(c.dir, c.name)
+	case c.h != nil:
+		path = e.tree.pathTo(c.h.n)
+	case c.files[0] != nil:
+		path = e.tree.pathTo(c.files[0])
+	}
+	e.log.Error("a change fails with EIO: the daemon was killed while it made it, and whether it or another host did cannot be known; look at the file, and undo or repeat the change",
+		"change", c.op, "path", path, "pid", c.in.Pid)
+	if told == mostTold {
+		e.log.Error("of more changes that fail for that reason nothing is said", "said", told)
+	}
+	return unix.EIO
+}
+
 // isOurs reports whether what has the name of c now is what c was to make.
 func (e *evidence) isOurs(c *change, w *was) bool {
-	is, st, err := lookAtName(c.dir, c.name)
+	is, st, err := lookAtName(c.dir, c.name, 0)
 	if err != nil || is == (identityAt{}) || uint32(st.Mode)&unix.S_IFMT != c.makes {
 		return false
 	}
@@ -185,7 +301,7 @@ func (nc *nameCalls) isToMove(c *change) bool {
 	if n == nil || !c.exchange || m == nil {
 		return n != nil
 	}
-	is, _, err := lookAtName(c.dir, c.name)
+	is, _, err := lookAtName(c.dir, c.name, 0)
 	return err == nil && is.key != m.key // else they have changed places
 }
 

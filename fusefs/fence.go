@@ -72,6 +72,7 @@ type change struct {
 	// What it does to names, or appends, by which it is found out whether a process
 	// that was killed has done it: see again.go.
 	makes    uint32 // the kind of what gets the name
+	shares   bool   // or what has it already will do
 	mode     uint32
 	target   string // of a symbolic link
 	links    *node  // gets the name

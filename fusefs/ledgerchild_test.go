@@ -32,6 +32,7 @@ type keptConfig struct {
 	Expelled   bool        // all locks were lost meanwhile
 	Suspended  bool        // it goes on in a node that is not live yet
 	Dies       bool        // as soon as its own ledger counts
+	Alone      bool        // no other host can have changed anything
 }
 
 // KeptState is what the next child needs.
@@ -230,6 +231,7 @@ func succeed(c *keptConfig, o Options, ctl *control, own *shm.Tables) (*Server, 
 	if err != nil {
 		return nil, err
 	}
+	o.Alone = func() bool { return c.Alone }
 	s, err := ResumeKilled(o, tables, requests, x.take)
 	if err != nil {
 		return nil, err
@@ -391,7 +393,7 @@ func mountKept(t testing.TB, edit ...func(*childConfig)) *keptMount {
 	t.Cleanup(func() { w.Close(); r.Close() }) // after all children have ended
 	k := &keptMount{lifeline: r}
 	k.testMount = mount(t, append(edit, func(c *childConfig) {
-		c.Kept = keptConfig{Generation: 1, Locks: c.Mount + ".locks"}
+		c.Kept = keptConfig{Generation: 1, Locks: c.Mount + ".locks", Alone: true}
 		c.lifeline = r
 		k.conf = *c
 	})...)

@@ -78,6 +78,11 @@ type Options struct {
 	// Ledger is where the mount writes down what another process needs to go on if
 	// this one is killed, see [ResumeKilled]. Nil: then its programs fail.
 	Ledger *Ledger
+	// Alone reports whether no other host can have changed the shared directory since
+	// the process lived that [ResumeKilled] goes on with, until now. It is not enough
+	// that none was in the view: one that is cut off goes on with what needs no lock.
+	// Once it is false it stays so. It must not wait. Nil: one can.
+	Alone func() bool
 	// Log takes what an operator should know. Nil is slog.Default().
 	Log *slog.Logger
 }

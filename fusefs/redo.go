@@ -19,6 +19,7 @@ type redo struct {
 	mu    sync.Mutex
 	left  int       // that are not decided
 	asked time.Time // when an open lock was to yield first
+	told  int       // of which the log says that they fail
 
 	// dropped is closed when what the kernel had of files is dropped; nil: nothing is
 	// to be. No lock is used before.

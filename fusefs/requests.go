@@ -123,8 +123,11 @@ type was struct {
 	_     uint32
 	a, b  fileKey // the files of the names; 0 is none
 	size  int64   // of a file that is appended to
-	sec   int64   // of the directory's last change
-	nsec  int64
+	// When the directory was last changed, of what is made; when the file was born, of
+	// what is removed.
+	sec, nsec int64
+	// When the file of a was last changed.
+	csec, cnsec int64
 }
 
 const (

@@ -115,7 +115,7 @@ func (ac *attrCalls) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 	return status(ac.fence.change(cancel, c, func() error {
 		err := ac.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
 		if err == unix.EEXIST && c.again && hasXAttr(n, attr, data) {
-			err = nil
+			err = ac.fence.evidence.guess(c)
 		}
 		if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
 			err = ac.actor.dropSetGID(n)
@@ -137,7 +137,7 @@ func (ac *attrCalls) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr
 	return status(ac.fence.alter(cancel, c, func() error {
 		err := unix.Removexattr(fdPath(n.fd), attr)
 		if err == unix.ENODATA && c.again {
-			err = nil
+			err = ac.fence.evidence.guess(c)
 		}
 		return err
 	}))

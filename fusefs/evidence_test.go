@@ -1,0 +1,205 @@
+package fusefs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// betweenCase is a call during which the server is killed, and what another host does
+// before the next one goes on. N is a new name each time, and FD an open file.
+type betweenCase struct {
+	op     uint32
+	before string
+	call   string
+	where  string
+	other  func(t *testing.T, name string) // nil: nothing
+	want   string
+	left   string // "", or what the file N or N.to has then; "-": there is none
+}
+
+func otherMkdir(t *testing.T, name string)  { must(t, os.Mkdir(name, 0o750)) }
+func otherMakes(t *testing.T, name string)  { must(t, os.WriteFile(name, nil, 0o600)) }
+func otherFifo(t *testing.T, name string)   { must(t, unix.Mkfifo(name, 0o600)) }
+func otherLinks(t *testing.T, name string)  { must(t, os.Link(name, name+".to")) }
+func otherMoves(t *testing.T, name string)  { must(t, os.Rename(name, name+".to")) }
+func otherChmods(t *testing.T, name string) { must(t, os.Chmod(name, 0o640)) }
+func otherRemoves(t *testing.T, name string) {
+	must(t, os.Remove(name))
+}
+func otherAnew(t *testing.T, name string) { writeFile(t, name, "theirs") }
+func otherAppends(t *testing.T, name string) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	_, err = f.WriteString("once")
+	must(t, err)
+	must(t, f.Close())
+}
+func otherAttr(t *testing.T, name string) { must(t, unix.Removexattr(name, "user.a")) }
+func otherSymlink(to string) func(*testing.T, string) {
+	return func(t *testing.T, name string) { must(t, os.Symlink(to, name)) }
+}
+
+// Another host does the same as a server that was killed had begun, or something else
+// with the same names, before the next one goes on: then nobody is told that it has done
+// what the other host did, and nothing is done twice.
+func TestKilledAndAnotherHostDidTheSame(t *testing.T) {
+	t.Parallel()
+	for i, c := range betweenCases {
+		for _, locked := range []bool{false, true} {
+			if locked && c.op == opWrite {
+				continue // under a lock it counts
+			}
+			t.Run(fmt.Sprintf("%d %s locked=%v", i, strings.Fields(c.call)[0], locked), func(t *testing.T) {
+				m := mountKept(t, func(c *childConfig) { c.Rule = &Rule{} })
+				m.conf.Kept.Alone = false
+				p := startProgram(t, m.dir, nil)
+				if locked { // something else
+					p.want("ok", "flock %d ex", p.open("lock", "rw,creat"))
+				}
+				between(t, m, p, &c)
+			})
+		}
+	}
+}
+
+var betweenCases = []betweenCase{
+	{op: 9, call: "mkdir N 0750", where: atBegun, other: otherMkdir, want: "EIO"},
+	{op: opCreate, call: "open N rw,creat,excl 0600", where: atBegun, other: otherMakes, want: "EIO"},
+	{op: 9, call: "mkdir N 0750", where: atCalled, want: "EIO"}, // which looks the same
+	{op: 9, call: "mkdir N 0750", where: atBegun, want: "ok"},
+	{op: 9, call: "mkdir N 0750", where: atCalled, other: otherRemoves, want: "ok"},
+	{op: 9, call: "mkdir N 0750", where: atBegun, other: otherMakes, want: "EEXIST"},
+	{op: opCreate, call: "open N rw,creat,excl 0600", where: atBegun, want: "ok FD"},
+	{op: opCreate, call: "open N rw,creat 0600", where: atBegun, other: otherAnew, want: "ok FD", left: "theirs"},
+	{op: opCreate, call: "open N rw,creat 0600", where: atCalled, want: "ok FD"},
+	{op: 8, call: "mkfifo N 0600", where: atBegun, other: otherFifo, want: "EIO"},
+	{op: 6, call: "symlink where N", where: atBegun, other: otherSymlink("where"), want: "EIO"},
+	{op: 6, call: "symlink where N", where: atBegun, other: otherSymlink("elsewhere"), want: "EEXIST"},
+	{op: 13, before: "put N x", call: "link N N.to", where: atBegun, other: otherLinks, want: "EIO"},
+	{op: 13, before: "put N x", call: "link N N.to", where: atBegun, want: "ok", left: "x"},
+	{op: 10, before: "put N x", call: "unlink N", where: atBegun, other: otherRemoves, want: "EIO"},
+	{op: 10, before: "put N x", call: "unlink N", where: atCalled, other: otherAnew, want: "EIO", left: "theirs"},
+	{op: 10, before: "put N x", call: "unlink N", where: atBegun, other: otherChmods, want: "EIO", left: "x"},
+	{op: 10, before: "put N x", call: "unlink N", where: atBegun, want: "ok", left: "-"},
+	{op: 11, before: "mkdir N 0700", call: "rmdir N", where: atBegun, other: otherRemoves, want: "EIO"},
+	{op: 11, before: "mkdir N 0700", call: "rmdir N", where: atBegun, want: "ok", left: "-"},
+	{op: 12, before: "put N x", call: "rename N N.to", where: atBegun, other: otherMoves, want: "EIO", left: "x"},
+	{op: 12, before: "put N x", call: "rename N N.to", where: atCalled, other: otherAnew, want: "EIO", left: "theirs"},
+	{op: 12, before: "put N x", call: "rename N N.to", where: atBegun, want: "ok", left: "x"},
+	{op: opWrite, before: "open N rw,creat,append", call: "write FD 0 once", where: atBegun, other: otherAppends, want: "EIO", left: "once"},
+	{op: opWrite, before: "open N rw,creat,append", call: "write FD 0 once", where: atBegun, want: "ok", left: "once"},
+	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, other: otherAttr, want: "EIO"},
+	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, want: "ok"},
+}
+
+func between(t *testing.T, m *keptMount, p *testProgram, c *betweenCase) {
+	t.Helper()
+	const name = "n"
+	fd := "-"
+	fill := func(s string) string {
+		words := strings.Fields(s)
+		for i, w := range words {
+			if w == "FD" {
+				words[i] = fd
+			} else if w == "N" || w == "N.to" {
+				words[i] = name + w[1:]
+			}
+		}
+		return strings.Join(words, " ")
+	}
+	if strings.HasPrefix(c.before, "setxattr") {
+		p.want("ok", "put %s x", name)
+	}
+	if c.before != "" {
+		got := p.do("%s", fill(c.before))
+		n, opened := strings.CutPrefix(got, "ok ")
+		if opened {
+			fd = n
+		} else if got != "ok" {
+			t.Fatalf("%s: %s", c.before, got)
+		}
+	}
+	m.crashAt(Crash{Op: c.op, Where: c.where})
+	p.tell("%s", fill(c.call))
+	m.killed()
+	back := m.backing(name)
+	if c.other != nil {
+		c.other(t, back)
+	}
+	must(t, m.goOn())
+	got := m.answer(p)
+	n, opened := strings.CutPrefix(got, "ok ")
+	if opened {
+		fd = n
+	}
+	if want := fill(c.want); got != want {
+		t.Errorf("%s, killed at %s: %s, want %s", fill(c.call), c.where, got, want)
+	}
+	if fd != "-" {
+		p.want("ok", "close %s", fd)
+	}
+	b, err := os.ReadFile(m.log)
+	must(t, err)
+	says := false
+	for line := range strings.Lines(string(b)) {
+		says = says || strings.Contains(line, "cannot be known") && strings.Contains(line, "path="+name)
+	}
+	if says != (c.want == "EIO") {
+		t.Errorf("%s, killed at %s: the log of the next server says %q", fill(c.call), c.where, b)
+	}
+	if c.left == "" {
+		return
+	}
+	all, err := filepath.Glob(back + "*")
+	must(t, err)
+	if c.left == "-" {
+		if len(all) > 0 {
+			t.Errorf("%s, killed at %s: there is %q", fill(c.call), c.where, all)
+		}
+		return
+	}
+	if b, err := os.ReadFile(back); err == nil && string(b) == c.left {
+		return
+	}
+	if b, err := os.ReadFile(back + ".to"); err != nil || string(b) != c.left {
+		t.Errorf("%s, killed at %s: of %q none has %q", fill(c.call), c.where, all, c.left)
+	}
+}
+
+// Whether this host was alone is asked for again when it was looked at what there is.
+func TestAloneUntilItIsDecided(t *testing.T) {
+	t.Parallel()
+	f := handlersOnly(t)
+	dir := f.opts.Root.Name()
+	e := f.fence.evidence
+	c := &change{in: &fuse.InHeader{}, op: "unlink", dir: f.tree.root, name: "f", removes: true}
+	writeFile(t, filepath.Join(dir, "f"), "x")
+	x := &step{}
+	e.lookBefore(c, &x.was)
+	must(t, os.Remove(filepath.Join(dir, "f")))
+	for alone := range 3 {
+		left := alone
+		f.opts.Alone = func() bool { left--; return left >= 0 }
+		done, err := e.conclude(c, x)
+		if want := alone == 2; done != want || (err == nil) != want {
+			t.Errorf("alone for %d questions: %v, %v", alone, done, err)
+		}
+	}
+	// A file that is made anew is another one, whatever its number.
+	writeFile(t, filepath.Join(dir, "f"), "y")
+	f.opts.Alone = nil
+	e.lookBefore(c, &x.was)
+	if err := e.certain(c, &x.was); err != nil {
+		t.Errorf("the file is as it was: %v", err)
+	}
+	x.was.csec--
+	if err := e.certain(c, &x.was); err != unix.EIO {
+		t.Errorf("the file is another one: %v", err)
+	}
+}
