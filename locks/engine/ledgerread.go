@@ -213,8 +213,8 @@ func (rd *ledgerReading) rest() error {
 }
 
 // settle makes keys of what was found. Of a file that was forgotten while it was being
-// written out, and used again, there are two: one of them says
-// only that, mostly the older one.
+// written out, and used again, there are two: one of them says only that, mostly the older
+// one.
 func (rd *ledgerReading) settle() error {
 	for _, k := range rd.keys {
 		old := rd.byKey[k.key]
