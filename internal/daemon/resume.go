@@ -54,7 +54,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 		return d.left.Back(ctx, err)
 	}
 	d.left.Mark("opened")
-	d.find(v)
+	d.find(v, func(peer string) bool { return slices.Contains(d.left.Peers, peer) })
 	r, err := begin(ctx, d.daemon, func() error { return d.inherit(v) })
 	if err != nil {
 		return d.left.Back(ctx, err)
@@ -65,12 +65,13 @@ func (d successor) run(ctx context.Context, ready func()) error {
 		return d.left.Back(ctx, err)
 	}
 	d.awaitConnections()
+	d.left.Mark("connected")
 	if err := d.join(); err != nil {
 		return d.left.Back(ctx, err)
 	}
 	// From here on there is no way back: the others hear of this program.
 	d.minder.Release()
-	d.recordResumed()
+	d.recordResumed("another program serves the mount")
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
 	go d.upgrader.Await(ctx)
@@ -110,11 +111,11 @@ func (d successor) inherit(v *member.View) error {
 	return nil
 }
 
-// find has the network look for the members of v that were connected.
-func (d successor) find(v *member.View) {
+// find has the network look for the members of v that connected says of that they were.
+func (d *daemon) find(v *member.View, connected func(peer string) bool) {
 	var wanted []peer.AddrInfo
 	for i := range v.Members {
-		if m := &v.Members[i]; slices.Contains(d.left.Peers, m.Peer) {
+		if m := &v.Members[i]; connected(m.Peer) {
 			if info, err := addrInfo(member.Contact{Peer: m.Peer, Addrs: m.Addrs}); err == nil {
 				wanted = append(wanted, info)
 			}
@@ -129,7 +130,7 @@ func (d successor) find(v *member.View) {
 const reconnectTime = 250 * time.Millisecond
 
 // awaitConnections waits until those are found.
-func (d successor) awaitConnections() {
+func (d *daemon) awaitConnections() {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for limit := time.After(reconnectTime); len(missing(d.transport.Peers())) > 0; {
@@ -140,12 +141,11 @@ func (d successor) awaitConnections() {
 			return
 		}
 	}
-	d.left.Mark("connected")
 }
 
 // recordResumed has the journal say what goes on.
-func (d successor) recordResumed() {
+func (d *daemon) recordResumed(why string) {
 	for _, r := range d.engine.Resumed() {
-		d.journal.Append(journal.Record{Event: journal.Resumed, Request: r, Reason: "another program serves the mount: it goes on"})
+		d.journal.Append(journal.Record{Event: journal.Resumed, Request: r, Reason: why + ": it goes on"})
 	}
 }

@@ -61,6 +61,7 @@ type Served struct {
 	Joined       <-chan struct{} // closed when this node may grant for the first time
 	LostAll      *atomic.Bool    // the others went on without this node
 	Left         *Heir           // what this program goes on with; nil: it began anew
+	Mounted      int64           // when a daemon that was killed made the mount, in ms of CLOCK_BOOTTIME; 0: this one did
 }
 
 // Journal is a journal whose records the next program finds.
@@ -134,6 +135,9 @@ func (u *Upgrader) Order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = admin.OrderTime
+	}
+	if u.d.Config.Takeover {
+		return x, nothing, exitcode.With(exitcode.Refused, errors.New("a mount with --takeover cannot be upgraded in place yet: unmount, install, and mount, or mount without that option"))
 	}
 	if err := u.d.Journal.OnDisk(); err != nil {
 		return x, nothing, err
@@ -398,6 +402,9 @@ func (u *Upgrader) ServesSince() time.Time { return u.since }
 func (u *Upgrader) Mounted() int64 {
 	if u.d.Left != nil {
 		return u.d.Left.Mounted
+	}
+	if u.d.Mounted != 0 {
+		return u.d.Mounted
 	}
 	return boottime.Milliseconds() - time.Since(u.d.Began).Milliseconds()
 }

@@ -79,11 +79,11 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	}
 	switch {
 	case !told:
-		return true, &errGone{"it was killed, or has failed"}
+		return true, &errGone{state: "it was killed, or has failed"}
 	case m.Passing:
-		return true, trouble.MayPass(&errGone{m.Error})
+		return true, trouble.MayPass(&errGone{state: m.Error})
 	case m.Error != "":
-		return true, exitcode.With(m.Code, &errGone{m.Error})
+		return true, exitcode.With(m.Code, &errGone{state: m.Error})
 	}
 	return true, nil
 }
@@ -119,7 +119,7 @@ func Adopt(ctx context.Context, in io.Reader, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg, report, err := startedBy(in)
+	cfg, report, err := startedBy(json.NewDecoder(in))
 	if err != nil {
 		return err
 	}

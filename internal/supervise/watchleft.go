@@ -51,6 +51,8 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 		switch err := words.Decode(&m); {
 		case err != nil:
 			return last, told
+		case m.Will != nil:
+			w.bequeathed(*m.Will)
 		case m.Upgrading:
 			w.upgrading.Store(boottime.Milliseconds() + nodestate.UpgradingTime.Milliseconds())
 		case m.Upgraded:

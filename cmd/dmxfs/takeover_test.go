@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
+)
+
+// takeover is what status says of it.
+func (m *testMount) takeover() admin.Takeover {
+	m.c.t.Helper()
+	s, err := m.status()
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	if s.Takeover == nil {
+		m.c.t.Fatal("status says nothing of a takeover")
+	}
+	return *s.Takeover
+}
+
+// mayTakeOver waits until another daemon could go on.
+func (m *testMount) mayTakeOver() (x admin.Takeover) {
+	m.c.t.Helper()
+	await(m.c.t, "another daemon could go on", func() bool {
+		s, err := m.status()
+		if err != nil || s.Takeover == nil {
+			return false
+		}
+		x = *s.Takeover
+		return x.Possible && s.State == "live"
+	})
+	return x
+}
+
+// killed kills the daemon, and waits until another one goes on. What hangs is cut off.
+func (m *testMount) killed(by unix.Signal) {
+	m.c.t.Helper()
+	before, old := m.mayTakeOver(), m.daemon()
+	defer m.cutsOff()()
+	m.signal(by)
+	m.awaitNew(old)
+	if x := m.takeover(); x.Count != before.Count+1 || x.Generation != before.Generation+1 {
+		m.c.t.Fatalf("nobody has gone on: %+v, before %+v\n%s", x, before, read(m.c.t, m.state+"/dmxfs.log"))
+	}
+}
+
+// cutsOff cuts the mount off if it is not stopped in time.
+func (m *testMount) cutsOff() (stop func()) {
+	late := time.AfterFunc(time.Minute, func() {
+		m.c.t.Errorf("%s has hung for a minute", m.dir)
+		_ = unix.Unmount(m.dir, unix.MNT_FORCE)
+	})
+	return func() { late.Stop() }
+}
+
+// nothingLost checks that no lock was lost, and nothing went wrong.
+func (m *testMount) nothingLost(takeovers int) {
+	m.c.t.Helper()
+	await(m.c.t, "the journal tells of all takeovers", func() bool { return len(m.journal("--event", "taken_over")) == takeovers })
+	if r := m.journal("--event", "lost,fenced,recovered,late_write"); len(r) > 0 {
+		m.c.t.Errorf("lost: %+v", r)
+	}
+	for line := range strings.Lines(read(m.c.t, m.state+"/dmxfs.log")) {
+		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "another one goes on") {
+			m.c.t.Errorf("the log of %s: %s", m.dir, line)
+		}
+	}
+}
+
+// keepers counts the keepers that there are of the daemons of a mount.
+func (m *testMount) keepers() (n int) {
+	m.c.t.Helper()
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		m.c.t.Fatal(err)
+	}
+	for _, p := range procs {
+		comm, err := os.ReadFile("/proc/" + p.Name() + "/comm")
+		if err != nil || string(comm) != "dmxfs-keeper\n" {
+			continue
+		}
+		if line, err := os.ReadFile("/proc/" + p.Name() + "/cmdline"); err == nil && strings.Contains(string(line), m.dir) {
+			n++
+		}
+	}
+	return n
+}
+
+// A daemon is killed. A program that has a file open goes on, its lock is held still, and
+// what is asked meanwhile is answered by the next one.
+func TestTakeover(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	hold := m.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	m.held("held", 1)
+	for i, by := range []unix.Signal{unix.SIGKILL, unix.SIGABRT} {
+		m.killed(by)
+		size := c.size("held")
+		await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+		if hold.ended() {
+			t.Fatalf("the holder has ended: %s", hold.out.String())
+		}
+		if n := m.count("held", "held"); n != 1 {
+			t.Errorf("%d locks are held", n)
+		}
+		if out, code := m.sh("flock -n held true"); code != 1 {
+			t.Errorf("flock -n beside the holder: %d %s", code, out)
+		}
+		m.nothingLost(i + 1)
+		await(t, "the keeper of before has ended", func() bool { return m.keepers() == 1 })
+	}
+	hold.signal(unix.SIGKILL)
+	if out, code := m.sh("flock held true"); code != 0 {
+		t.Errorf("flock when the holder is gone: %d %s", code, out)
+	}
+	c.run("unmount", m.dir)
+	await(t, "no keeper is left", func() bool { return m.keepers() == 0 })
+}
+
+// The lock is in force for the other host all the time, and who waits there gets it when
+// it is given up.
+func TestTakeoverOfTwoHosts(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "--takeover")
+	a, b := c.mounts[0], c.mounts[1]
+	hold := a.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	wait := b.helper("take", "flock", "held")
+	b.blocked("held", 1)
+	for i := range 2 {
+		a.killed(unix.SIGKILL)
+		b.killed(unix.SIGKILL)
+		size := c.size("held")
+		await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+		if hold.ended() || wait.ended() {
+			t.Fatalf("%s%s", hold.out.String(), wait.out.String())
+		}
+		if out, code := b.sh("flock -n held true"); code != 1 {
+			t.Errorf("flock -n beside the holder: %d %s", code, out)
+		}
+		a.nothingLost(i + 1)
+		b.nothingLost(i + 1)
+	}
+	hold.signal(unix.SIGKILL)
+	if out, code := wait.wait(); code != 0 {
+		t.Errorf("who waited: %d %s", code, out)
+	}
+}
+
+// Programs count under locks on two hosts while the daemons of both are killed again and
+// again: every count is right, and no program gets an error.
+func TestTakeoverUnderPrograms(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "--takeover")
+	var programs []*proc
+	kinds := []string{"flock", "fcntl", "ofd"}
+	const times = 400
+	for _, kind := range kinds {
+		if err := os.Mkdir(c.src+"/"+kind, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, c.src+"/"+kind+"/data", "0")
+	}
+	for i, m := range c.mounts {
+		for j, kind := range kinds {
+			programs = append(programs, m.helperIn(kind, "counter", kind, []string{"kept", "anew"}[(i+j)%2], "lockfile", fmt.Sprint(times)))
+		}
+	}
+	rounds := 0
+	for ; rounds < 4; rounds++ {
+		for _, m := range c.mounts {
+			m.killed(unix.SIGKILL)
+		}
+	}
+	for _, p := range programs {
+		if out, code := p.wait(); code != 0 {
+			t.Errorf("%v: %d %s", p.cmd.Args, code, out)
+		}
+	}
+	for _, kind := range kinds {
+		if got := read(t, c.src+"/"+kind+"/data"); got != fmt.Sprint(2*times) {
+			t.Errorf("%s: counted to %s, want %d", kind, got, 2*times)
+		}
+	}
+	for _, m := range c.mounts {
+		m.nothingLost(rounds)
+	}
+}
