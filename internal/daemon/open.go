@@ -195,9 +195,11 @@ func (d *daemon) openParts(c *register.Cluster, kept nodestate.Secrets) error {
 	if d.left != nil || d.takeover.left != nil {
 		openJournal = history.Resume
 	}
-	d.journal, err = openJournal(d.state.File("journal"), journal.Options{
-		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
-	}, d.cfg.Journal == config.JournalRequired)
+	o := journal.Options{Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log}
+	if d.takeover.left != nil {
+		o.Resumed = d.goesOn()
+	}
+	d.journal, err = openJournal(d.state.File("journal"), o, d.cfg.Journal == config.JournalRequired)
 	if err != nil {
 		return err
 	}
@@ -264,7 +266,8 @@ func (d *daemon) assemble(book *addressBook) {
 	}, Node: &d.node, Register: d.register, Secret: d.secret, Self: self}
 	d.upgrader = succession.New(succession.Served{
 		Config: d.cfg, Log: d.log, Began: d.began, Root: d.root, State: d.state, Journal: d.journal, Node: &d.node, Server: &d.server,
-		Engine: d.engine, Host: d.host, Transport: d.transport, Minder: d.minder, Joined: d.joined, LostAll: &d.lostAll, Left: d.left, Mounted: d.takeover.mounted(),
+		Engine: d.engine, Host: d.host, Transport: d.transport, Minder: d.minder, Joined: d.joined, LostAll: &d.lostAll, Left: d.left,
+		Own: d.takeover.own, Takeovers: d.takeover.count, Mounted: d.takeover.mounted(),
 		Live:         func() bool { return d.live(time.Duration(d.params.Guard) * time.Millisecond) },
 		KnownCluster: d.knownCluster,
 	})

@@ -78,6 +78,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	d.left.Mark("serves")
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
 		d.left.Collect()
+		d.bequeath(l)
 		ready()
 		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version.String(), "former", d.left.Version)
 	})

@@ -49,6 +49,9 @@ func (d *daemon) beginTakeover() error {
 	if err == nil {
 		t.own, err = estate.Begin(generation, version.String(), lifeline, watcher)
 	}
+	if d.left != nil {
+		t.count = d.left.Takeovers
+	}
 	if t.why = err; e == nil {
 		if err != nil {
 			d.log.Warn("if this daemon is killed nobody can go on with what it holds", "err", err)
@@ -267,6 +270,19 @@ func (d taker) settle(ctx context.Context) {
 		d.log.Info("taken over: "+what, "requests", len(d.engine.Resumed()))
 	}
 	d.journal.Append(journal.Record{Event: journal.TakenOver, Reason: what, Wait: took})
+}
+
+// goesOn reports whether a request of the daemon that was killed goes on. It is asked when
+// the locks are taken.
+func (d *daemon) goesOn() func(request uint64) bool {
+	all := sync.OnceValue(func() map[uint64]bool {
+		m := map[uint64]bool{}
+		for _, r := range d.engine.Resumed() {
+			m[r] = true
+		}
+		return m
+	})
+	return func(request uint64) bool { return all()[request] }
 }
 
 // takeoverStatus is what status says of it.

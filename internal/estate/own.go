@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/keeper"
@@ -20,8 +21,10 @@ type Own struct {
 	requests *fusefs.Requests
 	locks    *shm.Tables
 	claims   *claims
-	keeper   *keeper.Keeper
 	made     []io.Closer
+
+	mu     sync.Mutex
+	keeper *keeper.Keeper // nil: it has ended
 }
 
 // Begin makes what the process that calls it leaves, all of it empty. lifeline and tracer
@@ -29,7 +32,7 @@ type Own struct {
 func Begin(generation uint64, version string, lifeline, tracer int) (*Own, error) {
 	o := &Own{will: Will{PID: os.Getpid(), Generation: generation, Version: version}}
 	if err := o.begin(lifeline, tracer); err != nil {
-		return nil, errors.Join(err, o.End())
+		return nil, errors.Join(err, o.Close())
 	}
 	return o, nil
 }
@@ -101,7 +104,12 @@ func (o *Own) Will() Will { return o.will }
 // End ends the keeper. What the process has open stays open, and what it wrote is left to
 // nobody.
 func (o *Own) End() error {
-	if o == nil || o.keeper == nil {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.keeper == nil {
 		return nil
 	}
 	k := o.keeper
@@ -121,6 +129,8 @@ func (o *Own) Close() error {
 
 // Problem is why the keeper is not there; nil if it is.
 func (o *Own) Problem() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.keeper == nil {
 		return keeper.ErrGone
 	}

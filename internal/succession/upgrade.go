@@ -23,6 +23,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
@@ -61,7 +62,10 @@ type Served struct {
 	Joined       <-chan struct{} // closed when this node may grant for the first time
 	LostAll      *atomic.Bool    // the others went on without this node
 	Left         *Heir           // what this program goes on with; nil: it began anew
-	Mounted      int64           // when a daemon that was killed made the mount, in ms of CLOCK_BOOTTIME; 0: this one did
+	// Own is what another process would go on with if this one was killed; nil: nothing.
+	Own       *estate.Own
+	Takeovers int   // how often that has come about since the mount was made
+	Mounted   int64 // when a daemon that was killed made the mount, in ms of CLOCK_BOOTTIME; 0: this one did
 }
 
 // Journal is a journal whose records the next program finds.
@@ -135,9 +139,6 @@ func (u *Upgrader) Order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	}
 	if o.Timeout <= 0 {
 		o.Timeout = admin.OrderTime
-	}
-	if u.d.Config.Takeover {
-		return x, nothing, exitcode.With(exitcode.Refused, errors.New("a mount with --takeover cannot be upgraded in place yet: unmount, install, and mount, or mount without that option"))
 	}
 	if err := u.d.Journal.OnDisk(); err != nil {
 		return x, nothing, err
@@ -286,6 +287,7 @@ func (u *Upgrader) attempt(ctx context.Context, program, former *os.File, contro
 		Root: int(d.Root.Fd()), Lock: int(d.State.Lock.Fd()), Program: int(former.Fd()), Control: control,
 	}
 	h.Cluster, h.Folded = d.KnownCluster()
+	h.Takeovers = d.Takeovers
 	left, err := relay.New()
 	if err != nil {
 		return err
@@ -342,6 +344,9 @@ func (u *Upgrader) pass(h *Heirloom, program *os.File, left int, locks []byte) e
 		d.Log.Info("the daemon executes another program", "program", program.Name(), "version", u.Status().To)
 		d.Minder.FlushLog()
 		d.Minder.Upgrading()
+		if err := d.Own.End(); err != nil { // the watcher ends it, too
+			d.Log.Warn("what this program has open is open elsewhere, too", "err", err)
+		}
 		err = become(int(program.Fd()), h.Files, left, h.Program, "")
 		err = errors.Join(err, become(h.Program, h.Files, left, h.Program, err.Error()))
 	}

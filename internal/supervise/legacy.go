@@ -14,6 +14,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/estate"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -75,6 +76,18 @@ func (l *legacy) gives(cfg config.Config) (left []byte, life *os.File, err error
 		left, err = json.Marshal(l.estate)
 	}
 	return left, l.life, err
+}
+
+// wills are those that count.
+func (l *legacy) wills() estate.Estate {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.estate
+}
+
+// goOn is for another program in the process of the watcher.
+func (l *legacy) goOn(e estate.Estate, life, hold *os.File) {
+	l.estate, l.life, l.hold, l.inForce = e, life, hold, time.Now()
 }
 
 // ended reports whether a daemon that was killed does nothing any more.
@@ -151,12 +164,11 @@ func (w *watcher) disinherit() {
 // errStuck is how a daemon has ended that cannot end before another one goes on.
 var errStuck = errors.New("it was killed, and ends when another one goes on")
 
-// awaitEnd returns when a daemon has ended, or, if there is something to be taken, can do
-// nothing any more. takes: it goes on with what another one has left.
-func (w *watcher) awaitEnd(cmd *exec.Cmd, takes bool) error {
-	pid := cmd.Process.Pid
+// awaitEnd returns when a daemon has ended, which wait waits for, or, if there is something
+// to be taken, can do nothing any more. takes: it goes on with what another one has left.
+func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	go func() { exited <- wait() }()
 	look := time.NewTicker(dyingEvery)
 	defer look.Stop()
 	var late <-chan time.Time
@@ -172,26 +184,41 @@ func (w *watcher) awaitEnd(cmd *exec.Cmd, takes bool) error {
 			if w.legacy.takes() {
 				w.log.Error("the daemon has not gone on with what the one before it has left: it is ended, and the next one begins anew", "limit", takeoverTime)
 				w.disinherit()
-				_ = cmd.Process.Kill()
+				_ = p.Kill()
 			}
 		case <-look.C:
-			if w.mayLookDead() || !w.legacy.some() || !process.Dying(pid) {
+			if w.mayLookDead() || !w.legacy.some() || !process.Dying(p.Pid) {
 				dying = time.Time{}
 				continue
 			}
 			if dying.IsZero() {
 				dying = time.Now()
 			}
-			ended, err := w.legacy.ended(pid)
+			ended, err := w.legacy.ended(p.Pid)
 			if ended {
 				return errStuck
 			}
 			if err != nil || time.Since(dying) > lastCalls {
-				w.log.Error("the daemon was killed and does not end: nobody can go on with what it has left", "process", pid, "err", err)
+				w.log.Error("the daemon was killed and does not end: nobody can go on with what it has left", "process", p.Pid, "err", err)
 				w.disinherit() // and then its mount is cut off
 			}
 		}
 	}
+}
+
+// gone is how a daemon has ended of which awaitEnd has returned err, and with which code.
+func gone(err error) (*errGone, int) {
+	if errors.Is(err, errStuck) {
+		return &errGone{err.Error(), true}, exitcode.Failure
+	}
+	code := exitcode.Failure
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = e.ExitCode()
+	}
+	if code == exitcode.Usage { // the Go runtime ended it; what is wrong with options is told
+		return &errGone{err.Error(), true}, exitcode.Failure
+	}
+	return &errGone{err.Error(), code < 0}, code
 }
 
 // mayNotCut reports whether a mount is not to be cut off whose daemon looks dead.
@@ -234,6 +261,18 @@ func (c *charge) hush(heard <-chan struct{}) {
 	}
 	_ = c.lastWord.SetReadDeadline(time.Unix(1, 0)) // a pipe of this process can
 	<-heard
+}
+
+// revoked: the daemon executes another program, and leaves nothing until that serves.
+func (w *watcher) revoked() {
+	l := &w.legacy
+	l.mu.Lock()
+	over := l.estate.Wills
+	l.estate, l.goesOn = estate.Estate{}, false
+	l.mu.Unlock()
+	if err := estate.End(over); err != nil { // it should have ended it
+		w.log.Error("something is left of what the daemon was before", "err", err)
+	}
 }
 
 // takeOver reads what a daemon goes on with, from what the watcher has for it.

@@ -160,7 +160,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 			w.heed(words, c)
 		}
 	}()
-	err = w.awaitEnd(cmd, takes)
+	err = w.awaitEnd(cmd.Process, cmd.Wait, takes)
 	c.hush(heard)
 	close(ended)
 	help.Wait()
@@ -179,15 +179,9 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		return usable, err
 	case err == nil:
 		return usable, nil
-	case errors.Is(err, errStuck):
-		return usable, &errGone{err.Error(), true}
 	}
-	code := cmd.ProcessState.ExitCode()
-	gone := &errGone{cmd.ProcessState.String(), code < 0 || code == exitcode.Usage}
-	if code == exitcode.Usage {
-		code = exitcode.Failure // the Go runtime ended it; what is wrong with options is told
-	}
-	return usable, exitcode.With(code, gone)
+	how, code := gone(err)
+	return usable, exitcode.With(code, how)
 }
 
 // usable is called when a daemon says that the mount is.
