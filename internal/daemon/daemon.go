@@ -117,7 +117,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 		return errors.Join(err, d.leave(nodeDone))
 	}
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
-		d.bequeath(l)
+		testator{d}.bequeath(l)
 		ready()
 		d.log.Info("mounted", "mount", d.cfg.Mountpoint, "source", d.cfg.Source)
 	})

@@ -49,7 +49,7 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 			d = nil
 		}
 	}()
-	if err := d.beginTakeover(); err != nil {
+	if err := (testator{d}).begin(); err != nil {
 		return d, err
 	}
 	if d.rules, err = rules.New(cfg.Rules, cfg.OpenRule()); err != nil {
@@ -197,7 +197,7 @@ func (d *daemon) openParts(c *register.Cluster, kept nodestate.Secrets) error {
 	}
 	o := journal.Options{Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log}
 	if d.takeover.left != nil {
-		o.Resumed = d.goesOn()
+		o.Resumed = taker{goer{d}}.goesOn()
 	}
 	d.journal, err = openJournal(d.state.File("journal"), o, d.cfg.Journal == config.JournalRequired)
 	if err != nil {

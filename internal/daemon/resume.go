@@ -43,8 +43,11 @@ func Resume(ctx context.Context, stderr io.Writer) error {
 		})
 }
 
-// successor is a daemon that goes on with what the program before it has left.
-type successor struct{ *daemon }
+// goer is a daemon that goes on with what another one has held.
+type goer struct{ *daemon }
+
+// successor is one that goes on with what the program before it has left.
+type successor struct{ goer }
 
 // run is daemon.run with that: the mount, the locks, and a place in the cluster.
 func (d successor) run(ctx context.Context, ready func()) error {
@@ -78,7 +81,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	d.left.Mark("serves")
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
 		d.left.Collect()
-		d.bequeath(l)
+		testator{d.daemon}.bequeath(l)
 		ready()
 		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version.String(), "former", d.left.Version)
 	})
@@ -113,7 +116,7 @@ func (d successor) inherit(v *member.View) error {
 }
 
 // find has the network look for the members of v that connected says of that they were.
-func (d *daemon) find(v *member.View, connected func(peer string) bool) {
+func (d goer) find(v *member.View, connected func(peer string) bool) {
 	var wanted []peer.AddrInfo
 	for i := range v.Members {
 		if m := &v.Members[i]; connected(m.Peer) {
@@ -131,7 +134,7 @@ func (d *daemon) find(v *member.View, connected func(peer string) bool) {
 const reconnectTime = 250 * time.Millisecond
 
 // awaitConnections waits until those are found.
-func (d *daemon) awaitConnections() {
+func (d goer) awaitConnections() {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for limit := time.After(reconnectTime); len(missing(d.transport.Peers())) > 0; {
@@ -145,7 +148,7 @@ func (d *daemon) awaitConnections() {
 }
 
 // recordResumed has the journal say what goes on.
-func (d *daemon) recordResumed(why string) {
+func (d goer) recordResumed(why string) {
 	for _, r := range d.engine.Resumed() {
 		d.journal.Append(journal.Record{Event: journal.Resumed, Request: r, Reason: why + ": it goes on"})
 	}

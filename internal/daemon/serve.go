@@ -37,9 +37,9 @@ func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os
 	run := d.run
 	switch {
 	case left != nil:
-		run = successor{d}.run
+		run = successor{goer{d}}.run
 	case d.takeover.left != nil:
-		run = taker{d}.run
+		run = taker{goer{d}}.run
 	}
 	err = run(ctx, func() { ready(d.warnings) })
 	if err := d.takeover.own.End(); err != nil {

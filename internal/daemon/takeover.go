@@ -35,8 +35,11 @@ type takeover struct {
 	count int           // takeovers since the mount was made
 }
 
-// beginTakeover makes what this daemon leaves, and opens what it goes on with.
-func (d *daemon) beginTakeover() error {
+// testator is a daemon as it says what it leaves if it is killed.
+type testator struct{ *daemon }
+
+// begin makes what this daemon leaves, and opens what it goes on with.
+func (d testator) begin() error {
 	if !d.cfg.Takeover {
 		return nil
 	}
@@ -116,7 +119,7 @@ func (t *takeover) mounted() int64 {
 }
 
 // will is what this daemon leaves, with its control socket l.
-func (d *daemon) will(l net.Listener, inForce bool) (w estate.Will, err error) {
+func (d testator) will(l net.Listener, inForce bool) (w estate.Will, err error) {
 	w = d.takeover.own.Will()
 	c, err := l.(*net.UnixListener).SyscallConn()
 	if err == nil {
@@ -130,7 +133,7 @@ func (d *daemon) will(l net.Listener, inForce bool) (w estate.Will, err error) {
 }
 
 // bequeath tells the watcher that all that counts is of this daemon, which serves.
-func (d *daemon) bequeath(l net.Listener) {
+func (d testator) bequeath(l net.Listener) {
 	t := &d.takeover
 	if t.own == nil {
 		return
@@ -148,7 +151,7 @@ func (d *daemon) bequeath(l net.Listener) {
 }
 
 // taker is a daemon that goes on with what another one has left that was killed.
-type taker struct{ *daemon }
+type taker struct{ goer }
 
 // run is daemon.run with that: the mount, the locks, and a place in the cluster.
 func (d taker) run(ctx context.Context, ready func()) error {
@@ -165,7 +168,7 @@ func (d taker) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	// Before anything changes: whoever goes on after this one has to know of it.
-	w, err := d.will(l, false)
+	w, err := testator{d.daemon}.will(l, false)
 	if err == nil {
 		err = d.minder.Bequeath(w)
 	}
@@ -187,7 +190,7 @@ func (d taker) run(ctx context.Context, ready func()) error {
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
-		d.bequeath(l)
+		testator{d.daemon}.bequeath(l)
 		if err := d.state.Own(); err != nil {
 			d.log.Warn("the state directory names a process that is gone", "err", err)
 		}
@@ -274,7 +277,7 @@ func (d taker) settle(ctx context.Context) {
 
 // goesOn reports whether a request of the daemon that was killed goes on. It is asked when
 // the locks are taken.
-func (d *daemon) goesOn() func(request uint64) bool {
+func (d taker) goesOn() func(request uint64) bool {
 	all := sync.OnceValue(func() map[uint64]bool {
 		m := map[uint64]bool{}
 		for _, r := range d.engine.Resumed() {
@@ -285,8 +288,8 @@ func (d *daemon) goesOn() func(request uint64) bool {
 	return func(request uint64) bool { return all()[request] }
 }
 
-// takeoverStatus is what status says of it.
-func (d *daemon) takeoverStatus() *admin.Takeover {
+// status is what status says of it.
+func (d testator) status() *admin.Takeover {
 	if !d.cfg.Takeover {
 		return nil
 	}

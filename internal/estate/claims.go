@@ -26,7 +26,7 @@ type claimed struct {
 const claimsVersion = 1
 
 func claimsForm() shm.Form {
-	return shm.Form{Version: claimsVersion, Tables: []shm.Spec{{Words: 1, Texts: 1, Max: 1}}, Texts: 1 << 13}
+	return shm.Form{Version: claimsVersion, Tables: []shm.Spec{{Words: 1, Texts: 1, Max: 1}}}
 }
 
 func newClaims(generation uint64) (*claims, error) {

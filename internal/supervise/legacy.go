@@ -259,7 +259,7 @@ func (c *charge) hush(heard <-chan struct{}) {
 			}
 		}
 	}
-	_ = c.lastWord.SetReadDeadline(time.Unix(1, 0)) // a pipe of this process can
+	_ = c.lastWord.SetReadDeadline(time.Now()) // a pipe of this process can
 	<-heard
 }
 
