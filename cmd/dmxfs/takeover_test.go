@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -49,6 +50,16 @@ func (m *testMount) killed(by unix.Signal) {
 	if x := m.takeover(); x.Count != before.Count+1 || x.Generation != before.Generation+1 {
 		m.c.t.Fatalf("nobody has gone on: %+v, before %+v\n%s", x, before, read(m.c.t, m.state+"/dmxfs.log"))
 	}
+}
+
+// livesOn waits until the daemon has served for so long that what it has taken over is not
+// suspected to have killed it.
+func (m *testMount) livesOn() {
+	m.c.t.Helper()
+	await(m.c.t, "the daemon lives on", func() bool {
+		s, err := m.status()
+		return err == nil && time.Since(s.VersionSince) > 2500*time.Millisecond
+	})
 }
 
 // cutsOff cuts the mount off if it is not stopped in time.
@@ -165,7 +176,7 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 	c := newCluster(t, 2, "--takeover")
 	var programs []*proc
 	kinds := []string{"flock", "fcntl", "ofd"}
-	const times = 400
+	const times = 1500
 	for _, kind := range kinds {
 		if err := os.Mkdir(c.src+"/"+kind, 0o755); err != nil {
 			t.Fatal(err)
@@ -180,6 +191,7 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 	rounds := 0
 	for ; rounds < 4; rounds++ {
 		for _, m := range c.mounts {
+			m.livesOn()
 			m.killed(unix.SIGKILL)
 		}
 	}
@@ -196,4 +208,113 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 	for _, m := range c.mounts {
 		m.nothingLost(rounds)
 	}
+}
+
+// A daemon is killed again and again as soon as it goes on: as by a request that kills each
+// one that takes it. In the end one begins anew, and programs get errors.
+func TestTakeoverIsGivenUp(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	m.livesOn()
+	hold := m.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	defer m.cutsOff()()
+	for range 5 { // the first one has lived
+		m.mayTakeOver()
+		old := m.daemon()
+		m.signal(unix.SIGKILL)
+		m.awaitNew(old)
+	}
+	hold.ends("the holder, whose mount is gone, ends")
+	if x := m.mayTakeOver(); x.Count != 0 {
+		t.Errorf("%+v", x)
+	}
+	if log := read(t, m.state+"/dmxfs.log"); !strings.Contains(log, "were killed soon after, one after the other") {
+		t.Error("the log does not say why")
+	}
+	if out, code := m.sh("flock -n held true"); code != 0 {
+		t.Errorf("the lock of before: %d %s", code, out)
+	}
+}
+
+// Who goes on is killed, too, at any moment: the third one goes on.
+func TestTakeoverOfATakeover(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "--takeover")
+	a, b := c.mounts[0], c.mounts[1]
+	hold := a.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	defer a.cutsOff()()
+	for i := range 12 {
+		a.livesOn()
+		a.mayTakeOver()
+		old := a.daemon()
+		a.signal(unix.SIGKILL)
+		next := 0
+		await(t, "the next one is there", func() bool {
+			for _, pid := range children(a.watcher) {
+				if pid != old && alive(pid) {
+					next = pid
+				}
+			}
+			return next != 0
+		})
+		<-time.After(time.Duration(i) * 12 * time.Millisecond) // somewhere in what it does
+		_ = unix.Kill(next, unix.SIGKILL)
+		a.awaitNew(old)
+		size := c.size("held")
+		await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+		if hold.ended() {
+			t.Fatalf("after %d: the holder has ended: %s", i, hold.out.String())
+		}
+		if out, code := b.sh("flock -n held true"); code != 1 {
+			t.Errorf("flock -n beside the holder: %d %s", code, out)
+		}
+	}
+	if r := append(a.journal("--event", "lost,fenced"), b.journal("--event", "lost,fenced")...); len(r) > 0 {
+		t.Errorf("lost: %+v", r)
+	}
+}
+
+// A daemon is upgraded, and killed after that. When the watcher is killed there is no takeover
+// until a daemon is started anew, and when both are the mount fails at once.
+func TestTakeoverBesideOtherEnds(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	hold := m.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	m.upgraded()
+	m.killed(unix.SIGKILL)
+	m.upgraded()
+	m.upgraded()
+	m.killed(unix.SIGKILL)
+	size := c.size("held")
+	await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+	if hold.ended() {
+		t.Fatal(hold.out.String())
+	}
+	await(t, "there is one keeper", func() bool { return m.keepers() == 1 })
+
+	defer m.cutsOff()()
+	m.killWatcher()
+	await(t, "status says that there is no takeover", func() bool {
+		s, err := m.status()
+		return err == nil && !s.Takeover.Possible && s.Takeover.Why != ""
+	})
+	if n := m.keepers(); n != 0 {
+		t.Errorf("%d keepers are left", n)
+	}
+	old := m.daemon()
+	m.signal(unix.SIGKILL)
+	m.awaitNew(old)
+	hold.ends("the holder, whose mount is gone, ends")
+	m.killed(unix.SIGKILL) // the next one has a watcher that has started it
+	m.kill()
+	if _, err := os.Stat(m.dir); !errors.Is(err, unix.ENOTCONN) {
+		t.Errorf("the mount without anybody: %v", err)
+	}
+	await(t, "no keeper is left", func() bool { return m.keepers() == 0 })
+	m.mount()
 }

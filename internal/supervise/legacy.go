@@ -303,8 +303,12 @@ func (m *Minder) Lifeline() (fd, watcher int, err error) {
 func (m *Minder) Bequeath(x estate.Will) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.life == nil || m.tell == nil || m.lastWord != nil || m.missing != nil {
+	to := m.tell
+	if m.lastWord != nil { // of the one that started it, if that is another program by now
+		to = m.lastWord
+	}
+	if m.life == nil || to == nil || m.watcher != 0 || m.missing != nil {
 		return errors.New("the process that has started this one has ended")
 	}
-	return json.NewEncoder(m.tell).Encode(readyMessage{Will: &x})
+	return json.NewEncoder(to).Encode(readyMessage{Will: &x})
 }
