@@ -318,3 +318,26 @@ func TestTakeoverBesideOtherEnds(t *testing.T) {
 	await(t, "no keeper is left", func() bool { return m.keepers() == 0 })
 	m.mount()
 }
+
+// A program that cannot go on, and the former one that cannot either for a while, leave no
+// keeper: that would have open the mount and the state directory of which nobody knows, and
+// the mount would hang when nobody takes over.
+func TestUpgradeThatIsRefusedLeavesNoKeeper(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	hold := m.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	m.mayTakeOver()
+	defer m.cutsOff()()
+	if out, err := c.try("upgrade", "--program", successorFile(t, cannotGoOn), m.dir); err == nil || !strings.Contains(err.Error(), "of the test") {
+		t.Fatalf("the upgrade: %v %q", err, out)
+	}
+	m.mayTakeOver()
+	await(t, "no other keeper is left", func() bool { return m.keepers() == 1 })
+	size := c.size("held")
+	await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+	if hold.ended() {
+		t.Fatalf("the holder has ended: %s", hold.out.String())
+	}
+}

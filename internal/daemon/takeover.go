@@ -54,6 +54,7 @@ func (d testator) begin() error {
 	}
 	if d.left != nil {
 		t.count = d.left.Takeovers
+		d.left.EndBy(t.own.End)
 	}
 	if t.why = err; e == nil {
 		if err != nil {
