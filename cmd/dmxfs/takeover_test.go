@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +88,9 @@ func (m *testMount) nothingLost(takeovers int) {
 }
 
 // keepers counts the keepers that there are of the daemons of a mount.
-func (m *testMount) keepers() (n int) {
+func (m *testMount) keepers() int { return len(m.keeperPIDs()) }
+
+func (m *testMount) keeperPIDs() (list []int) {
 	m.c.t.Helper()
 	procs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -98,10 +102,11 @@ func (m *testMount) keepers() (n int) {
 			continue
 		}
 		if line, err := os.ReadFile("/proc/" + p.Name() + "/cmdline"); err == nil && strings.Contains(string(line), m.dir) {
-			n++
+			pid, _ := strconv.Atoi(p.Name())
+			list = append(list, pid)
 		}
 	}
-	return n
+	return list
 }
 
 // A daemon is killed. A program that has a file open goes on, its lock is held still, and
@@ -340,4 +345,49 @@ func TestUpgradeThatIsRefusedLeavesNoKeeper(t *testing.T) {
 	if hold.ended() {
 		t.Fatalf("the holder has ended: %s", hold.out.String())
 	}
+}
+
+// A daemon that is killed before it has said its will leaves a keeper that nobody was told
+// of. It ends, too: it would have open the state directory, and the mount.
+func TestTakeoverOfADaemonThatHasSaidNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	m.mayTakeOver()
+	defer m.cutsOff()()
+	old, known := m.daemon(), m.keeperPIDs()
+	m.signal(unix.SIGSTOP)
+	_ = unix.Kill(known[0], unix.SIGKILL) // nobody can take over: the next one begins anew
+	m.signal(unix.SIGKILL)
+	killed := 0
+	for range 3 {
+		await(t, "the next one has a keeper", func() bool {
+			var list []int
+			for _, pid := range m.keeperPIDs() {
+				if !slices.Contains(known, pid) {
+					list = append(list, pid)
+				}
+			}
+			if len(list) == 0 {
+				return false
+			}
+			for _, pid := range children(m.watcher) {
+				if pid != old && alive(pid) && !slices.Contains(list, pid) {
+					_ = unix.Kill(pid, unix.SIGKILL)
+					old, killed = pid, killed+1
+				}
+			}
+			known = append(known, list...)
+			return true
+		})
+	}
+	m.awaitNew(old)
+	if killed == 0 {
+		t.Error("none was killed")
+	}
+	if out, code := m.sh("echo x >after && cat after"); code != 0 {
+		t.Errorf("the mount after that: %d %s", code, out)
+	}
+	m.mayTakeOver()
+	await(t, "there is one keeper", func() bool { return m.keepers() == 1 })
 }

@@ -103,6 +103,22 @@ func End(wills []Will) error {
 	return failed
 }
 
+// EndStrays ends the keepers that end with the other end of lifeline, but for those of
+// wills: a process that was killed before it said its will leaves one.
+func EndStrays(lifeline *os.File, wills []Will) error {
+	all, err := keeper.Of(lifeline)
+	if err != nil {
+		return err
+	}
+	var strays []Will
+	for _, id := range all {
+		if !slices.ContainsFunc(wills, func(w Will) bool { return w.Keeper == id }) {
+			strays = append(strays, Will{Keeper: id})
+		}
+	}
+	return End(strays)
+}
+
 // Gone reports whether all keepers have ended but that of this process.
 func (e *Estate) Gone() bool {
 	for _, w := range e.Wills {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"sync"
@@ -138,8 +139,22 @@ func (w *watcher) mayTakeOver(err error) bool {
 		w.log.Error("the daemons that went on with the mount were killed soon after, one after the other: perhaps by what they went on with. The next one begins anew, and the locks of this host are lost", "in_a_row", maxQuick)
 		return false
 	}
+	if l.inForce.IsZero() { // else the one that has ended had said who keeps what it had open
+		l.endStrays(w.log)
+	}
 	l.inForce, l.goesOn = time.Time{}, true
 	return true
+}
+
+// endStrays ends the keepers of daemons that were killed before they had said what they
+// leave. They have the lock of the state directory open, at least. The caller holds l.mu.
+func (l *legacy) endStrays(log *slog.Logger) {
+	if l.life == nil {
+		return
+	}
+	if err := estate.EndStrays(l.life, l.estate.Wills); err != nil {
+		log.Error("something is left of a daemon that was killed", "err", err)
+	}
 }
 
 // disinherit ends what a daemon that is dead has left: nobody goes on with it.
@@ -148,6 +163,7 @@ func (w *watcher) disinherit() {
 	l.mu.Lock()
 	over := l.estate.Wills
 	l.estate, l.goesOn, l.inForce, l.quick = estate.Estate{}, false, time.Time{}, 0
+	l.endStrays(w.log)
 	l.mu.Unlock()
 	if err := estate.End(over); err != nil {
 		w.log.Error("something is left of a daemon that was killed", "err", err)
