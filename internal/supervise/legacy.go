@@ -16,6 +16,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -31,6 +32,10 @@ type legacy struct {
 	goesOn  bool      // the next daemon takes it, or the one that runs does
 	inForce time.Time // since when all that counts is of the daemon that runs; zero: not yet
 	quick   int       // takeovers in a row that came to nothing, or to a daemon that was killed soon
+
+	// stuck: a daemon that was killed lives until another one goes on, or the mount is cut off.
+	stuck bool
+	cut   func(point string) error // nil: mountpoint.Abort, but in tests
 
 	life, hold *os.File // the ends of a pipe: keepers end with hold
 	copies     sync.WaitGroup
@@ -108,7 +113,7 @@ func (w *watcher) bequeathed(x estate.Will) {
 	l.mu.Lock()
 	over := l.estate.Add(x)
 	if x.InForce {
-		l.inForce, l.goesOn = time.Now(), false
+		l.inForce, l.goesOn, l.stuck = time.Now(), false, false
 	}
 	l.mu.Unlock()
 	go func() { // which may take a while
@@ -162,10 +167,15 @@ func (w *watcher) disinherit() {
 	l := &w.legacy
 	l.mu.Lock()
 	over := l.estate.Wills
-	l.estate, l.goesOn, l.inForce, l.quick = estate.Estate{}, false, time.Time{}, 0
+	stuck := l.stuck
+	l.estate, l.goesOn, l.inForce, l.quick, l.stuck = estate.Estate{}, false, time.Time{}, 0, false
 	l.endStrays(w.log)
 	l.mu.Unlock()
-	if err := estate.End(over); err != nil {
+	err := estate.End(over)
+	if stuck {
+		w.cutOff()
+	}
+	if err != nil {
 		w.log.Error("something is left of a daemon that was killed", "err", err)
 		return
 	}
@@ -174,6 +184,25 @@ func (w *watcher) disinherit() {
 	select {
 	case <-copied:
 	case <-time.After(time.Second): // somebody else has the pipe of its log open, as a fence command
+	}
+}
+
+func (l *legacy) isStuck() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stuck = true
+}
+
+// cutOff cuts the mount off, which a daemon has open that was killed and cannot end: nobody
+// goes on with it, and whoever looked at the mount would wait for ever.
+func (w *watcher) cutOff() {
+	cut := w.legacy.cut
+	if cut == nil {
+		cut = mountpoint.Abort
+	}
+	w.log.Error("a daemon was killed and cannot end, and no other one goes on: its mount is cut off", "mount", w.cfg.Mountpoint)
+	if err := cut(w.cfg.Mountpoint); err != nil {
+		w.log.Error("the mount cannot be cut off", "err", err)
 	}
 }
 
@@ -212,6 +241,7 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 			}
 			ended, err := w.legacy.ended(p.Pid)
 			if ended {
+				w.legacy.isStuck()
 				return errStuck
 			}
 			if err != nil || time.Since(dying) > lastCalls {

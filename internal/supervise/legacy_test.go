@@ -54,3 +54,25 @@ func TestMayTakeOver(t *testing.T) {
 		t.Error("there is something left")
 	}
 }
+
+// The mount of a daemon that was killed, and cannot end before another one goes on, is cut
+// off if none does: else it would hang.
+func TestNobodyGoesOnAfterOneThatIsStuck(t *testing.T) {
+	cut := 0
+	w := &watcher{log: slog.New(slog.DiscardHandler)}
+	w.legacy.cut = func(string) error { cut++; return nil }
+	w.disinherit()
+	w.legacy.isStuck()
+	w.bequeathed(estate.Will{Generation: 1, InForce: true}) // one does
+	w.disinherit()
+	if cut != 0 {
+		t.Errorf("a mount of which no daemon is stuck is cut off %d times", cut)
+	}
+	w.legacy.isStuck()
+	w.bequeathed(estate.Will{Generation: 2}) // one has begun to
+	w.disinherit()
+	w.disinherit()
+	if cut != 1 {
+		t.Errorf("the mount of a daemon that is stuck is cut off %d times", cut)
+	}
+}
