@@ -121,6 +121,33 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 	return s, accept, err
 }
 
+// beginning are tables of which it is noted how many requests were kept when they began to
+// count.
+type beginning struct {
+	LedgerTables
+	requests *Requests
+	kept     int
+}
+
+func (b *beginning) Put(table int, words []uint64) (uint32, error) {
+	if table == LedgerWhose {
+		b.kept = b.requests.used()
+	}
+	return b.LedgerTables.Put(table, words)
+}
+
+// used is how many slots are.
+func (m *Requests) used() (n int) {
+	for area := range m.areas {
+		for i := range m.areas[area].top {
+			if s := m.slot(area, i); s.phase.Load() != phaseFree {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // succeed goes on with what another child has left.
 func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 	x := c.After
@@ -172,9 +199,14 @@ func succeed(c *keptConfig, o Options, ctl *control) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	begun := &beginning{LedgerTables: o.Ledger.Tables, requests: o.Ledger.Requests}
+	o.Ledger = &Ledger{begun, o.Ledger.Requests}
 	s, err := ResumeKilled(o, tables, requests, take)
 	if err != nil {
 		return nil, err
+	}
+	if n := begun.requests.used(); n != begun.kept {
+		return nil, fmt.Errorf("a ledger counts that has %d requests of %d: a kill would lose the others", begun.kept, n)
 	}
 	if c.Suspended {
 		ctl.locker.suspend(true)

@@ -65,8 +65,8 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	}
 	restore(f, x)
 	m := mountpoint{x.Mount.Path, x.Mount.ID, x.Mount.Number, x.Mount.Helper}
+	f.conn.left.keep(f.conn, x.unlocks) // before the ledger counts, and that of before does not
 	f.ledger.begin(f, m)
-	f.conn.left.keep(f.conn, x.unlocks)
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 
