@@ -1,0 +1,78 @@
+package supervise
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/dmxfs/dmxfs/internal/estate"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+)
+
+// Only a daemon that was killed, or has crashed, and has said what it leaves, is followed by
+// one that takes that; and not if those that take it are killed at once.
+func TestMayTakeOver(t *testing.T) {
+	w := &watcher{log: slog.New(slog.DiscardHandler)}
+	killed := exitcode.With(exitcode.Failure, &errGone{"signal: killed", true})
+	if w.mayTakeOver(killed) {
+		t.Error("it has left nothing")
+	}
+	serves := func(generation uint64) { w.bequeathed(estate.Will{Generation: generation, InForce: true}) }
+	serves(1)
+	for what, err := range map[string]error{
+		"that has ended by itself": exitcode.With(exitcode.Refused, &errGone{"exit status 4", false}),
+		"that said why":            errors.New("no member any more"),
+	} {
+		if w.mayTakeOver(err) || w.legacy.takes() {
+			t.Errorf("a daemon %s is succeeded", what)
+		}
+	}
+	generation := uint64(1)
+	for range 10 { // each lives
+		w.legacy.inForce = time.Now().Add(-2 * shortLife)
+		if !w.mayTakeOver(killed) || !w.legacy.takes() {
+			t.Fatal("a daemon that was killed is not succeeded")
+		}
+		generation++
+		serves(generation)
+		if w.legacy.takes() {
+			t.Fatal("it has taken it already")
+		}
+	}
+	for i := range maxQuick + 1 {
+		if got, want := w.mayTakeOver(killed), i < maxQuick; got != want {
+			t.Errorf("after %d that were killed soon: %v", i, got)
+		}
+		if i%2 == 0 { // whether it came to serve or not
+			generation++
+			serves(generation)
+		}
+	}
+	w.disinherit()
+	if w.mayTakeOver(killed) || w.legacy.some() {
+		t.Error("there is something left")
+	}
+}
+
+// The mount of a daemon that was killed, and cannot end before another one goes on, is cut
+// off if none does: else it would hang.
+func TestNobodyGoesOnAfterOneThatIsStuck(t *testing.T) {
+	cut := 0
+	w := &watcher{log: slog.New(slog.DiscardHandler)}
+	w.legacy.cut = func(string) error { cut++; return nil }
+	w.disinherit()
+	w.legacy.isStuck()
+	w.bequeathed(estate.Will{Generation: 1, InForce: true}) // one does
+	w.disinherit()
+	if cut != 0 {
+		t.Errorf("a mount of which no daemon is stuck is cut off %d times", cut)
+	}
+	w.legacy.isStuck()
+	w.bequeathed(estate.Will{Generation: 2}) // one has begun to
+	w.disinherit()
+	w.disinherit()
+	if cut != 1 {
+		t.Errorf("the mount of a daemon that is stuck is cut off %d times", cut)
+	}
+}
