@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +32,8 @@ type legacy struct {
 	estate  estate.Estate
 	goesOn  bool      // the next daemon takes it, or the one that runs does
 	inForce time.Time // since when all that counts is of the daemon that runs; zero: not yet
-	quick   int       // takeovers in a row that came to nothing, or to a daemon that was killed soon
+	// Takeovers in a row that came to nothing, or to a daemon that died soon.
+	killed, crashed int
 
 	// stuck: a daemon that was killed lives until another one goes on, or the mount is cut off.
 	stuck bool
@@ -42,10 +44,14 @@ type legacy struct {
 }
 
 const (
-	// shortLife is how long a daemon has to live so that what it has taken over is not
-	// suspected to have killed it, and maxQuick how many may be killed sooner in a row.
+	// shortLife is how long a daemon has to serve so that what it has taken over is not
+	// suspected to have crashed it, and maxQuick how many may crash sooner in a row.
 	shortLife = 2 * time.Second
 	maxQuick  = 3
+	// The same for SIGKILL, which comes from outside, or from a kernel that is out of
+	// memory, for whatever reason.
+	shortLifeKilled = 300 * time.Millisecond
+	maxQuickKilled  = 20
 	// takeoverTime is how long a takeover may take. Programs wait meanwhile.
 	takeoverTime = 30 * time.Second
 	// lastCalls is how long a daemon that was killed may take to end its last system calls.
@@ -134,14 +140,21 @@ func (w *watcher) mayTakeOver(err error) bool {
 	if !ok || !gone.crashed || !l.estate.Complete() {
 		return false
 	}
-	if l.quick++; !l.inForce.IsZero() {
+	short := shortLife
+	if gone.killed {
+		short = shortLifeKilled
+		l.killed++
+	} else {
+		l.crashed++
+	}
+	if !l.inForce.IsZero() {
 		l.estate.Died = boottime.Milliseconds()
-		if time.Since(l.inForce) > shortLife {
-			l.quick = 0
+		if time.Since(l.inForce) > short {
+			l.killed, l.crashed = 0, 0
 		}
 	}
-	if l.quick > maxQuick {
-		w.log.Error("the daemons that went on with the mount were killed soon after, one after the other: perhaps by what they went on with. The next one begins anew, and the locks of this host are lost", "in_a_row", maxQuick)
+	if l.killed > maxQuickKilled || l.crashed > maxQuick {
+		w.log.Error("the daemons that went on with the mount have died soon after, one after the other: perhaps of what they went on with. The next one begins anew, and the locks of this host are lost", "killed", l.killed, "crashed", l.crashed)
 		return false
 	}
 	if l.inForce.IsZero() { // else the one that has ended had said who keeps what it had open
@@ -168,7 +181,7 @@ func (w *watcher) disinherit() {
 	l.mu.Lock()
 	over := l.estate.Wills
 	stuck := l.stuck
-	l.estate, l.goesOn, l.inForce, l.quick, l.stuck = estate.Estate{}, false, time.Time{}, 0, false
+	l.estate, l.goesOn, l.inForce, l.killed, l.crashed, l.stuck = estate.Estate{}, false, time.Time{}, 0, 0, false
 	l.endStrays(w.log)
 	l.mu.Unlock()
 	err := estate.End(over)
@@ -255,16 +268,18 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 // gone is how a daemon has ended of which awaitEnd has returned err, and with which code.
 func gone(err error) (*errGone, int) {
 	if errors.Is(err, errStuck) {
-		return &errGone{err.Error(), true}, exitcode.Failure
+		return &errGone{err.Error(), true, true}, exitcode.Failure
 	}
-	code := exitcode.Failure
+	code, killed := exitcode.Failure, false
 	if e, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = e.ExitCode()
+		s, ok := e.Sys().(syscall.WaitStatus)
+		killed = ok && s.Signaled() && s.Signal() == unix.SIGKILL
 	}
 	if code == exitcode.Usage { // the Go runtime ended it; what is wrong with options is told
-		return &errGone{err.Error(), true}, exitcode.Failure
+		return &errGone{err.Error(), true, false}, exitcode.Failure
 	}
-	return &errGone{err.Error(), code < 0}, code
+	return &errGone{err.Error(), code < 0, killed}, code
 }
 
 // mayNotCut reports whether a mount is not to be cut off whose daemon looks dead.

@@ -14,14 +14,14 @@ import (
 // one that takes that; and not if those that take it are killed at once.
 func TestMayTakeOver(t *testing.T) {
 	w := &watcher{log: slog.New(slog.DiscardHandler)}
-	killed := exitcode.With(exitcode.Failure, &errGone{"signal: killed", true})
+	killed := exitcode.With(exitcode.Failure, &errGone{"signal: killed", true, true})
 	if w.mayTakeOver(killed) {
 		t.Error("it has left nothing")
 	}
 	serves := func(generation uint64) { w.bequeathed(estate.Will{Generation: generation, InForce: true}) }
 	serves(1)
 	for what, err := range map[string]error{
-		"that has ended by itself": exitcode.With(exitcode.Refused, &errGone{"exit status 4", false}),
+		"that has ended by itself": exitcode.With(exitcode.Refused, &errGone{"exit status 4", false, false}),
 		"that said why":            errors.New("no member any more"),
 	} {
 		if w.mayTakeOver(err) || w.legacy.takes() {
@@ -40,14 +40,27 @@ func TestMayTakeOver(t *testing.T) {
 			t.Fatal("it has taken it already")
 		}
 	}
-	for i := range maxQuick + 1 {
-		if got, want := w.mayTakeOver(killed), i < maxQuick; got != want {
-			t.Errorf("after %d that were killed soon: %v", i, got)
+	crashed := exitcode.With(exitcode.Failure, &errGone{"exit status 2", true, false})
+	for _, x := range []struct {
+		err  error
+		most int
+	}{{killed, maxQuickKilled}, {crashed, maxQuick}} {
+		w.legacy.inForce = time.Now().Add(-2 * shortLife)
+		if !w.mayTakeOver(x.err) {
+			t.Fatal("a daemon that has served for long is not succeeded")
 		}
-		if i%2 == 0 { // whether it came to serve or not
-			generation++
-			serves(generation)
+		for i := range x.most + 1 {
+			if got, want := w.mayTakeOver(x.err), i < x.most; got != want {
+				t.Errorf("after %d with %v soon: %v", i, x.err, got)
+			}
+			if i%2 == 0 { // whether it came to serve or not
+				generation++
+				serves(generation)
+			}
 		}
+	}
+	if w.mayTakeOver(killed) {
+		t.Error("one that was killed is succeeded after all")
 	}
 	w.disinherit()
 	if w.mayTakeOver(killed) || w.legacy.some() {

@@ -58,6 +58,7 @@ type watcher struct {
 type errGone struct {
 	state   string
 	crashed bool // it had no time to end in order
+	killed  bool // and by SIGKILL
 }
 
 func (e *errGone) Error() string { return "the process that serves the mount has ended: " + e.state }
@@ -170,7 +171,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	usable = told && m.Error == ""
 	switch {
 	case takes && told && m.Error != "":
-		return true, &errGone{"it cannot go on with what the one before it has left: " + m.Error, false}
+		return true, &errGone{state: "it cannot go on with what the one before it has left: " + m.Error}
 	case told && m.Error != "":
 		err := exitcode.With(m.Code, errors.New(m.Error))
 		if m.Passing {
