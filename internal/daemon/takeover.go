@@ -265,8 +265,9 @@ func (d taker) settle(ctx context.Context) {
 	}
 	d.journal.Settle()
 	locked := time.Duration(boottime.Milliseconds()-t.left.Died) * time.Millisecond
-	what := fmt.Sprintf("process %d goes on in the place of %d: no call was answered for %d ms, and no lock granted for %d ms",
-		os.Getpid(), t.left.Newest().PID, took.Milliseconds(), locked.Milliseconds())
+	// One that is killed before it comes to this leaves a gap in the numbers.
+	what := fmt.Sprintf("takeover %d of this mount: process %d goes on in the place of %d: no call was answered for %d ms, and no lock granted for %d ms",
+		t.count, os.Getpid(), t.left.Newest().PID, took.Milliseconds(), locked.Milliseconds())
 	if d.lostAll.Load() {
 		what += "; the others went on without this node before it had taken its place: the locks of this host are lost"
 		d.log.Error("the takeover did not go as it should", "why", what)
