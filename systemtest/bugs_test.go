@@ -35,6 +35,8 @@ var bugs = []struct {
 	{"a fence command that does nothing", 40, fenced},
 	{"a former self is not replaced", 5, replaced},
 	{"a successor that is late keeps its locks", 100, takeovers},
+	{"a successor that is late keeps its locks", 300, killed},
+	{"a ledger of before is taken", 200, killed},
 	{"a look is stamped when it ends", 50, stoppedAfterListing},
 }
 
@@ -78,6 +80,7 @@ func finder(of func(seed int64) options) func(*testing.T, int64, string) error {
 var (
 	random    = finder(randomOptions)
 	takeovers = finder(takeoverOptions)
+	killed    = finder(killOptions)
 	ruled     = finder(func(seed int64) options {
 		o := randomOptions(seed)
 		o.rules = true

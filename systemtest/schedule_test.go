@@ -123,6 +123,9 @@ func (w *world) play() time.Duration {
 	if w.opt.takeovers {
 		faults = slices.Concat(replacements, replacements, replacements, faults)
 	}
+	if w.opt.kills {
+		faults = slices.Concat(kills, kills, kills, faults)
+	}
 	for range 1 + rng.IntN(4) {
 		w.run(w.between(0, 5*time.Second))
 		alive := w.running()

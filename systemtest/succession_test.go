@@ -16,8 +16,9 @@ var flagTakeovers = flag.Int("system.takeovers", long.Or(20, 100), "how many ran
 // legacy is what a process takes over from the one before it.
 type legacy struct {
 	former *proc
-	node   member.Node
 	state  []byte
+	node   member.Node  // if it was replaced
+	heir   *member.Heir // if it was killed; else nil
 }
 
 // replaceDaemon replaces the daemon of p by another one, which its programs use from
@@ -87,11 +88,21 @@ func (g *program) again(err error, req *locks.Request, cancel chan struct{}, tol
 
 // lock asks for req; told gets the answer.
 func (g *program) lock(req *locks.Request, cancel chan struct{}, told func(locks.Grant, error)) {
-	e := g.proc.engine
+	p := g.proc
 	go func() {
-		grant, err := e.Lock(cancel, req)
+		grant, err := p.engine.Lock(cancel, req)
+		answered := p.alive()
+		if answered && err == nil {
+			g.w.mu.Lock()
+			g.knows[knownGrant{req.Key, grant.Token}] = true
+			g.w.mu.Unlock()
+		}
 		g.post(func() {
-			if g.waiting = false; !g.again(err, req, cancel, told) {
+			g.waiting = false
+			if !answered && g.afterKill(p, func() { g.again(locks.ErrBequeathed, req, cancel, told) }) {
+				return
+			}
+			if !g.again(err, req, cancel, told) {
 				told(grant, err)
 			}
 		})
@@ -159,10 +170,17 @@ func takeoverOptions(seed int64) options {
 }
 
 func TestTakeovers(t *testing.T) {
+	successions(t, *flagTakeovers, takeoverOptions, func(l *legacy) bool { return l.heir == nil })
+}
+
+// successions runs schedules, and checks that daemons went on with what others left to
+// them, of the kind that counts.
+func successions(t *testing.T, seeds int, of func(seed int64) options, counts func(*legacy) bool) {
+	t.Helper()
 	came := 0
-	n := schedules(t, *flagTakeovers, takeoverOptions, func(r ran) {
+	n := schedules(t, seeds, of, func(r ran) {
 		for _, p := range r.world.procs {
-			if p.succeeded {
+			if p.succeeded && counts(p.legacy) {
 				came++
 			}
 		}

@@ -35,6 +35,7 @@ type options struct {
 	edges     bool          // faults at the edges of a cluster, too
 	restored  bool          // the storage loses views: they are no chain
 	takeovers bool          // daemons are replaced
+	kills     bool          // daemons are killed, and successors go on with their ledgers
 	tracing   bool
 }
 
@@ -75,7 +76,7 @@ type world struct {
 const ms = time.Millisecond
 
 // inBubble makes a world in a bubble of synctest, runs f in it and ends it. It
-// leaves no goroutine.
+// leaves no goroutine, and no memory of ledgers.
 func inBubble(t *testing.T, o options, f func(w *world)) (w *world) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) {
@@ -83,6 +84,10 @@ func inBubble(t *testing.T, o options, f func(w *world)) (w *world) {
 		f(w)
 		w.end()
 	})
+	// Until its last goroutine has ended an engine may write into its ledger.
+	for _, p := range w.procs {
+		p.ledger.close()
+	}
 	return w
 }
 
