@@ -218,24 +218,35 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 	}
 }
 
-// A daemon crashes again and again as soon as it goes on: as by a request that crashes each
+// A daemon crashes again and again as soon as it is there: as by a request that crashes each
 // one that takes it. In the end one begins anew, and programs get errors.
 func TestTakeoverIsGivenUp(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "--takeover")
 	m := c.mounts[0]
-	m.livesOn()
 	hold := m.helper("append", "flock", "held", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
 	defer m.cutsOff()()
-	for range 5 { // the first one has lived
-		m.mayTakeOver()
-		old := m.daemon()
-		m.signal(unix.SIGABRT)
+	m.livesOn() // so it is not one of those that are counted
+	m.mayTakeOver()
+	old := m.daemon()
+	m.signal(unix.SIGABRT)
+	for range 4 {
+		await(t, "the next one is there", func() bool {
+			for _, pid := range children(m.watcher) {
+				if pid != old && alive(pid) {
+					old = pid
+					return true
+				}
+			}
+			return false
+		})
+		_ = unix.Kill(old, unix.SIGABRT)
 		m.crashes++
-		m.awaitNew(old)
 	}
 	hold.ends("the holder, whose mount is gone, ends")
+	m.awaitNew(old)
+	m.crashes++
 	if x := m.mayTakeOver(); x.Count != 0 {
 		t.Errorf("%+v", x)
 	}

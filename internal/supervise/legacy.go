@@ -102,13 +102,14 @@ func (l *legacy) goOn(e estate.Estate, life, hold *os.File) {
 	l.estate, l.life, l.hold, l.inForce = e, life, hold, time.Now()
 }
 
-// ended reports whether a daemon that was killed does nothing any more.
+// ended reports whether a daemon that was killed does nothing any more. One that has not
+// said its will yet has changed nothing, or what it has said was not read yet: it is waited for.
 func (l *legacy) ended(pid int) (bool, error) {
 	l.mu.Lock()
 	w := l.estate.Newest()
 	l.mu.Unlock()
 	if w.PID != pid {
-		return false, errors.New("it has not said yet what it leaves")
+		return false, nil
 	}
 	return w.Ended()
 }

@@ -89,3 +89,13 @@ func TestNobodyGoesOnAfterOneThatIsStuck(t *testing.T) {
 		t.Errorf("the mount of a daemon that is stuck is cut off %d times", cut)
 	}
 }
+
+// A daemon that was killed before it has said its will is waited for, as its end may take a
+// moment: what the one before it has left counts still.
+func TestOneThatHasSaidNothingIsWaitedFor(t *testing.T) {
+	w := &watcher{log: slog.New(slog.DiscardHandler)}
+	w.bequeathed(estate.Will{PID: 1, Generation: 1, InForce: true})
+	if ended, err := w.legacy.ended(2); ended || err != nil {
+		t.Errorf("it has ended: %v %v", ended, err)
+	}
+}
