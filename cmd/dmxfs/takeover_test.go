@@ -70,6 +70,7 @@ func (m *testMount) cutsOff() (stop func()) {
 		m.c.t.Errorf("%s has hung for a minute", m.dir)
 		_ = unix.Unmount(m.dir, unix.MNT_FORCE)
 	})
+	m.c.t.Cleanup(func() { late.Stop() })
 	return func() { late.Stop() }
 }
 
