@@ -27,8 +27,8 @@ bench: ## ratios to a bare go-fuse loopback, in one run
 bench-everyday: ## tar, find, git status, grep, cp, fio and so on beside the storage below and a loopback, in turns, RUNS times (7); WORK=find for one
 	go test -run '^$$' -bench 'Everyday/$(WORK)' -benchtime $(or $(RUNS),7)x -timeout 2h ./cmd/dmxfs -everyday
 
-chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for longer), under programs on five hosts
-	go test -run 'TestChaos$$' -timeout 3h -v ./cmd/dmxfs -chaos.time $(or $(CHAOS),20m) -chaos.keep chaos-failed
+chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for longer), under programs on five hosts; TAKEOVER=1: mounted with --takeover
+	go test -run 'TestChaos$$' -timeout 3h -v ./cmd/dmxfs -chaos.time $(or $(CHAOS),20m) -chaos.keep chaos-failed $(if $(TAKEOVER),-chaos.takeover)
 
 semantics: ## what programs see of locks on a local file system, one mount and two, line by line
 	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs

@@ -67,6 +67,8 @@
 //   - internal/relay: what a daemon leaves to the program that takes its place.
 //   - internal/shm: tables in memory that outlives a process.
 //   - internal/keeper: descriptors that outlive a process.
+//   - internal/estate: what a daemon that was killed leaves, and how the next one
+//     takes it.
 //   - internal/support: the archive of dmxfs support.
 //   - internal/doctor: what a shared directory keeps between two hosts.
 //   - internal/exitcode: the numbers with which dmxfs ends.

@@ -64,8 +64,9 @@ type ledger struct {
 	*base
 	log *slog.Logger
 
-	mu sync.Mutex   // held while t is used; nothing else is asked for with it held
-	t  LedgerTables // nil: it has failed
+	mu     sync.Mutex   // held while t is used; nothing else is asked for with it held
+	t      LedgerTables // nil: it has failed
+	failed error        // and that is why
 
 	mount    uint32 // number of the record; 0: nothing is begun
 	mounted  mountpoint
@@ -93,8 +94,18 @@ func (l *ledger) fails(err error) {
 		return
 	}
 	l.t.SetFull(err.Error())
-	l.t = nil
+	l.t, l.failed = nil, err
 	l.log.Error("what the mount does cannot be written down any more: if the daemon is killed its programs fail", "err", err)
+}
+
+// err is why it has failed.
+func (l *ledger) err() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
 }
 
 // REQUIRES: mu held, as for all that follow.

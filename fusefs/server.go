@@ -347,6 +347,10 @@ func (s *Server) Greeting() Greeting {
 // been made again, a lock of any other one is of a file that is closed.
 func (s *Server) Knows(h locks.HandleID) bool { return knows(s, h) }
 
+// LedgerErr is why another process could not go on with this mount: its ledger could not take
+// something; nil if it is complete, or there is none.
+func (s *Server) LedgerErr() error { return s.fs.ledger.err() }
+
 // Done is closed when Serve has returned.
 func (s *Server) Done() <-chan struct{} { return s.done }
 

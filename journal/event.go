@@ -49,14 +49,17 @@ const (
 	// Note: what else an admin should know, such as damage to the journal.
 	Note
 
-	// Resumed: another program serves the mount now, and the request goes on under
+	// Resumed: another program, or process, serves the mount now, and the request goes on under
 	// its number, with its place or its lock.
 	Resumed
 	// Upgraded: another program has taken the place of the one that served the
 	// mount. What is open goes on.
 	Upgraded
+	// TakenOver: the process that served the mount was killed, and another one goes on
+	// with what that held.
+	TakenOver
 
-	lastEvent = Upgraded
+	lastEvent = TakenOver
 )
 
 var eventNames = [...]string{
@@ -79,6 +82,7 @@ var eventNames = [...]string{
 	Note:      "note",
 	Resumed:   "resumed",
 	Upgraded:  "upgraded",
+	TakenOver: "taken_over",
 }
 
 // String is the name of e, as in JSON and in filters. An event of a later
@@ -117,7 +121,7 @@ func Events() []Event {
 // these are rare, and what an admin looks for after a power cut.
 func (e Event) urgent() bool {
 	switch e {
-	case Lost, Fenced, View, Recovered, LateWrite, Start, Stop, Join, Leave, Policy, Note, Upgraded:
+	case Lost, Fenced, View, Recovered, LateWrite, Start, Stop, Join, Leave, Policy, Note, Upgraded, TakenOver:
 		return true
 	}
 	return false

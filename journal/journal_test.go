@@ -464,6 +464,12 @@ func TestWhatGoesOnIsNotLost(t *testing.T) {
 	if r := j.Recovery(); len(r.Lost)+len(r.Withdrawn) > 0 {
 		t.Errorf("lost: %v", r)
 	}
+	// If that one was killed the end of something may not be written.
+	after := openMem(t, m.clone(), Options{GoesOn: true, Resumed: func(r uint64) bool { return r == 1 }})
+	syncNow(t, after)
+	if got := events(find(t, after, Filter{Events: []Event{Lost, Withdrawn, Released, Recovered}})); !slices.Equal(got, []string{"withdrawn B", "released C"}) {
+		t.Errorf("what does not go on: %v", got)
+	}
 	j.Append(Record{Event: Upgraded, Reason: "of the test"})
 	j.Append(Record{Event: Resumed, Request: 1})
 	appendLife(j, "B+ A-")

@@ -37,6 +37,9 @@ type Options struct {
 	// last, with all that it held and waited for. What is open is not lost: it goes
 	// on under its numbers.
 	GoesOn bool
+	// Resumed is whether a request goes on, if GoesOn and that one was killed: the
+	// records of its last moment are lost. nil: all do that are open.
+	Resumed func(request uint64) bool
 	// Logger is told of damage, and of failures and their end; nil: nobody is.
 	Logger *slog.Logger
 

@@ -26,6 +26,7 @@ type Recovery struct {
 const (
 	reasonLost      = "the daemon ended without releasing it"
 	reasonWithdrawn = "the daemon ended while it waited"
+	reasonEnded     = "it had ended when the daemon was killed, or was made again: the record of that is lost"
 )
 
 // restore reads what is in the store, and adds the records that close what the
@@ -59,8 +60,12 @@ func (j *Journal) restore() error {
 	j.w.next = j.idx.end
 	j.recovery.Clean = !s.any || s.closed
 	j.recovery.Damaged = j.damage.from(j.idx.floor)
-	if !j.recovery.Clean && !j.opt.GoesOn {
+	switch {
+	case j.recovery.Clean:
+	case !j.opt.GoesOn:
 		j.closeOpen(now)
+	case j.opt.Resumed != nil:
+		j.closeEnded(now)
 	}
 	if old := j.recovery.Rebuilt; old != "" {
 		j.Append(Record{Event: Note, Reason: "the journal's database was damaged and made anew of what is left; the old one is " + old})
@@ -228,6 +233,22 @@ func (j *Journal) closeOpen(now time.Time) {
 		Reason: fmt.Sprintf("the last run did not end in order: %d locks lost, %d waiting requests withdrawn",
 			len(j.recovery.Lost), len(j.recovery.Withdrawn)),
 	})
+}
+
+// closeEnded adds the records that end what is open and does not go on.
+func (j *Journal) closeEnded(now time.Time) {
+	for recs := range j.open.stories() {
+		r := story(recs)
+		if j.opt.Resumed(r.Request) {
+			continue
+		}
+		r.Event, r.Final = Withdrawn, false
+		if held(recs) {
+			r.Event, r.Final = Released, true
+		}
+		r.Time, r.Reason, r.Peer = now, reasonEnded, ""
+		j.buf.append(&r)
+	}
 }
 
 // noteDamage tells those who read the journal what is missing from it.

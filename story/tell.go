@@ -153,6 +153,8 @@ func (t *teller) entry(e *Entry) {
 		t.say(e, "the daemon of host %s was started again: %s", e.Host, e.Reason)
 	case journal.Upgraded:
 		t.say(e, "the daemon of host %s was replaced: %s", e.Host, e.Reason)
+	case journal.TakenOver:
+		t.say(e, "the daemon of host %s was killed, and another one went on: %s", e.Host, e.Reason)
 	case journal.LateWrite:
 		t.say(e, "%s may have changed bytes %s after its lock was lost: %s", who(e), span(e.Range), e.Reason)
 	case journal.Note:

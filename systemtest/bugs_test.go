@@ -2,7 +2,6 @@ package systemtest
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/long"
@@ -36,6 +35,8 @@ var bugs = []struct {
 	{"a fence command that does nothing", 40, fenced},
 	{"a former self is not replaced", 5, replaced},
 	{"a successor that is late keeps its locks", 100, takeovers},
+	{"a successor that is late keeps its locks", 300, killed},
+	{"a ledger of before is taken", 200, killed},
 	{"a look is stamped when it ends", 50, stoppedAfterListing},
 }
 
@@ -67,17 +68,30 @@ func TestNoBugIsFoundWithoutOne(t *testing.T) {
 	}
 }
 
-func random(t *testing.T, seed int64, bug string) error {
-	o := randomOptions(seed)
-	o.bug = bug
-	return schedule(t, o).err
+// finder finds a bug by the random schedules of some options.
+func finder(of func(seed int64) options) func(*testing.T, int64, string) error {
+	return func(t *testing.T, seed int64, bug string) error {
+		o := of(seed)
+		o.bug = bug
+		return schedule(t, o).err
+	}
 }
 
-func ruled(t *testing.T, seed int64, bug string) error {
-	o := randomOptions(seed)
-	o.bug, o.rules = bug, true
-	return schedule(t, o).err
-}
+var (
+	random    = finder(randomOptions)
+	takeovers = finder(takeoverOptions)
+	killed    = finder(killOptions)
+	ruled     = finder(func(seed int64) options {
+		o := randomOptions(seed)
+		o.rules = true
+		return o
+	})
+	writeBack = finder(func(seed int64) options {
+		o := randomOptions(seed)
+		o.writeBack = true
+		return o
+	})
+)
 
 // A node is cut off while the storage keeps back what it has written: only the
 // fence command keeps that from arriving after what the others write.
@@ -91,19 +105,11 @@ func fenced(t *testing.T, seed int64, bug string) error {
 	})
 }
 
-func writeBack(t *testing.T, seed int64, bug string) error {
-	o := randomOptions(seed)
-	o.bug, o.writeBack = bug, true
-	return schedule(t, o).err
-}
-
 // directed runs a story; its outcome is that of the checks.
 func directed(t *testing.T, o options, story func(w *world)) error {
 	t.Helper()
 	o.drift = 1000
-	var w *world
-	synctest.Test(t, func(*testing.T) { w = inBubble(o, story) })
-	return w.check.err
+	return inBubble(t, o, story).check.err
 }
 
 // together starts n nodes and waits until they are in one view.
@@ -152,26 +158,18 @@ func TestBeyondTheAssumptions(t *testing.T) {
 		min  int // of 60 runs
 	}{
 		{"clocks that drift by 10 %", func(seed uint64) error {
-			var w *world
-			synctest.Test(t, func(*testing.T) {
-				w = inBubble(options{seed: seed, drift: 100_000, think: 50 * ms}, func(w *world) {
-					p := w.together(2)
-					w.isolate(p[:1], p[1:], false, true, true, 12*time.Second)
-					w.run(12 * time.Second)
-				})
-			})
-			return w.check.err
+			return inBubble(t, options{seed: seed, drift: 100_000, think: 50 * ms}, func(w *world) {
+				p := w.together(2)
+				w.isolate(p[:1], p[1:], false, true, true, 12*time.Second)
+				w.run(12 * time.Second)
+			}).check.err
 		}, 3},
 		{"a machine that is paused with its clock", func(seed uint64) error {
-			var w *world
-			synctest.Test(t, func(*testing.T) {
-				w = inBubble(options{seed: seed, think: 50 * ms}, func(w *world) {
-					p := w.together(2)
-					p[0].pause(8 * time.Second)
-					w.run(8 * time.Second)
-				})
-			})
-			return w.check.err
+			return inBubble(t, options{seed: seed, think: 50 * ms}, func(w *world) {
+				p := w.together(2)
+				p[0].pause(8 * time.Second)
+				w.run(8 * time.Second)
+			}).check.err
 		}, 50},
 	} {
 		k := 0

@@ -25,6 +25,8 @@ type client struct {
 	stopFor   time.Duration
 	bareUntil time.Duration // until then another directory, which is empty, is there
 	oldest    bool          // its listings are as old as they may be
+	// atLink is called as the process tries its next link; was it killed there?
+	atLink func(op member.LinkOp) bool
 }
 
 // point is a place in a storage operation.
@@ -97,8 +99,13 @@ func (s *storage) Do(op member.Op) (member.Look, error) {
 // begin starts an operation.
 func (c *client) begin(op member.Op, reply func(outcome)) {
 	w := c.p.w
-	_, isLink := op.(member.LinkOp)
+	link, isLink := op.(member.LinkOp)
 	_, isLook := op.(member.LookOp)
+	if f := c.atLink; isLink && f != nil && c.p.alive() {
+		if c.atLink = nil; f(link) {
+			return
+		}
+	}
 	if isLink && c.stopAt == beforeLink && c.p.alive() {
 		c.stopAt = noPoint
 		c.p.stop(c.stopFor)

@@ -6,12 +6,13 @@
 // # The world
 //
 // Nodes have clocks that drift and jump. Processes are stopped at any moment
-// and at chosen ones, and die. Links are cut, one way or both, lose, repeat and
-// delay. The storage is slow, hangs, fails, lies about failures, carries links
-// out long after, shows old listings, another directory, or an older state. State
-// directories are copied and machines cloned. On each node some programs take locks
-// and read and write under them, as the mount does it: a write is admitted, and
-// reaches the storage some time later.
+// and at chosen ones, and die. Daemons are replaced, or killed, and others go on in
+// their place. Links are cut, one way or both, lose, repeat and delay. The storage is
+// slow, hangs, fails, lies about failures, carries links out long after, shows old
+// listings, another directory, or an older state. State directories are copied and
+// machines cloned. On each node some programs take locks and read and write under
+// them, as the mount does it: a write is admitted, and reaches the storage some time
+// later.
 //
 // # What is checked
 //

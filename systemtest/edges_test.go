@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/long"
@@ -102,27 +101,16 @@ func edgeOptions(seed int64) options {
 }
 
 func TestEdges(t *testing.T) {
-	first, seeds := *flagFirst, int64(*flagEdges)
-	if *flagSeed >= 0 {
-		first, seeds = *flagSeed, 1
-	}
 	refused := map[member.EndCode]int{}
-	for seed := first; seed < first+seeds; seed++ {
-		o := edgeOptions(seed)
-		o.tracing = *flagSeed >= 0
-		r := schedule(t, o)
-		if r.err != nil {
-			report(t, o, r, fmt.Sprintf("go test ./systemtest -run TestEdges -system.seed %d -v", seed))
-			return
-		}
+	n := schedules(t, *flagEdges, edgeOptions, func(r ran) {
 		for _, p := range r.world.procs {
 			if p.ended != nil {
 				refused[p.ended.Code]++
 			}
 		}
-	}
-	t.Logf("%d schedules from %d; nodes ended: %v", seeds, first, refused)
-	if seeds >= 40 && (refused[member.EndTwin] == 0 || refused[member.EndFileID] == 0) {
+	})
+	t.Logf("nodes ended: %v", refused)
+	if n >= 40 && (refused[member.EndTwin] == 0 || refused[member.EndFileID] == 0) {
 		t.Error("no copy, or no node with other file IDs, was refused")
 	}
 }
@@ -164,10 +152,7 @@ func TestRestoredStorage(t *testing.T) {
 			continue
 		}
 		o.tracing = *flagSeed >= 0
-		var w *world
-		synctest.Test(t, func(*testing.T) {
-			w = inBubble(o, func(w *world) { w.playRestored() })
-		})
+		w := inBubble(t, o, (*world).playRestored)
 		if w.check.err != nil {
 			for _, l := range w.trace {
 				t.Log(l)
@@ -252,7 +237,7 @@ func TestEdgesThatWereFound(t *testing.T) {
 	for _, seed := range []int64{214, 20804} {
 		o := edgeOptions(seed)
 		if r := schedule(t, o); r.err != nil {
-			report(t, o, r, fmt.Sprintf("go test ./systemtest -run TestEdges -system.seed %d -v", seed))
+			report(t, o, r, fmt.Sprintf("go test ./systemtest -run '^TestEdges$' -system.seed %d -v", seed))
 		}
 	}
 }

@@ -22,6 +22,8 @@ type host struct {
 	fileID string // what it tells files apart by; empty: as all others do
 	// restored: an admin says that the storage was.
 	restored bool
+	// claimed is what member.LinkOp.Claim said last; guarded by world.mu.
+	claimed []member.Node
 }
 
 // newHost makes a host with a clock of its own.

@@ -39,6 +39,10 @@ type proc struct {
 	ended    *member.End
 	closing  bool // it is being unmounted
 
+	ledger    *ledger  // what outlives it; nil: nothing does
+	due       bool     // it was killed, and a successor comes
+	postponed []func() // until then, what its programs do next
+
 	legacy    *legacy // nil: nothing is taken over
 	succeeded bool    // it went on with what it took over
 
@@ -85,6 +89,9 @@ func (w *world) startAs(name string, h *host, l *legacy) *proc {
 		cache: map[locks.Key][]int{}, dropped: map[locks.Key]int{},
 	}
 	p.disk.init(p)
+	if w.opt.kills {
+		p.ledger = newLedger()
+	}
 	p.node = p.newDriver()
 	p.engine = p.newEngine()
 	if l != nil {
@@ -144,12 +151,15 @@ func (p *proc) newDriver() *cluster.Node {
 		self.Lock = member.LockFile{}
 	}
 	var succeeds member.Node
+	var heir *member.Heir
 	if p.legacy != nil {
-		succeeds = p.legacy.node
+		if heir = p.legacy.heir; heir == nil {
+			succeeds = p.legacy.node
+		}
 	}
 	m, err := member.New(member.Config{
-		Succeeds: succeeds,
-		Params:   w.opt.params, Cluster: strings.Repeat("c", 32), Self: self,
+		Succeeds: succeeds, Heir: heir,
+		Params: w.opt.params, Cluster: strings.Repeat("c", 32), Self: self,
 		Former: lives, FileID: p.host.files(), Restored: p.host.restored,
 		Random: random.Uint64, HasFence: w.opt.fence,
 		Made: func() string { return "2026-01-01T00:00:00Z" },
@@ -174,6 +184,7 @@ func (p *proc) newDriver() *cluster.Node {
 			p.host.lives = append(p.host.lives, inc)
 			return nil
 		},
+		Claim:  p.claims,
 		Notice: p.notice,
 		Begin:  p.begin,
 		Static: p.known,
@@ -197,6 +208,9 @@ func (p *proc) newEngine() *engine.Engine {
 		Live:       p.live,
 		Guard:      time.Duration(w.opt.params.Guard) * ms,
 		Jitter:     rng.Float64, // under the engine's mutex
+	}
+	if p.ledger != nil {
+		o.Ledger = p.ledger
 	}
 	if w.opt.many {
 		o.Expire = time.Duration(20+rng.IntN(200)) * ms

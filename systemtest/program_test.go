@@ -28,6 +28,8 @@ type program struct {
 	grant   locks.Grant
 	begun   int // requests
 	granted int
+	// knows are the grants that it was told of; guarded by world.mu.
+	knows map[knownGrant]bool
 }
 
 // result is what a program was told that had to wait for it.
@@ -51,13 +53,13 @@ func (g *program) post(then func()) {
 
 func newProgram(p *proc, i int) *program {
 	pid := (p.serial+1)*100 + i
-	return &program{w: p.w, proc: p, pid: pid, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
+	return &program{w: p.w, proc: p, pid: pid, knows: map[knownGrant]bool{}, rng: rand.New(rand.NewPCG(p.w.opt.seed, uint64(pid)+4000))}
 }
 
 // later has the program do something in d, if its process still lives then.
 func (g *program) later(d time.Duration, do func()) {
 	g.proc.w.after(d, func() {
-		g.proc.deliver(func() {
+		g.deliver(func() {
 			if !g.gone {
 				do()
 			}
@@ -262,6 +264,7 @@ func (g *program) admit(then func()) {
 					g.admit(then) // asked again where it is used
 				case errors.Is(err, locks.ErrLost):
 					g.fail()
+				case g.afterKill(p, func() { g.admit(then) }):
 				case g.proc != p: // it was replaced
 					g.admit(then)
 				default:
@@ -379,7 +382,7 @@ func (g *program) write(versions []int, then func()) {
 		// The system call goes on whatever becomes of the process.
 		p.disk.whenWell(d, func() {
 			p.host.dirty.land(x)
-			g.proc.deliver(done)
+			g.deliver(done)
 		})
 	})
 }

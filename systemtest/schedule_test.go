@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/long"
@@ -84,9 +83,7 @@ func randomOptions(seed int64) options {
 // comes, then everything is well again: the nodes have to come together, and
 // every request to end.
 func schedule(t *testing.T, o options) (r ran) {
-	synctest.Test(t, func(*testing.T) {
-		r.world = inBubble(o, func(w *world) { r.settling = w.play() })
-	})
+	r.world = inBubble(t, o, func(w *world) { r.settling = w.play() })
 	r.err = r.world.check.err
 	return r
 }
@@ -125,6 +122,9 @@ func (w *world) play() time.Duration {
 	}
 	if w.opt.takeovers {
 		faults = slices.Concat(replacements, replacements, replacements, faults)
+	}
+	if w.opt.kills {
+		faults = slices.Concat(kills, kills, kills, faults)
 	}
 	for range 1 + rng.IntN(4) {
 		w.run(w.between(0, 5*time.Second))
@@ -198,27 +198,36 @@ func (w *world) drain() {
 	}
 }
 
-func TestRandomSchedules(t *testing.T) {
-	first, seeds := *flagFirst, int64(*flagSeeds)
+// schedules runs the schedules of so many seeds, or those that the flags tell, and has
+// each looked at. The first one that fails ends the test. It returns how many it ran.
+func schedules(t *testing.T, seeds int, of func(seed int64) options, look func(r ran)) (n int) {
+	t.Helper()
+	first := *flagFirst
 	if *flagSeed >= 0 {
 		first, seeds = *flagSeed, 1
 	}
 	began := time.Now()
-	var sum struct{ schedules, moments, grants, losses, views, reads, writes, late, delegated int }
-	var settle []time.Duration
-	for seed := first; seed < first+seeds; seed++ {
-		if *flagFor > 0 && time.Since(began) > *flagFor {
-			break
-		}
-		o := randomOptions(seed)
+	for n < seeds && (*flagFor == 0 || time.Since(began) <= *flagFor) {
+		seed := first + int64(n)
+		o := of(seed)
 		o.tracing = *flagSeed >= 0
 		r := schedule(t, o)
 		if r.err != nil {
-			report(t, o, r, fmt.Sprintf("go test ./systemtest -run TestRandomSchedules -system.seed %d -v", seed))
-			return
+			report(t, o, r, fmt.Sprintf("go test ./systemtest -run '^%s$' -system.seed %d -v", t.Name(), seed))
+			t.FailNow()
 		}
+		look(r)
+		n++
+	}
+	t.Logf("%d schedules from %d in %v", n, first, time.Since(began).Round(time.Second))
+	return n
+}
+
+func TestRandomSchedules(t *testing.T) {
+	var sum struct{ moments, grants, losses, views, reads, writes, late, delegated int }
+	var settle []time.Duration
+	schedules(t, *flagSeeds, randomOptions, func(r ran) {
 		c, d := r.world.check, r.world.data
-		sum.schedules++
 		sum.moments += c.moments
 		sum.grants += c.grants
 		sum.losses += c.losses
@@ -228,18 +237,22 @@ func TestRandomSchedules(t *testing.T) {
 		sum.late += d.lateWrites
 		sum.delegated += r.world.delegated
 		settle = append(settle, r.settling)
-	}
+	})
 	slices.Sort(settle)
-	t.Logf("%d schedules from %d, %d moments, %d grants (%d at a delegate), %d lost, %d views, %d reads, %d writes (%d kept back for long); settling p50 %v, p99 %v, max %v; %v",
-		sum.schedules, first, sum.moments, sum.grants, sum.delegated, sum.losses, sum.views, sum.reads, sum.writes, sum.late,
-		settle[len(settle)/2], settle[len(settle)*99/100], settle[len(settle)-1], time.Since(began).Round(time.Second))
+	t.Logf("%d moments, %d grants (%d at a delegate), %d lost, %d views, %d reads, %d writes (%d kept back for long); settling p50 %v, p99 %v, max %v",
+		sum.moments, sum.grants, sum.delegated, sum.losses, sum.views, sum.reads, sum.writes, sum.late,
+		settle[len(settle)/2], settle[len(settle)*99/100], settle[len(settle)-1])
 }
 
-// report tells of a failure, with the trace of a run that is made again for it.
+// report tells of a failure, with the trace of a run that is made again for it, if
+// its seed decides it.
 func report(t *testing.T, o options, r ran, replay string) {
 	t.Helper()
+	if o.wired {
+		replay += " (perhaps)"
+	}
 	t.Errorf("%v\nreplay: %s", r.err, replay)
-	if !o.tracing {
+	if !o.tracing && !o.wired {
 		o.tracing = true
 		again := schedule(t, o)
 		if again.err == nil || again.err.Error() != r.err.Error() {

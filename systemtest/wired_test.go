@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
@@ -130,28 +129,11 @@ func wiredFaults() []fault {
 }
 
 func TestOverTheRealTransport(t *testing.T) {
-	first, seeds := *flagFirst, int64(*flagWired)
-	if *flagSeed >= 0 {
-		first, seeds = *flagSeed, 1
-	}
-	schedules, grants, began := 0, 0, time.Now()
-	for seed := first; seed < first+seeds; seed++ {
-		if *flagFor > 0 && time.Since(began) > *flagFor {
-			break
-		}
+	grants := 0
+	schedules(t, *flagWired, func(seed int64) options {
 		o := randomOptions(seed)
 		o.wired = true
-		o.tracing = *flagSeed >= 0
-		r := schedule(t, o)
-		if r.err != nil {
-			t.Errorf("%v\nperhaps again: %s\n%s", r.err, fmt.Sprintf("go test ./systemtest -run TestOverTheRealTransport -system.seed %d -v", seed), r.world.final)
-			for _, l := range r.world.trace {
-				t.Log(l)
-			}
-			return
-		}
-		schedules++
-		grants += r.world.check.grants
-	}
-	t.Logf("%d schedules from %d, %d grants", schedules, first, grants)
+		return o
+	}, func(r ran) { grants += r.world.check.grants })
+	t.Logf("%d grants", grants)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"testing"
 	"testing/synctest"
 	"time"
 
@@ -34,6 +35,7 @@ type options struct {
 	edges     bool          // faults at the edges of a cluster, too
 	restored  bool          // the storage loses views: they are no chain
 	takeovers bool          // daemons are replaced
+	kills     bool          // daemons are killed, and successors go on with their ledgers
 	tracing   bool
 }
 
@@ -73,9 +75,23 @@ type world struct {
 
 const ms = time.Millisecond
 
-// inBubble makes a world and runs f in it. It must be called in a bubble of
-// synctest, and leaves no goroutine.
-func inBubble(o options, f func(w *world)) *world {
+// inBubble makes a world in a bubble of synctest, runs f in it and ends it. It
+// leaves no goroutine, and no memory of ledgers.
+func inBubble(t *testing.T, o options, f func(w *world)) (w *world) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		w = newWorld(o)
+		f(w)
+		w.end()
+	})
+	// Until its last goroutine has ended an engine may write into its ledger.
+	for _, p := range w.procs {
+		p.ledger.close()
+	}
+	return w
+}
+
+func newWorld(o options) *world {
 	if o.params == (member.Params{}) {
 		o.params = member.Default()
 		o.params.CacheMax = 3000
@@ -94,7 +110,11 @@ func inBubble(o options, f func(w *world)) *world {
 	}
 	w.data = newData(w)
 	w.check = newChecker(w)
-	f(w)
+	return w
+}
+
+// end kills all processes and waits until they have ended.
+func (w *world) end() {
 	if w.check.failed() {
 		w.final = w.describe()
 	}
@@ -104,8 +124,6 @@ func inBubble(o options, f func(w *world)) *world {
 	for _, p := range w.procs {
 		<-p.gone
 	}
-	synctest.Wait()
-	return w
 }
 
 // now is the time since the world began.

@@ -24,6 +24,7 @@ var (
 	chaosKeep = flag.String("chaos.keep", "", "directory to which TestChaos copies logs and journals when it has failed")
 	chaosOnly = flag.String("chaos.only", "", "the one kind of program that TestChaos runs; empty: all")
 	chaosOf   = flag.String("chaos.faults", "", "the faults that TestChaos makes, with commas between them, ten times as often; empty: all")
+	chaosTake = flag.Bool("chaos.takeover", false, "the daemons of TestChaos are mounted with --takeover, and killed more often")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "choices of TestChaos; 0: any")
 )
 
@@ -74,7 +75,11 @@ type chaos struct {
 }
 
 func newChaos(t *testing.T, n int) *chaos {
-	x := &chaos{t: t, c: newNetCluster(t, n), logs: map[string]string{}, faults: map[string]int{}}
+	var args []string
+	if *chaosTake {
+		args = []string{"--takeover"}
+	}
+	x := &chaos{t: t, c: newNetCluster(t, n, args...), logs: map[string]string{}, faults: map[string]int{}}
 	for _, f := range []string{"counter-flock", "counter-fcntl", "counter-ofd"} {
 		write(t, filepath.Join(x.c.src, f), "0")
 	}
@@ -142,6 +147,9 @@ func (x *chaos) fault(i int, m *testMount, r *rand.Rand, end time.Time) {
 		d /= 10 // most troubles are short
 	}
 	kinds := []string{"kill", "stop", "stop", "cut", "cut", "one way", "unmount", "power", "upgrade", "upgrade", "killed upgrade"}
+	if *chaosTake {
+		kinds = append(kinds, "kill", "kill", "kill", "kill", "kill", "kill twice", "kill twice")
+	}
 	if *chaosOf != "" {
 		kinds = strings.Split(*chaosOf, ",")
 	}
@@ -153,6 +161,13 @@ func (x *chaos) fault(i int, m *testMount, r *rand.Rand, end time.Time) {
 	case "kill":
 		if pid := m.daemon(); pid != 0 {
 			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	case "kill twice": // the daemon, and soon the next one
+		for range 2 {
+			if pid := m.daemon(); pid != 0 {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+			pause(time.Duration(r.IntN(150))*time.Millisecond, end)
 		}
 	case "stop":
 		pid := m.daemon()

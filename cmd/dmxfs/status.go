@@ -29,9 +29,24 @@ the state "waiting" it has none for now, but is to get one.`
 		case v.DelegatesTo != "":
 			rows = append(rows, []string{"delegation", "to " + v.DelegatesTo + ", which opens many files"})
 		}
+		if t := v.Takeover; t != nil {
+			rows = append(rows, []string{"takeover", takeoverText(t)})
+		}
 		for _, p := range v.Problems {
 			rows = append(rows, []string{"problem", p})
 		}
 		return []string{"WHAT", "VALUE"}, rows
 	})
+}
+
+// takeoverText says whether another daemon could go on.
+func takeoverText(t *admin.Takeover) string {
+	s := fmt.Sprintf("possible, generation %d", t.Generation)
+	if !t.Possible {
+		s = "not possible: " + t.Why
+	}
+	if t.Count > 0 {
+		s += fmt.Sprintf("; %d so far, the last took %d ms", t.Count, t.LastMS)
+	}
+	return s
 }

@@ -37,8 +37,20 @@ type Status struct {
 	// wait for one, since the daemon began.
 	EngineLongestMS float64 `json:"engine_longest_ms"`
 
+	// Takeover is whether another daemon could go on with all this; null: it is not to.
+	Takeover *Takeover `json:"takeover"`
+
 	Healthy  bool     `json:"healthy"` // locks can be had, and nothing is wrong
 	Problems []string `json:"problems"`
+}
+
+// Takeover is whether another daemon could go on with what this one holds, if it was killed.
+type Takeover struct {
+	Possible   bool   `json:"possible"`
+	Why        string `json:"why"`        // not
+	Generation uint64 `json:"generation"` // of what it would go on with
+	Count      int    `json:"count"`      // daemons that went on so since the mount was made
+	LastMS     int64  `json:"last_ms"`    // for which no call was answered, the last time
 }
 
 // Peers is the answer to `dmxfs peers`.

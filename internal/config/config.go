@@ -58,6 +58,8 @@ type Config struct {
 
 	// Restart: a daemon that dies is started anew.
 	Restart bool
+	// Takeover: the next one goes on with what it held.
+	Takeover bool
 
 	// FenceCommand is run by the shell before a member that does not answer is
 	// dropped, and must succeed for that; empty: there is none.
@@ -98,6 +100,7 @@ func (c *Config) Flags() *pflag.FlagSet {
 	c.Times.flags(f)
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
+	f.BoolVar(&c.Takeover, "takeover", false, "when the daemon is killed, or crashes, the next one goes on with its open files and locks: programs wait for a moment, and get no errors. It costs memory, and a little with each lock")
 	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
 	f.StringVar(&c.Metrics, "metrics", "", "`HOST:PORT` on which Prometheus reads metrics, at /metrics, without a password: best a loopback address, and one for each mount (default: none; dmxfs metrics shows them in any case)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
@@ -183,6 +186,12 @@ func (c *Config) Validate() error {
 	}
 	if c.MaxLocks < 1 {
 		errs = append(errs, fmt.Errorf("--max-locks %d: must be at least 1", c.MaxLocks))
+	}
+	if c.Takeover && !c.Restart {
+		errs = append(errs, errors.New("--takeover and --no-restart: nobody goes on with a mount whose daemon is not started anew"))
+	}
+	if c.Takeover && c.Journal == JournalRequired {
+		errs = append(errs, errors.New("--takeover and --journal required: the next daemon could not write the journal at once, which the one that was killed has still open; give one of them"))
 	}
 	if c.Journal != "best-effort" && c.Journal != JournalRequired {
 		errs = append(errs, fmt.Errorf("--journal %q: must be best-effort or required", c.Journal))

@@ -128,6 +128,7 @@ func (d *daemon) status() admin.Status {
 	if p := d.chronicle.Damage(time.Now()); p != "" {
 		problem("%s", p)
 	}
+	j.Takeover = testator{d}.status()
 	j.Healthy = healthy(s, j.Problems)
 	j.EngineLongestMS = float64(d.engine.Longest().Microseconds()) / 1000
 	j.Goroutines, j.OpenFiles, j.MemoryBytes = resources()

@@ -85,6 +85,8 @@ type daemon struct {
 	left     *succession.Heir // what this daemon goes on with; nil: it began anew
 	lostAll  atomic.Bool      // the others went on without this node
 
+	takeover takeover // what this daemon leaves if it is killed, and has taken from one that was
+
 	// joined is closed when this node may grant for the first time.
 	joined     chan struct{}
 	joinedOnce sync.Once
@@ -115,6 +117,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 		return errors.Join(err, d.leave(nodeDone))
 	}
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
+		testator{d}.bequeath(l)
 		ready()
 		d.log.Info("mounted", "mount", d.cfg.Mountpoint, "source", d.cfg.Source)
 	})
@@ -220,7 +223,7 @@ func (d *daemon) join() error {
 		FileID: d.fileID.name, TakesPath: d.fileID.open,
 		HasFence: d.cfg.FenceCommand != "",
 		Former:   d.state.Lives(),
-		Succeeds: d.left.Former(), SucceedsIn: d.left.LastView(),
+		Succeeds: d.left.Former(), SucceedsIn: d.left.LastView(), Heir: d.takeover.heir(),
 		Restored: d.cfg.Restored,
 		Random:   rand.Uint64,
 		Made:     func() string { return time.Now().UTC().Format(time.RFC3339) },
@@ -236,6 +239,7 @@ func (d *daemon) join() error {
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
 		Save:      d.memory.Save,
 		Named:     d.state.AddLife,
+		Claim:     d.takeover.claim(),
 		Notice:    d.chronicle.Notice,
 		Begin: func(v *member.View) {
 			d.memory.KeepView(v)
@@ -347,6 +351,7 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 		Hold:         d.cfg.HoldOption(),
 		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
+		Ledger:       d.takeover.own.MountLedger(),
 		Log:          d.log,
 	}
 }

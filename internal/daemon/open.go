@@ -40,6 +40,7 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 	d = &daemon{cfg: cfg, log: log, minder: m, began: time.Now(), root: root, left: left, joined: make(chan struct{}), quit: make(chan struct{}), metrics: newMetrics()}
 	defer func() {
 		if err != nil && left == nil {
+			_ = d.takeover.own.End()
 			_ = d.close() // err is what matters
 			if d.state != nil {
 				_ = d.state.Close()
@@ -48,6 +49,9 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 			d = nil
 		}
 	}()
+	if err := (testator{d}).begin(); err != nil {
+		return d, err
+	}
 	if d.rules, err = rules.New(cfg.Rules, cfg.OpenRule()); err != nil {
 		return d, err
 	}
@@ -63,9 +67,15 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 	if d.params, err = cfg.Params(); err != nil {
 		return d, exitcode.With(exitcode.Usage, err)
 	}
-	if left != nil {
+	switch {
+	case left != nil:
 		d.state = left.State
-	} else if d.state, err = statedir.Open(cfg.State, int(d.root.Fd())); err != nil {
+	case d.takeover.left != nil:
+		d.state, err = d.takeover.state(cfg.State)
+	default:
+		d.state, err = statedir.Open(cfg.State, int(d.root.Fd()))
+	}
+	if err != nil {
 		return d, err
 	}
 	mountlog.KeepLastWords(cfg, crash.Daemon, log)
@@ -182,12 +192,14 @@ func (d *daemon) openParts(c *register.Cluster, kept nodestate.Secrets) error {
 		return fmt.Errorf("the shared directory: %w", err)
 	}
 	openJournal := history.Open
-	if d.left != nil {
+	if d.left != nil || d.takeover.left != nil {
 		openJournal = history.Resume
 	}
-	d.journal, err = openJournal(d.state.File("journal"), journal.Options{
-		Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log,
-	}, d.cfg.Journal == config.JournalRequired)
+	o := journal.Options{Cluster: c.ID, Mount: d.cfg.Mountpoint, Node: locks.NodeID(d.identity.ID().String()), Logger: d.log}
+	if d.takeover.left != nil {
+		o.Resumed = taker{goer{d}}.goesOn()
+	}
+	d.journal, err = openJournal(d.state.File("journal"), o, d.cfg.Journal == config.JournalRequired)
 	if err != nil {
 		return err
 	}
@@ -209,7 +221,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	}
 	d.host, err = p2p.NewHost(p2p.Options{
 		Identity: d.identity, Secret: secret, Listen: listen, Cluster: c.ID, MDNS: d.cfg.MDNS, Log: d.log,
-		Offline: true, Again: d.left.Listened(),
+		Offline: true, Again: append(d.left.Listened(), d.takeover.listened()...),
 	})
 	if err != nil {
 		return err
@@ -223,6 +235,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 		Live:       d.live,
 		MaxLocks:   d.cfg.MaxLocks,
 		Damaged:    d.chronicle.Damaged,
+		Ledger:     d.takeover.own.Ledger(),
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
@@ -254,6 +267,7 @@ func (d *daemon) assemble(book *addressBook) {
 	d.upgrader = succession.New(succession.Served{
 		Config: d.cfg, Log: d.log, Began: d.began, Root: d.root, State: d.state, Journal: d.journal, Node: &d.node, Server: &d.server,
 		Engine: d.engine, Host: d.host, Transport: d.transport, Minder: d.minder, Joined: d.joined, LostAll: &d.lostAll, Left: d.left,
+		Own: d.takeover.own, Takeovers: d.takeover.count, Mounted: d.takeover.mounted(),
 		Live:         func() bool { return d.live(time.Duration(d.params.Guard) * time.Millisecond) },
 		KnownCluster: d.knownCluster,
 	})

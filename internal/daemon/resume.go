@@ -43,8 +43,11 @@ func Resume(ctx context.Context, stderr io.Writer) error {
 		})
 }
 
-// successor is a daemon that goes on with what the program before it has left.
-type successor struct{ *daemon }
+// goer is a daemon that goes on with what another one has held.
+type goer struct{ *daemon }
+
+// successor is one that goes on with what the program before it has left.
+type successor struct{ goer }
 
 // run is daemon.run with that: the mount, the locks, and a place in the cluster.
 func (d successor) run(ctx context.Context, ready func()) error {
@@ -54,7 +57,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 		return d.left.Back(ctx, err)
 	}
 	d.left.Mark("opened")
-	d.find(v)
+	d.find(v, func(peer string) bool { return slices.Contains(d.left.Peers, peer) })
 	r, err := begin(ctx, d.daemon, func() error { return d.inherit(v) })
 	if err != nil {
 		return d.left.Back(ctx, err)
@@ -65,18 +68,20 @@ func (d successor) run(ctx context.Context, ready func()) error {
 		return d.left.Back(ctx, err)
 	}
 	d.awaitConnections()
+	d.left.Mark("connected")
 	if err := d.join(); err != nil {
 		return d.left.Back(ctx, err)
 	}
 	// From here on there is no way back: the others hear of this program.
 	d.minder.Release()
-	d.recordResumed()
+	d.recordResumed("another program serves the mount")
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
 	go d.upgrader.Await(ctx)
 	d.left.Mark("serves")
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
 		d.left.Collect()
+		testator{d.daemon}.bequeath(l)
 		ready()
 		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version.String(), "former", d.left.Version)
 	})
@@ -110,11 +115,11 @@ func (d successor) inherit(v *member.View) error {
 	return nil
 }
 
-// find has the network look for the members of v that were connected.
-func (d successor) find(v *member.View) {
+// find has the network look for the members of v that connected says of that they were.
+func (d goer) find(v *member.View, connected func(peer string) bool) {
 	var wanted []peer.AddrInfo
 	for i := range v.Members {
-		if m := &v.Members[i]; slices.Contains(d.left.Peers, m.Peer) {
+		if m := &v.Members[i]; connected(m.Peer) {
 			if info, err := addrInfo(member.Contact{Peer: m.Peer, Addrs: m.Addrs}); err == nil {
 				wanted = append(wanted, info)
 			}
@@ -129,7 +134,7 @@ func (d successor) find(v *member.View) {
 const reconnectTime = 250 * time.Millisecond
 
 // awaitConnections waits until those are found.
-func (d successor) awaitConnections() {
+func (d goer) awaitConnections() {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for limit := time.After(reconnectTime); len(missing(d.transport.Peers())) > 0; {
@@ -140,12 +145,11 @@ func (d successor) awaitConnections() {
 			return
 		}
 	}
-	d.left.Mark("connected")
 }
 
 // recordResumed has the journal say what goes on.
-func (d successor) recordResumed() {
+func (d goer) recordResumed(why string) {
 	for _, r := range d.engine.Resumed() {
-		d.journal.Append(journal.Record{Event: journal.Resumed, Request: r, Reason: "another program serves the mount: it goes on"})
+		d.journal.Append(journal.Record{Event: journal.Resumed, Request: r, Reason: why + ": it goes on"})
 	}
 }

@@ -35,10 +35,16 @@ func serve(ctx context.Context, cfg config.Config, m *supervise.Minder, root *os
 		return errors.Join(fmt.Errorf("remember the mount for other commands: %w", err), d.close())
 	}
 	run := d.run
-	if left != nil {
-		run = successor{d}.run
+	switch {
+	case left != nil:
+		run = successor{goer{d}}.run
+	case d.takeover.left != nil:
+		run = taker{goer{d}}.run
 	}
 	err = run(ctx, func() { ready(d.warnings) })
+	if err := d.takeover.own.End(); err != nil {
+		log.Error("the end of this process may not be the end of all that it has open", "err", err)
+	}
 	if err != nil {
 		log.Error("the daemon ends", "err", err)
 	}

@@ -87,13 +87,22 @@ func Open(path string, root int) (*Dir, error) {
 		}
 		return nil, fmt.Errorf("lock the state directory %s: %w (it must be on a local file system)", path, err)
 	}
+	d := &Dir{path, lock}
+	if err := d.Own(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Own has the file of the lock say that this process has it.
+func (s *Dir) Own() error {
 	// In place, over the block that it has from the first start on: the disk may
 	// be full.
-	if _, err := lock.WriteAt(fmt.Appendf(nil, "%-20d\n", os.Getpid()), 0); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("the state directory cannot be written: %w", err)
+	if _, err := s.Lock.WriteAt(fmt.Appendf(nil, "%-20d\n", os.Getpid()), 0); err != nil {
+		return fmt.Errorf("the state directory cannot be written: %w", err)
 	}
-	return &Dir{path, lock}, nil
+	return nil
 }
 
 // endingTime is for how long a new daemon waits for one before it that has been

@@ -34,7 +34,8 @@ type Heir struct {
 	view  *member.View // that Heirloom.View is
 	gc    int          // see debug.SetGCPercent
 	says  *slog.Logger
-	flush func() // writes out the log
+	flush func()       // writes out the log
+	ends  func() error // see EndBy
 }
 
 // Take reads what was left, once. If that is of no use the former program goes on, and
@@ -103,7 +104,11 @@ func (h *Heir) Back(ctx context.Context, why error) error {
 	if h.flush != nil {
 		h.flush()
 	}
-	err := become(h.Program, h.Files, h.fd, h.Program, first)
+	var err error
+	if h.ends != nil {
+		err = h.ends()
+	}
+	err = errors.Join(err, become(h.Program, h.Files, h.fd, h.Program, first))
 	return fmt.Errorf("%w; and the former program cannot go on either: %w", why, err)
 }
 
@@ -112,6 +117,10 @@ func (h *Heir) Collect() { debug.SetGCPercent(h.gc) }
 
 // LogBy says where the program that goes on logs; flush writes that out.
 func (h *Heir) LogBy(log *slog.Logger, flush func()) { h.says, h.flush = log, flush }
+
+// EndBy says how a keeper of this program ends, which would outlive it in the program that
+// goes on: nobody would know of it, and the mount and the state directory stay in use.
+func (h *Heir) EndBy(end func() error) { h.ends = end }
 
 // Former is the former self of this node, which it succeeds.
 func (h *Heir) Former() (n member.Node) {

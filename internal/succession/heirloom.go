@@ -15,16 +15,18 @@ import (
 
 // Heirloom is what a daemon leaves to the next program beside its mount and its locks.
 type Heirloom struct {
-	Order   string         `json:"order"` // who has ordered it knows it by that
-	Version string         `json:"version"`
-	Config  config.Config  `json:"config"`
-	Self    member.Node    `json:"self"`
-	View    []byte         `json:"view"`   // see member.EncodeView
-	Listen  []string       `json:"listen"` // where others have reached this node
-	Peers   []string       `json:"peers"`  // who was connected
-	Began   int64          `json:"began"`  // of the pause, in ms of CLOCK_BOOTTIME
-	Mounted int64          `json:"mounted"`
-	Ready   map[string]int `json:"ready"` // how far it was when, in ms, for the log
+	Order   string        `json:"order"` // who has ordered it knows it by that
+	Version string        `json:"version"`
+	Config  config.Config `json:"config"`
+	Self    member.Node   `json:"self"`
+	View    []byte        `json:"view"`   // see member.EncodeView
+	Listen  []string      `json:"listen"` // where others have reached this node
+	Peers   []string      `json:"peers"`  // who was connected
+	Began   int64         `json:"began"`  // of the pause, in ms of CLOCK_BOOTTIME
+	Mounted int64         `json:"mounted"`
+	// Takeovers are how often the daemon was killed, and succeeded, since then.
+	Takeovers int            `json:"takeovers"`
+	Ready     map[string]int `json:"ready"` // how far it was when, in ms, for the log
 	// Cluster is what the former program knew of it, so that it need not be found on
 	// the storage again, and Folded what it has found out about that; nil: of an older
 	// version.

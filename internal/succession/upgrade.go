@@ -23,6 +23,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
@@ -61,6 +62,10 @@ type Served struct {
 	Joined       <-chan struct{} // closed when this node may grant for the first time
 	LostAll      *atomic.Bool    // the others went on without this node
 	Left         *Heir           // what this program goes on with; nil: it began anew
+	// Own is what another process would go on with if this one was killed; nil: nothing.
+	Own       *estate.Own
+	Takeovers int   // how often that has come about since the mount was made
+	Mounted   int64 // when a daemon that was killed made the mount, in ms of CLOCK_BOOTTIME; 0: this one did
 }
 
 // Journal is a journal whose records the next program finds.
@@ -282,6 +287,7 @@ func (u *Upgrader) attempt(ctx context.Context, program, former *os.File, contro
 		Root: int(d.Root.Fd()), Lock: int(d.State.Lock.Fd()), Program: int(former.Fd()), Control: control,
 	}
 	h.Cluster, h.Folded = d.KnownCluster()
+	h.Takeovers = d.Takeovers
 	left, err := relay.New()
 	if err != nil {
 		return err
@@ -338,6 +344,9 @@ func (u *Upgrader) pass(h *Heirloom, program *os.File, left int, locks []byte) e
 		d.Log.Info("the daemon executes another program", "program", program.Name(), "version", u.Status().To)
 		d.Minder.FlushLog()
 		d.Minder.Upgrading()
+		if err := d.Own.End(); err != nil { // the watcher ends it, too
+			d.Log.Warn("what this program has open is open elsewhere, too", "err", err)
+		}
 		err = become(int(program.Fd()), h.Files, left, h.Program, "")
 		err = errors.Join(err, become(h.Program, h.Files, left, h.Program, err.Error()))
 	}
@@ -398,6 +407,9 @@ func (u *Upgrader) ServesSince() time.Time { return u.since }
 func (u *Upgrader) Mounted() int64 {
 	if u.d.Left != nil {
 		return u.d.Left.Mounted
+	}
+	if u.d.Mounted != 0 {
+		return u.d.Mounted
 	}
 	return boottime.Milliseconds() - time.Since(u.d.Began).Milliseconds()
 }

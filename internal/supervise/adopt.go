@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"strconv"
 	"sync"
 
@@ -57,33 +58,54 @@ type charge struct {
 	hold     *os.File // the other end of its leash; nil if it was adopted
 }
 
+// wait waits for the end of a child.
+func (c *charge) wait() error {
+	s, err := c.process.Wait()
+	if err == nil && !s.Success() {
+		err = &exec.ExitError{ProcessState: s}
+	}
+	return err
+}
+
 // adopt returns when the daemon that was adopted has ended; see once.
 func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	c := w.charge
 	var help sync.WaitGroup
 	ended := make(chan struct{})
 	help.Go(func() { askToEnd(ctx, ended, c.process) })
-	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.mayLookDead, w.log) })
+	help.Go(func() { helpToEnd(ended, c.process.Pid, w.cfg.Mountpoint, w.mayNotCut, w.log) })
 	if c.logs != nil {
-		help.Go(func() { copyLog(w.out, c.logs, &w.copying) })
+		w.legacy.copies.Go(func() {
+			copyLog(w.out, c.logs, &w.copying)
+			c.logs.Close()
+		})
 	}
-	m, told := w.heed(json.NewDecoder(c.lastWord), c)
+	m, told, heard := readyMessage{}, false, make(chan struct{})
+	go func() {
+		defer close(heard)
+		m, told = w.heed(json.NewDecoder(c.lastWord), c)
+	}()
+	how := &errGone{state: "it was killed, or has failed"}
 	if c.hold != nil { // a child
-		_, _ = c.process.Wait()
+		if err := w.awaitEnd(c.process, c.wait, false); err != nil {
+			how, _ = gone(err)
+		}
+		c.hush(heard)
 	}
+	<-heard
 	close(ended)
 	help.Wait()
 	c.lastWord.Close()
-	if c.logs != nil {
-		c.logs.Close()
+	if !w.cfg.Takeover { // else a keeper may have the log open
+		w.legacy.copies.Wait()
 	}
 	switch {
 	case !told:
-		return true, &errGone{"it was killed, or has failed"}
+		return true, how
 	case m.Passing:
-		return true, trouble.MayPass(&errGone{m.Error})
+		return true, trouble.MayPass(&errGone{state: m.Error})
 	case m.Error != "":
-		return true, exitcode.With(m.Code, &errGone{m.Error})
+		return true, exitcode.With(m.Code, &errGone{state: m.Error})
 	}
 	return true, nil
 }
@@ -119,7 +141,7 @@ func Adopt(ctx context.Context, in io.Reader, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg, report, err := startedBy(in)
+	cfg, report, err := startedBy(json.NewDecoder(in))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -47,6 +48,9 @@ type Minder struct {
 	untold   *readyMessage // how the daemon ends, while there is no watcher to be told
 
 	followed chan struct{} // of 1: the one that started it is another program
+
+	life   *os.File       // see lifeFD; nil if there is none
+	estate *estate.Estate // what the daemon goes on with; nil: it begins anew
 }
 
 // newMinder takes what the watcher has handed down.
@@ -66,6 +70,9 @@ func newMinder(cfg config.Config) (*Minder, error) {
 	}
 	if _, err := unix.FcntlInt(logFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
 		m.logs = os.NewFile(logFD, "log")
+	}
+	if _, err := unix.FcntlInt(lifeFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil && cfg.Takeover {
+		m.life = os.NewFile(lifeFD, "lifeline")
 	}
 	return m, nil
 }

@@ -19,11 +19,12 @@ type MinderLeft struct {
 	LastWord int `json:"last_word"` // 0: the watcher is the one that started the daemon
 	Watcher  int `json:"watcher"`   // process, with LastWord
 	Tell     int `json:"tell"`      // 0: none
+	Life     int `json:"life"`      // 0: none, see lifeFD
 }
 
 // Files are the descriptors of l.
 func (l *MinderLeft) Files() (files []int) {
-	for _, fd := range []int{l.Root, l.Leash, l.Logs, l.LastWord, l.Tell} {
+	for _, fd := range []int{l.Root, l.Leash, l.Logs, l.LastWord, l.Tell, l.Life} {
 		if fd != 0 {
 			files = append(files, fd)
 		}
@@ -37,7 +38,7 @@ func (l *MinderLeft) Files() (files []int) {
 func (m *Minder) Leave() (l MinderLeft, files []int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for to, f := range map[*int]*os.File{&l.Root: m.root, &l.Leash: m.leash, &l.Logs: m.logs, &l.LastWord: m.lastWord, &l.Tell: m.tell} {
+	for to, f := range map[*int]*os.File{&l.Root: m.root, &l.Leash: m.leash, &l.Logs: m.logs, &l.LastWord: m.lastWord, &l.Tell: m.tell, &l.Life: m.life} {
 		if f == nil {
 			continue
 		}
@@ -69,7 +70,7 @@ func (l *MinderLeft) Minder(cfg config.Config) (*Minder, error) {
 		return os.NewFile(uintptr(own), name)
 	}
 	m := &Minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash"),
-		logs: file(l.Logs, "log"), tell: file(l.Tell, "tell"), lastWord: file(l.LastWord, "last word")}
+		logs: file(l.Logs, "log"), tell: file(l.Tell, "tell"), lastWord: file(l.LastWord, "last word"), life: file(l.Life, "lifeline")}
 	if l.LastWord != 0 {
 		m.watcher = l.Watcher
 	}

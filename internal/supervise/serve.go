@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -32,6 +33,7 @@ const (
 	rootFD  = 4 // the shared directory
 	leashFD = 5 // the reading end of a pipe that the watcher has open for writing
 	logFD   = 6 // the reading end of the pipe that is standard error; none if that is no pipe
+	lifeFD  = 7 // the reading end of a pipe that the watcher has open for writing; none without a takeover
 )
 
 // readyMessage is how a process tells the one that started it how it went.
@@ -48,6 +50,8 @@ type readyMessage struct {
 	// Upgraded: the process goes on with another program, and the watcher is to be
 	// that one, too. How the process ends is told in the same place.
 	Upgraded bool `json:"upgraded,omitempty"`
+	// Will is where all is that the next daemon goes on with if this one is killed.
+	Will *estate.Will `json:"will,omitempty"`
 }
 
 // Daemon serves a mount by the process that calls it, until the mount is gone, and takes
@@ -58,13 +62,17 @@ type Daemon func(ctx context.Context, cfg config.Config, m *Minder, root *os.Fil
 // from in, its standard input, and by descriptors.
 func Serve(ctx context.Context, in io.Reader, stderr io.Writer, serve Daemon) error {
 	Prepare()
-	cfg, report, err := startedBy(in)
+	words := json.NewDecoder(in)
+	cfg, report, err := startedBy(words)
 	if err != nil {
 		return err
 	}
 	unix.CloseOnExec(rootFD)
 	root := os.NewFile(rootFD, cfg.Source)
 	minder, err := newMinder(cfg)
+	if err == nil {
+		err = minder.takeOver(words)
+	}
 	if err == nil {
 		err = serveWatched(ctx, cfg, minder, root, stderr, false, serve, report)
 	}
@@ -125,8 +133,8 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 
 // startedBy reads what the process that started this one has for it; report
 // tells it, once, that all is well or what is wrong.
-func startedBy(in io.Reader) (cfg config.Config, report func(error, ...string), err error) {
-	if err := json.NewDecoder(in).Decode(&cfg); err != nil {
+func startedBy(words *json.Decoder) (cfg config.Config, report func(error, ...string), err error) {
+	if err := words.Decode(&cfg); err != nil {
 		return cfg, nil, exitcode.With(exitcode.Usage, fmt.Errorf("configuration on standard input: %w", err))
 	}
 	unix.CloseOnExec(readyFD)

@@ -51,10 +51,15 @@ type watcher struct {
 	failures  int        // starts in a row after which it was not
 	waits     waits
 	found     chan found // of a look at the shared directory that hangs; else nil
+	legacy    legacy     // what the daemon leaves if it is killed
 }
 
 // errGone is how a process has ended that was killed, or has failed.
-type errGone struct{ state string }
+type errGone struct {
+	state   string
+	crashed bool // it had no time to end in order
+	killed  bool // and by SIGKILL
+}
 
 func (e *errGone) Error() string { return "the process that serves the mount has ended: " + e.state }
 
@@ -80,6 +85,7 @@ func (w *watcher) keep(ctx context.Context) error {
 	if w.charge != nil {
 		turn = w.adopt
 	}
+	defer w.disinherit()
 	for {
 		usable, err := turn(ctx)
 		turn = w.once
@@ -89,6 +95,11 @@ func (w *watcher) keep(ctx context.Context) error {
 		if ctx.Err() != nil || !w.cfg.Restart || trouble.Final(err) {
 			return err
 		}
+		if w.mayTakeOver(err) {
+			w.log.Error("the mount has lost its daemon: another one goes on", "err", err)
+			continue
+		}
+		w.disinherit() // before anything looks at the mount
 		// After one that was usable the next one comes at once: it frees the
 		// locks of the dead one. If it is only the last of many in a short
 		// time, the membership pauses before it joins.
@@ -119,15 +130,17 @@ func backoff(n int) time.Duration {
 // once starts the process and waits for its end. It reports whether the mount
 // was usable meanwhile.
 func (w *watcher) once(ctx context.Context) (usable bool, err error) {
-	cfg := w.cfg
-	if cfg.Replace = mountpoint.IsDead(cfg.Mountpoint); cfg.Replace {
-		if err := mountpoint.Replaceable(cfg); err != nil {
-			return false, err
+	cfg, takes := w.cfg, w.legacy.takes()
+	if !takes { // else the mount waits for the daemon, and so would who looks at it
+		if cfg.Replace = mountpoint.IsDead(cfg.Mountpoint); cfg.Replace {
+			if err := mountpoint.Replaceable(cfg); err != nil {
+				return false, err
+			}
 		}
-	}
-	if w.served {
-		if err := w.reopen(ctx); err != nil {
-			return false, err
+		if w.served {
+			if err := w.reopen(ctx); err != nil {
+				return false, err
+			}
 		}
 	}
 	cmd, c, done, err := w.startDaemon(cfg)
@@ -138,29 +151,27 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	ended := make(chan struct{})
 	var help sync.WaitGroup
 	help.Go(func() { askToEnd(ctx, ended, cmd.Process) })
-	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.mayLookDead, w.log) })
-
-	var m readyMessage
-	words := json.NewDecoder(c.lastWord)
-	told := words.Decode(&m) == nil
-	if usable = told && m.Error == ""; usable {
-		w.waits.end()
-		if !w.served {
-			w.served = true
-			w.ready(m.Warnings)
-			process.GiveBackMemory(w.log)
-			w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + cfg.Mountpoint)
-		} else {
-			w.log.Info("the mount works again", "mount", cfg.Mountpoint)
-			w.tellSystemd("STATUS=serving " + cfg.Mountpoint)
+	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.mayNotCut, w.log) })
+	m, told, heard := readyMessage{}, false, make(chan struct{})
+	go func() {
+		defer close(heard)
+		words := json.NewDecoder(c.lastWord)
+		if m, told = w.first(words); told && m.Error == "" {
+			w.usable(m.Warnings)
+			w.heed(words, c)
 		}
-		help.Go(func() { w.heed(words, c) })
-	}
-	err = cmd.Wait()
+	}()
+	err = w.awaitEnd(cmd.Process, cmd.Wait, takes)
+	c.hush(heard)
 	close(ended)
 	help.Wait()
-	done()
+	if w.legacy.copies.Go(done); !cfg.Takeover { // else a keeper may have the log open
+		w.legacy.copies.Wait()
+	}
+	usable = told && m.Error == ""
 	switch {
+	case takes && told && m.Error != "":
+		return true, &errGone{state: "it cannot go on with what the one before it has left: " + m.Error}
 	case told && m.Error != "":
 		err := exitcode.With(m.Code, errors.New(m.Error))
 		if m.Passing {
@@ -170,11 +181,22 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	case err == nil:
 		return usable, nil
 	}
-	code := cmd.ProcessState.ExitCode()
-	if code == exitcode.Usage {
-		code = exitcode.Failure // the Go runtime ended it; what is wrong with options is told
+	how, code := gone(err)
+	return usable, exitcode.With(code, how)
+}
+
+// usable is called when a daemon says that the mount is.
+func (w *watcher) usable(warnings []string) {
+	w.waits.end()
+	if !w.served {
+		w.served = true
+		w.ready(warnings)
+		process.GiveBackMemory(w.log)
+		w.tellSystemd(sd.SdNotifyReady + "\nSTATUS=serving " + w.cfg.Mountpoint)
+		return
 	}
-	return usable, exitcode.With(code, &errGone{cmd.ProcessState.String()})
+	w.log.Info("the mount works again", "mount", w.cfg.Mountpoint)
+	w.tellSystemd("STATUS=serving " + w.cfg.Mountpoint)
 }
 
 // askEvery is how often a daemon is asked to end.
@@ -207,6 +229,11 @@ func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	left, life, err := w.legacy.gives(cfg)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in = append(in, left...)
 	var theirs, ours []*os.File
 	pipe := func() (r, w *os.File) {
 		if err == nil {
@@ -231,7 +258,7 @@ func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done
 	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Stdin = bytes.NewReader(in)
-	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs}
+	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs, life}
 	cmd.Env = process.WithoutSystemd()
 	// Of a group of its own: what a terminal sends is for the watcher, which
 	// passes it on.
@@ -343,7 +370,7 @@ func RunWatch(ctx context.Context, in io.Reader, stderr io.Writer) error {
 	if os.Getenv(watchLeftEnv) != "" {
 		return resumeWatch(ctx, stderr)
 	}
-	cfg, report, err := startedBy(in)
+	cfg, report, err := startedBy(json.NewDecoder(in))
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
@@ -36,6 +37,10 @@ type watchLeft struct {
 	Hold     int           `json:"hold"`
 	Lock     int           `json:"lock"`
 	Front    bool          `json:"front"` // it logs to standard error
+	// What the daemon leaves if it is killed.
+	Estate   estate.Estate `json:"estate"`
+	Life     int           `json:"life"`
+	HoldLife int           `json:"hold_life"`
 }
 
 const watchLeftEnv = "DMXFS_WATCH_LEFT"
@@ -51,7 +56,10 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 		switch err := words.Decode(&m); {
 		case err != nil:
 			return last, told
+		case m.Will != nil:
+			w.bequeathed(*m.Will)
 		case m.Upgrading:
+			w.revoked()
 			w.upgrading.Store(boottime.Milliseconds() + nodestate.UpgradingTime.Milliseconds())
 		case m.Upgraded:
 			w.log.Warn("this process goes on as it is: it cannot be the program that the daemon is by now", "err", w.become(c))
@@ -72,12 +80,20 @@ func (w *watcher) become(c *charge) error {
 	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Root: int(w.root.Fd())}
 	_, l.Front = w.out.(*os.File)
 	files := []int{l.Root}
-	for f, to := range map[*os.File]*int{c.lastWord: &l.LastWord, c.logs: &l.Logs, c.hold: &l.Hold, w.lock: &l.Lock} {
-		if f != nil {
-			*to = int(f.Fd())
-			files = append(files, *to)
+	for f, to := range map[*os.File]*int{c.lastWord: &l.LastWord, c.logs: &l.Logs, c.hold: &l.Hold, w.lock: &l.Lock, w.legacy.life: &l.Life, w.legacy.hold: &l.HoldLife} {
+		if f == nil {
+			continue
 		}
+		raw, err := f.SyscallConn()
+		if err == nil { // Fd would have it block, should this program go on
+			err = raw.Control(func(fd uintptr) { *to = int(fd) })
+		}
+		if err != nil {
+			return err
+		}
+		files = append(files, *to)
 	}
+	l.Estate = w.legacy.wills()
 	b, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -117,6 +133,9 @@ func resumeWatch(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := unix.SetNonblock(l.LastWord, true); err != nil { // see hush
+		return err
+	}
 	file := func(fd int, name string) *os.File {
 		if fd == 0 {
 			return nil
@@ -136,6 +155,7 @@ func resumeWatch(ctx context.Context, stderr io.Writer) error {
 		charge: &charge{process: daemon, lastWord: file(l.LastWord, "last word"), logs: file(l.Logs, "log"), hold: file(l.Hold, "leash")},
 		ready:  func([]string) {},
 	}
+	w.legacy.goOn(l.Estate, file(l.Life, "lifeline"), file(l.HoldLife, "end of the lifeline"))
 	if w.root == nil || w.charge.lastWord == nil {
 		return errors.New("what the program before this one has left is not all there")
 	}

@@ -18,6 +18,9 @@ func TestTheLifeOfALedger(t *testing.T) {
 			if _, err := ReadLedger(n.ledger); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", n.id, err, want)
 			}
+			if _, _, err := LedgerNode(n.ledger); !errors.Is(err, want) {
+				t.Errorf("whose ledger that of %s is: %v, want %v", n.id, err, want)
+			}
 		}
 		says(c.nodes[c.add("new")], ErrNoTenure)
 		a := c.nodes["n0"]
@@ -42,6 +45,30 @@ func TestTheLifeOfALedger(t *testing.T) {
 			t.Fatal(err)
 		}
 		says(a, nil)
+	})
+}
+
+// The ledger of a successor names its former self until it is in a view itself.
+func TestWhomALedgerNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newKeeping(t, 2, true, nil)
+		names := func(n *node, want locks.NodeID) locks.Epoch {
+			t.Helper()
+			id, epoch, err := LedgerNode(n.ledger)
+			if err != nil || id != want {
+				t.Errorf("the ledger of %s names %s (%v), want %s", n.id, id, err, want)
+			}
+			return epoch
+		}
+		epoch := names(c.nodes["n0"], "n0")
+		x := c.killed("n0", "n0x")
+		if e := names(x, "n0"); e != epoch {
+			t.Errorf("it does so at epoch %d, and not at %d", e, epoch)
+		}
+		c.view("n0x", "n1")
+		if e := names(x, "n0x"); e <= epoch {
+			t.Errorf("a new view is not above epoch %d: %d", epoch, e)
+		}
 	})
 }
 

@@ -2,7 +2,6 @@ package member_test
 
 import (
 	"flag"
-	"fmt"
 	"slices"
 	"testing"
 
@@ -183,21 +182,7 @@ func withKills(seed int64, bug string, tracing bool) outcome {
 	return schedule(o, tracing)
 }
 
-func TestKills(t *testing.T) {
-	came := 0
-	for seed := *flagFirst; seed < *flagFirst+int64(*flagKills); seed++ {
-		r := withKills(seed, "", false)
-		if r.w.check.err != nil {
-			fail(t, r.w, fmt.Sprintf("seed %d", seed), func(tracing bool) *world { return withKills(seed, "", tracing).w })
-			return
-		}
-		came += r.w.check.succeedings
-	}
-	if came == 0 {
-		t.Error("nobody went on with a ledger")
-	}
-	t.Logf("%d went on", came)
-}
+func TestKills(t *testing.T) { successions(t, *flagKills, "member.kills", withKills) }
 
 // While all is well a kill costs one view, and no lock.
 func TestKillWhileAllIsWell(t *testing.T) {

@@ -153,20 +153,26 @@ func withTakeovers(seed int64, bug string, tracing bool) outcome {
 	return schedule(o, tracing)
 }
 
-func TestTakeovers(t *testing.T) {
+func TestTakeovers(t *testing.T) { successions(t, *flagTakeovers, "member.takeovers", withTakeovers) }
+
+// successions runs so many schedules, as the flag says, and checks that daemons went on
+// in the place of others.
+func successions(t *testing.T, seeds int, flag string, run func(seed int64, bug string, tracing bool) outcome) {
+	t.Helper()
 	came := 0
-	for seed := *flagFirst; seed < *flagFirst+int64(*flagTakeovers); seed++ {
-		r := withTakeovers(seed, "", false)
+	for seed := *flagFirst; seed < *flagFirst+int64(seeds); seed++ {
+		r := run(seed, "", false)
 		if r.w.check.err != nil {
-			fail(t, r.w, fmt.Sprintf("seed %d", seed), func(tracing bool) *world { return withTakeovers(seed, "", tracing).w })
+			fail(t, r.w, fmt.Sprintf("go test ./p2p/member -run '^%s$' -member.first %d -%s 1 -v", t.Name(), seed, flag),
+				func(tracing bool) *world { return run(seed, "", tracing).w })
 			return
 		}
 		came += r.w.check.succeedings
 	}
+	t.Logf("%d daemons went on in the place of others", came)
 	if came == 0 {
-		t.Error("no takeover came about")
+		t.Error("no daemon went on in the place of another")
 	}
-	t.Logf("%d takeovers came about", came)
 }
 
 // While all is well a daemon is replaced without a loss, by one view, also several

@@ -1,0 +1,312 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	ma "github.com/multiformats/go-multiaddr"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/estate"
+	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/statedir"
+	"github.com/dmxfs/dmxfs/internal/version"
+	"github.com/dmxfs/dmxfs/journal"
+	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/p2p/member"
+)
+
+// takeover is what a daemon leaves if it is killed, and what it goes on with of one that
+// was.
+type takeover struct {
+	own  *estate.Own  // nil: it leaves nothing
+	why  error        // and that is the reason, if it should
+	left *estate.Left // nil: it began anew
+
+	mu    sync.Mutex
+	took  time.Duration // until calls were answered
+	count int           // takeovers since the mount was made
+}
+
+// testator is a daemon as it says what it leaves if it is killed.
+type testator struct{ *daemon }
+
+// begin makes what this daemon leaves, and opens what it goes on with.
+func (d testator) begin() error {
+	if !d.cfg.Takeover {
+		return nil
+	}
+	t, e := &d.takeover, d.minder.Estate()
+	generation := uint64(1)
+	if e != nil {
+		generation = e.Newest().Generation + 1
+	}
+	lifeline, watcher, err := d.minder.Lifeline()
+	if err == nil {
+		t.own, err = estate.Begin(generation, version.String(), lifeline, watcher)
+	}
+	if d.left != nil {
+		t.count = d.left.Takeovers
+		d.left.EndBy(t.own.End)
+	}
+	if t.why = err; e == nil {
+		if err != nil {
+			d.log.Warn("if this daemon is killed nobody can go on with what it holds", "err", err)
+		}
+		return nil
+	}
+	if err != nil { // then there is nobody to go on after this one: it is as if it began anew
+		return err
+	}
+	if t.left, err = e.Open(); err != nil {
+		return err
+	}
+	t.count = e.Newest().Takeovers + 1
+	t.left.HangUp()
+	d.cfg.Restored, d.cfg.Replace = false, false
+	return nil
+}
+
+// state is the state directory, which stays locked.
+func (t *takeover) state(path string) (*statedir.Dir, error) {
+	lock, err := t.left.StateLock()
+	if err != nil {
+		return nil, err
+	}
+	return &statedir.Dir{Path: path, Lock: lock}, nil
+}
+
+func (t *takeover) heir() *member.Heir {
+	if t.left == nil {
+		return nil
+	}
+	return &t.left.Heir
+}
+
+// claim keeps who has claimed the place of the daemon that was killed.
+func (t *takeover) claim() func([]member.Node) error {
+	if t.left == nil {
+		return nil
+	}
+	return func(by []member.Node) error { return t.own.Claim(t.left.Heir.Of, by) }
+}
+
+// listened is where the daemon that was killed has listened.
+func (t *takeover) listened() (list []ma.Multiaddr) {
+	if t.left == nil {
+		return nil
+	}
+	for _, s := range t.left.Newest().Listen {
+		if a, err := ma.NewMultiaddr(s); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// mounted is when the mount was made by another daemon, in ms of CLOCK_BOOTTIME; else 0.
+func (t *takeover) mounted() int64 {
+	if t.left == nil {
+		return 0
+	}
+	return t.left.Newest().Mounted
+}
+
+// will is what this daemon leaves, with its control socket l.
+func (d testator) will(l net.Listener, inForce bool) (w estate.Will, err error) {
+	w = d.takeover.own.Will()
+	c, err := l.(*net.UnixListener).SyscallConn()
+	if err == nil {
+		err = c.Control(func(fd uintptr) { w.Control = int(fd) })
+	}
+	w.State, w.InForce, w.Mounted, w.Takeovers = int(d.state.Lock.Fd()), inForce, d.upgrader.Mounted(), d.takeover.count
+	for _, a := range d.host.Listening() {
+		w.Listen = append(w.Listen, a.String())
+	}
+	return w, err
+}
+
+// bequeath tells the watcher that all that counts is of this daemon, which serves.
+func (d testator) bequeath(l net.Listener) {
+	t := &d.takeover
+	if t.own == nil {
+		return
+	}
+	w, err := d.will(l, true)
+	if err == nil {
+		err = d.minder.Bequeath(w)
+	}
+	if err != nil {
+		t.mu.Lock()
+		t.why = err
+		t.mu.Unlock()
+		d.log.Warn("if this daemon is killed nobody can go on with what it holds", "err", err)
+	}
+}
+
+// taker is a daemon that goes on with what another one has left that was killed.
+type taker struct{ goer }
+
+// run is daemon.run with that: the mount, the locks, and a place in the cluster.
+func (d taker) run(ctx context.Context, ready func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	kept, v, err := nodestate.ReadView(d.state.Path)
+	if err != nil {
+		return err
+	}
+	if kept.Cluster != d.clusterID {
+		return fmt.Errorf("the daemon that was killed was in the cluster %s, and this is %s", kept.Cluster, d.clusterID)
+	}
+	l, err := d.listener()
+	if err != nil {
+		return err
+	}
+	// Before anything changes: whoever goes on after this one has to know of it.
+	w, err := testator{d.daemon}.will(l, false)
+	if err == nil {
+		err = d.minder.Bequeath(w)
+	}
+	if err != nil {
+		return err
+	}
+	self := d.identity.ID().String()
+	d.find(v, func(peer string) bool { return peer != self })
+	r, err := begin(ctx, d.daemon, func() error { return d.inherit(v) })
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	d.awaitConnections()
+	if err := d.join(); err != nil {
+		return err
+	}
+	d.recordResumed("another daemon serves the mount")
+	nodeDone := make(chan error, 1)
+	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
+	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
+		testator{d.daemon}.bequeath(l)
+		if err := d.state.Own(); err != nil {
+			d.log.Warn("the state directory names a process that is gone", "err", err)
+		}
+		ready()
+		go d.settle(ctx)
+	})
+}
+
+// listener is the control socket.
+func (d taker) listener() (net.Listener, error) {
+	f, err := d.takeover.left.Control()
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		l.Close()
+		return nil, fmt.Errorf("what should be the control socket %s is another one (%s)", admin.SocketName, l.Addr())
+	}
+	u.SetUnlinkOnClose(false)
+	return u, nil
+}
+
+// inherit takes the mount and the locks, and makes void what was left.
+func (d taker) inherit(v *member.View) error {
+	t := &d.takeover
+	d.rules.Begin(v) // Rule answers as it did
+	server, err := t.left.Resume(d.mountOptions(v))
+	if err != nil {
+		return err
+	}
+	if err := d.engine.Inherit(t.left.Locks); err != nil {
+		return err
+	}
+	if err := t.left.Supersede(t.own); err != nil {
+		return err
+	}
+	d.server.Store(server)
+	given := d.engine.GiveUpUnknown(func(_ locks.Key, h locks.HandleID) bool { return server.Knows(h) }, "it was closed when the daemon was killed")
+	d.log.Info("this daemon goes on with what the one that was killed has left", "killed", t.left.Newest().PID, "generation", t.own.Will().Generation,
+		"requests", len(d.engine.Resumed()), "closed", given)
+	return nil
+}
+
+// settle does what is left when the mount is served, and tells what came of it.
+func (d taker) settle(ctx context.Context) {
+	t := &d.takeover
+	took := time.Duration(boottime.Milliseconds()-t.left.Died) * time.Millisecond
+	t.mu.Lock()
+	t.took = took
+	t.mu.Unlock()
+	// The journal of the daemon that was killed is open until its keeper has ended.
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for !t.left.Gone() {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+	select {
+	case <-d.joined:
+	case <-ctx.Done():
+		return
+	}
+	d.journal.Settle()
+	locked := time.Duration(boottime.Milliseconds()-t.left.Died) * time.Millisecond
+	// One that is killed before it comes to this leaves a gap in the numbers.
+	what := fmt.Sprintf("takeover %d of this mount: process %d goes on in the place of %d: no call was answered for %d ms, and no lock granted for %d ms",
+		t.count, os.Getpid(), t.left.Newest().PID, took.Milliseconds(), locked.Milliseconds())
+	if d.lostAll.Load() {
+		what += "; the others went on without this node before it had taken its place: the locks of this host are lost"
+		d.log.Error("the takeover did not go as it should", "why", what)
+	} else {
+		d.log.Info("taken over: "+what, "requests", len(d.engine.Resumed()))
+	}
+	d.journal.Append(journal.Record{Event: journal.TakenOver, Reason: what, Wait: took})
+}
+
+// goesOn reports whether a request of the daemon that was killed goes on. It is asked when
+// the locks are taken.
+func (d taker) goesOn() func(request uint64) bool {
+	all := sync.OnceValue(func() map[uint64]bool {
+		m := map[uint64]bool{}
+		for _, r := range d.engine.Resumed() {
+			m[r] = true
+		}
+		return m
+	})
+	return func(request uint64) bool { return all()[request] }
+}
+
+// status is what status says of it.
+func (d testator) status() *admin.Takeover {
+	if !d.cfg.Takeover {
+		return nil
+	}
+	t := &d.takeover
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := &admin.Takeover{Count: t.count, LastMS: t.took.Milliseconds()}
+	why := t.why
+	if why == nil {
+		s.Generation = t.own.Will().Generation
+		why = errors.Join(t.own.Problem(), d.engine.LedgerStatus().Err, d.server.Load().LedgerErr())
+	}
+	if why != nil {
+		s.Why = why.Error()
+	}
+	s.Possible = why == nil
+	return s
+}

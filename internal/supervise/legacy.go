@@ -1,0 +1,376 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/boottime"
+	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
+	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountpoint"
+	"github.com/dmxfs/dmxfs/internal/process"
+)
+
+// With a takeover the next daemon goes on with what one that was killed has left. The
+// keeper of that has the mount's connection open: until a daemon serves it again, or the
+// keeper is ended, whoever looks at the mount waits. So the watcher looks at it only when
+// it has ended all keepers.
+
+// legacy is what the daemon leaves if it is killed, as far as it has said so.
+type legacy struct {
+	mu      sync.Mutex
+	estate  estate.Estate
+	goesOn  bool      // the next daemon takes it, or the one that runs does
+	inForce time.Time // since when all that counts is of the daemon that runs; zero: not yet
+	// Takeovers in a row that came to nothing, or to a daemon that died soon.
+	killed, crashed int
+
+	// stuck: a daemon that was killed lives until another one goes on, or the mount is cut off.
+	stuck bool
+	cut   func(point string) error // nil: mountpoint.Abort, but in tests
+
+	life, hold *os.File // the ends of a pipe: keepers end with hold
+	copies     sync.WaitGroup
+}
+
+const (
+	// shortLife is how long a daemon has to serve so that what it has taken over is not
+	// suspected to have crashed it, and maxQuick how many may crash sooner in a row.
+	shortLife = 2 * time.Second
+	maxQuick  = 3
+	// The same for SIGKILL, which comes from outside, or from a kernel that is out of
+	// memory, for whatever reason.
+	shortLifeKilled = 300 * time.Millisecond
+	maxQuickKilled  = 20
+	// takeoverTime is how long a takeover may take. Programs wait meanwhile.
+	takeoverTime = 30 * time.Second
+	// lastCalls is how long a daemon that was killed may take to end its last system calls.
+	lastCalls = 20 * time.Second
+)
+
+func (l *legacy) takes() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.goesOn
+}
+
+// some reports whether there is anything that could be taken.
+func (l *legacy) some() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.estate.Complete()
+}
+
+// gives is what a daemon that is started gets: an estate as JSON, if it is to take one,
+// and what its keeper ends with.
+func (l *legacy) gives(cfg config.Config) (left []byte, life *os.File, err error) {
+	if !cfg.Takeover {
+		return nil, nil, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.life == nil {
+		if l.life, l.hold, err = os.Pipe(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if l.goesOn {
+		left, err = json.Marshal(l.estate)
+	}
+	return left, l.life, err
+}
+
+// wills are those that count.
+func (l *legacy) wills() estate.Estate {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.estate
+}
+
+// goOn is for another program in the process of the watcher.
+func (l *legacy) goOn(e estate.Estate, life, hold *os.File) {
+	l.estate, l.life, l.hold, l.inForce = e, life, hold, time.Now()
+}
+
+// ended reports whether a daemon that was killed does nothing any more. One that has not
+// said its will yet has changed nothing, or what it has said was not read yet: it is waited for.
+func (l *legacy) ended(pid int) (bool, error) {
+	l.mu.Lock()
+	w := l.estate.Newest()
+	l.mu.Unlock()
+	if w.PID != pid {
+		return false, nil
+	}
+	return w.Ended()
+}
+
+// bequeathed takes the will of a daemon.
+func (w *watcher) bequeathed(x estate.Will) {
+	l := &w.legacy
+	l.mu.Lock()
+	over := l.estate.Add(x)
+	if x.InForce {
+		l.inForce, l.goesOn, l.stuck = time.Now(), false, false
+	}
+	l.mu.Unlock()
+	go func() { // which may take a while
+		if err := estate.End(over); err != nil {
+			w.log.Error("something is left of a daemon that was killed", "err", err)
+		}
+	}()
+}
+
+// mayTakeOver reports whether the next daemon is to go on with what the one before it has
+// left, which has ended with err.
+func (w *watcher) mayTakeOver(err error) bool {
+	l := &w.legacy
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.goesOn = false
+	gone, ok := errors.AsType[*errGone](err)
+	if !ok || !gone.crashed || !l.estate.Complete() {
+		return false
+	}
+	short := shortLife
+	if gone.killed {
+		short = shortLifeKilled
+		l.killed++
+	} else {
+		l.crashed++
+	}
+	if !l.inForce.IsZero() {
+		l.estate.Died = boottime.Milliseconds()
+		if time.Since(l.inForce) > short {
+			l.killed, l.crashed = 0, 0
+		}
+	}
+	if l.killed > maxQuickKilled || l.crashed > maxQuick {
+		w.log.Error("the daemons that went on with the mount have died soon after, one after the other: perhaps of what they went on with. The next one begins anew, and the locks of this host are lost", "killed", l.killed, "crashed", l.crashed)
+		return false
+	}
+	if l.inForce.IsZero() { // else the one that has ended had said who keeps what it had open
+		l.endStrays(w.log)
+	}
+	l.inForce, l.goesOn = time.Time{}, true
+	return true
+}
+
+// endStrays ends the keepers of daemons that were killed before they had said what they
+// leave. They have the lock of the state directory open, at least. The caller holds l.mu.
+func (l *legacy) endStrays(log *slog.Logger) {
+	if l.life == nil {
+		return
+	}
+	if err := estate.EndStrays(l.life, l.estate.Wills); err != nil {
+		log.Error("something is left of a daemon that was killed", "err", err)
+	}
+}
+
+// disinherit ends what a daemon that is dead has left: nobody goes on with it.
+func (w *watcher) disinherit() {
+	l := &w.legacy
+	l.mu.Lock()
+	over := l.estate.Wills
+	stuck := l.stuck
+	l.estate, l.goesOn, l.inForce, l.killed, l.crashed, l.stuck = estate.Estate{}, false, time.Time{}, 0, 0, false
+	l.endStrays(w.log)
+	l.mu.Unlock()
+	err := estate.End(over)
+	if stuck {
+		w.cutOff()
+	}
+	if err != nil {
+		w.log.Error("something is left of a daemon that was killed", "err", err)
+		return
+	}
+	copied := make(chan struct{})
+	go func() { l.copies.Wait(); close(copied) }()
+	select {
+	case <-copied:
+	case <-time.After(time.Second): // somebody else has the pipe of its log open, as a fence command
+	}
+}
+
+func (l *legacy) isStuck() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stuck = true
+}
+
+// cutOff cuts the mount off, which a daemon has open that was killed and cannot end: nobody
+// goes on with it, and whoever looked at the mount would wait for ever.
+func (w *watcher) cutOff() {
+	cut := w.legacy.cut
+	if cut == nil {
+		cut = mountpoint.Abort
+	}
+	w.log.Error("a daemon was killed and cannot end, and no other one goes on: its mount is cut off", "mount", w.cfg.Mountpoint)
+	if err := cut(w.cfg.Mountpoint); err != nil {
+		w.log.Error("the mount cannot be cut off", "err", err)
+	}
+}
+
+// errStuck is how a daemon has ended that cannot end before another one goes on.
+var errStuck = errors.New("it was killed, and ends when another one goes on")
+
+// awaitEnd returns when a daemon has ended, which wait waits for, or, if there is something
+// to be taken, can do nothing any more. takes: it goes on with what another one has left.
+func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
+	exited := make(chan error, 1)
+	go func() { exited <- wait() }()
+	look := time.NewTicker(dyingEvery)
+	defer look.Stop()
+	var late <-chan time.Time
+	if takes {
+		late = time.After(takeoverTime)
+	}
+	var dying time.Time
+	for {
+		select {
+		case err := <-exited:
+			return err
+		case <-late:
+			if w.legacy.takes() {
+				w.log.Error("the daemon has not gone on with what the one before it has left: it is ended, and the next one begins anew", "limit", takeoverTime)
+				w.disinherit()
+				_ = p.Kill()
+			}
+		case <-look.C:
+			if w.mayLookDead() || !w.legacy.some() || !process.Dying(p.Pid) {
+				dying = time.Time{}
+				continue
+			}
+			if dying.IsZero() {
+				dying = time.Now()
+			}
+			ended, err := w.legacy.ended(p.Pid)
+			if ended {
+				w.legacy.isStuck()
+				return errStuck
+			}
+			if err != nil || time.Since(dying) > lastCalls {
+				w.log.Error("the daemon was killed and does not end: nobody can go on with what it has left", "process", p.Pid, "err", err)
+				w.disinherit() // and then its mount is cut off
+			}
+		}
+	}
+}
+
+// gone is how a daemon has ended of which awaitEnd has returned err, and with which code.
+func gone(err error) (*errGone, int) {
+	if errors.Is(err, errStuck) {
+		return &errGone{err.Error(), true, true}, exitcode.Failure
+	}
+	code, killed := exitcode.Failure, false
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = e.ExitCode()
+		s, ok := e.Sys().(syscall.WaitStatus)
+		killed = ok && s.Signaled() && s.Signal() == unix.SIGKILL
+	}
+	if code == exitcode.Usage { // the Go runtime ended it; what is wrong with options is told
+		return &errGone{err.Error(), true, false}, exitcode.Failure
+	}
+	return &errGone{err.Error(), code < 0, killed}, code
+}
+
+// mayNotCut reports whether a mount is not to be cut off whose daemon looks dead.
+func (w *watcher) mayNotCut() bool { return w.mayLookDead() || w.legacy.some() }
+
+// first is the first message of a daemon that is not its will.
+func (w *watcher) first(words *json.Decoder) (m readyMessage, told bool) {
+	for {
+		m = readyMessage{}
+		if words.Decode(&m) != nil {
+			return m, false
+		}
+		if m.Will == nil {
+			return m, true
+		}
+		w.bequeathed(*m.Will)
+	}
+}
+
+// hush has who hears the last word of a daemon that has ended hear all that it has said,
+// and no more: a keeper may have the pipe open.
+func (c *charge) hush(heard <-chan struct{}) {
+	raw, err := c.lastWord.SyscallConn()
+	if err != nil {
+		return
+	}
+	wait := time.NewTicker(time.Millisecond)
+	defer wait.Stop()
+	for n := 1; n > 0; {
+		if err := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }); err != nil {
+			break
+		}
+		if n > 0 {
+			select {
+			case <-heard:
+				return
+			case <-wait.C:
+			}
+		}
+	}
+	_ = c.lastWord.SetReadDeadline(time.Now()) // a pipe of this process can
+	<-heard
+}
+
+// revoked: the daemon executes another program, and leaves nothing until that serves.
+func (w *watcher) revoked() {
+	l := &w.legacy
+	l.mu.Lock()
+	over := l.estate.Wills
+	l.estate, l.goesOn = estate.Estate{}, false
+	l.mu.Unlock()
+	if err := estate.End(over); err != nil { // it should have ended it
+		w.log.Error("something is left of what the daemon was before", "err", err)
+	}
+}
+
+// takeOver reads what a daemon goes on with, from what the watcher has for it.
+func (m *Minder) takeOver(words *json.Decoder) error {
+	if !words.More() {
+		return nil
+	}
+	m.estate = &estate.Estate{}
+	if err := words.Decode(m.estate); err != nil {
+		return fmt.Errorf("what the daemon that was killed has left: %w", err)
+	}
+	return nil
+}
+
+// Estate is what this daemon goes on with; nil: it begins anew.
+func (m *Minder) Estate() *estate.Estate { return m.estate }
+
+// Lifeline is what a keeper needs, see [estate.Begin]: it ends with the watcher.
+func (m *Minder) Lifeline() (fd, watcher int, err error) {
+	if m.life == nil {
+		return 0, 0, errors.New("the process that watches this daemon did not start it")
+	}
+	fd = int(m.life.Fd())
+	return fd, os.Getppid(), unix.SetNonblock(fd, false)
+}
+
+// Bequeath tells the watcher what this process leaves if it is killed.
+func (m *Minder) Bequeath(x estate.Will) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to := m.tell
+	if m.lastWord != nil { // of the one that started it, if that is another program by now
+		to = m.lastWord
+	}
+	if m.life == nil || to == nil || m.watcher != 0 || m.missing != nil {
+		return errors.New("the process that has started this one has ended")
+	}
+	return json.NewEncoder(to).Encode(readyMessage{Will: &x})
+}
