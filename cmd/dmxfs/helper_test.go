@@ -40,6 +40,7 @@ var helpers = map[string]func(args []string) error{
 	"map-writer":   mappedWriter,
 	"names":        nameRounds,
 	"open-alone":   openAlone,
+	"outlive":      outlive,
 	"overwrite":    func(args []string) error { return overwrite(args[0]) },
 	"pass":         passOn,
 	"readers":      readers,
