@@ -51,6 +51,7 @@ var outlivers = map[string]func(w *outliver) func() error{
 	"replace":       (*outliver).replaces,
 	"log":           (*outliver).writesLog,
 	"tail":          (*outliver).tails,
+	"names":         (*outliver).changesNames,
 	"sqlite":        (*outliver).inserts,
 	"git":           (*outliver).commits,
 	"probe":         (*outliver).probes,
