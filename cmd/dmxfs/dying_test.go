@@ -80,6 +80,40 @@ func TestMountWhereADaemonCannotEnd(t *testing.T) {
 	await(t, "it is served again", func() bool { s, err := m.status(); return err == nil && s.State == "live" })
 }
 
+// The first thread of a process that was killed may be the one that cannot end, as the
+// storage hangs: that is no process that runs.
+func TestFirstThreadThatCannotEnd(t *testing.T) {
+	t.Parallel()
+	needMounts(t)
+	c := emptyCluster(t)
+	c.src = filepath.Join(c.dir, "src")
+	makeDirs(t, c.dir, "backing")
+	s := newHangingStorage(t, filepath.Join(c.dir, "backing"), c.src)
+	m := c.add(onStorage...)
+	m.mount()
+	s.hang(true)
+	p := &proc{t: t, cmd: exec.Command("stat", m.path("no-such-name")), done: make(chan struct{})}
+	p.runIn("/")
+	pid := p.cmd.Process.Pid
+	await(t, "the storage is asked", func() bool {
+		b, err := os.ReadFile("/sys/fs/fuse/connections/" + connection(t, c.src) + "/waiting")
+		return err != nil || strings.TrimSpace(string(b)) != "0"
+	})
+	if process.Dying(pid) {
+		t.Error("who waits for storage is taken for dying")
+	}
+	p.signal(unix.SIGKILL)
+	await(t, "it is dying", func() bool { return process.Dying(pid) || p.ended() })
+	if p.ended() {
+		t.Error("it has ended: this test shows nothing")
+	}
+	s.hang(false)
+	p.ends("the program, when the storage answers")
+	if process.Dying(pid) {
+		t.Error("a process that is no more is taken for dying")
+	}
+}
+
 // connection is the number of a FUSE mount.
 func connection(t *testing.T, dir string) string {
 	t.Helper()

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dying reports whether a process has ended but for threads that cannot: its
-// first thread is gone, and there are others.
+// Dying reports whether a process has ended but for threads that cannot. Its first thread
+// may be one of them: then it was sent a SIGKILL, or is ending. Otherwise that is gone, and
+// there are others. It is true for a moment of each that is killed.
 func Dying(pid int) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -19,10 +20,38 @@ func Dying(pid int) bool {
 		return false
 	}
 	if state(b) != 'Z' {
-		return false
+		status, err := os.ReadFile(filepath.Join(dir, "status"))
+		return ends(b) || err == nil && killed(status)
 	}
 	threads, err := os.ReadDir(filepath.Join(dir, "task"))
 	return err == nil && len(threads) > 1
+}
+
+// ends reports whether a thread is on its way out, from its /proc/PID/stat.
+func ends(stat []byte) bool {
+	const exiting = 0x4 // PF_EXITING, since Linux 2.0
+	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(f) < 7 {
+		return false
+	}
+	flags, err := strconv.ParseUint(string(f[6]), 10, 64)
+	return err == nil && flags&exiting != 0
+}
+
+// killed reports whether a SIGKILL is pending, from /proc/PID/status: a thread does nothing
+// more in its program then.
+func killed(status []byte) bool {
+	const sigkill = 1 << (9 - 1)
+	for line := range bytes.Lines(status) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		if n := string(name); n != "SigPnd" && n != "ShdPnd" {
+			continue
+		}
+		if v, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64); err == nil && v&sigkill != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // state is the state of a process or thread in its /proc/PID/stat (proc_pid_stat(5)),

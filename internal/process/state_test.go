@@ -19,3 +19,28 @@ func TestStateInStat(t *testing.T) {
 		}
 	}
 }
+
+// What cannot end has to do with the first thread as well as with others.
+func TestEnds(t *testing.T) {
+	for stat, want := range map[string]bool{
+		"12 (dmxfs) D 1 12 12 0 -1 4194560 100": false,
+		"12 (dmxfs) D 1 12 12 0 -1 4194564 100": true,
+		"12 (a 4) b) S 1 12 12 0 -1 4194308":    true,
+		"12 (cut off) D 1 12":                   false,
+		"":                                      false,
+	} {
+		if got := ends([]byte(stat)); got != want {
+			t.Errorf("%q: %v, want %v", stat, got, want)
+		}
+	}
+	for status, want := range map[string]bool{
+		"Name:\tdmxfs\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n": true,
+		"Name:\tdmxfs\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n": true,
+		"Name:\tdmxfs\nSigPnd:\t0000000000000200\nSigBlk:\t0000000000000100\n": false,
+		"": false,
+	} {
+		if got := killed([]byte(status)); got != want {
+			t.Errorf("%q: %v, want %v", status, got, want)
+		}
+	}
+}
