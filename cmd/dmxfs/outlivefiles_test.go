@@ -16,6 +16,7 @@ type modelled struct {
 	model  []byte
 	most   int // bytes
 	mapped []byte
+	did    []string // the last steps
 }
 
 // openModelled opens a file that has the content model.
@@ -61,8 +62,9 @@ func (m *modelled) step(r *rand.Rand, sync bool) error {
 		{"read mapped", m.readMapped}, {"punch", m.punch}, {"all", m.all},
 	}
 	op := ops[r.IntN(len(ops))]
+	m.did = append(m.did[max(0, len(m.did)-20):], fmt.Sprintf("%s at %d bytes", op.name, len(m.model)))
 	if err := op.do(r); err != nil {
-		return fmt.Errorf("%s of a file of %d bytes: %w", op.name, len(m.model), err)
+		return fmt.Errorf("%v: %w", m.did, err)
 	}
 	return nil
 }
@@ -301,6 +303,7 @@ func (w *outliver) changesShared() func() error {
 		err := g.with(func() error {
 			return g.update(func(truth []byte) ([]byte, error) {
 				m.model = bytes.Clone(truth)
+				m.did = append(m.did, "is locked")
 				for range 1 + w.r.IntN(4) {
 					if err := m.step(w.r, true); err != nil {
 						return nil, err
