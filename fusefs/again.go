@@ -136,6 +136,7 @@ func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err 
 		return call()
 	}
 	s := &t.slot
+	before := s.phase.Load()
 	if p := t.past; p != nil {
 		defer f.redo.decide(p)
 		if !f.heldThrough(c, &p.step) { // another host may have come between, and nothing is evidence
@@ -154,6 +155,10 @@ func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err 
 	f.pointAt(c, atBegun)
 	err = call()
 	f.pointAt(c, atCalled)
+	if err == errBehind { // nothing was done: it is made again
+		s.phase.Store(before)
+		return err
+	}
 	f.madeStep(s, c, err)
 	f.pointAt(c, atMade)
 	return err
