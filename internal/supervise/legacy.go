@@ -56,6 +56,9 @@ const (
 	takeoverTime = 30 * time.Second
 	// lastCalls is how long a daemon that was killed may take to end its last system calls.
 	lastCalls = 20 * time.Second
+	// lookAgain is after what time an error counts of looking at one that was killed: it is
+	// being taken apart.
+	lookAgain = time.Second
 )
 
 func (l *legacy) takes() bool {
@@ -102,13 +105,14 @@ func (l *legacy) goOn(e estate.Estate, life, hold *os.File) {
 	l.estate, l.life, l.hold, l.inForce = e, life, hold, time.Now()
 }
 
-// ended reports whether a daemon that was killed does nothing any more.
+// ended reports whether a daemon that was killed does nothing any more. One that has not
+// said yet what it leaves has told the kernel nothing, so that it ends by itself.
 func (l *legacy) ended(pid int) (bool, error) {
 	l.mu.Lock()
 	w := l.estate.Newest()
 	l.mu.Unlock()
 	if w.PID != pid {
-		return false, errors.New("it has not said yet what it leaves")
+		return false, nil
 	}
 	return w.Ended()
 }
@@ -257,7 +261,7 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 				w.legacy.isStuck()
 				return errStuck
 			}
-			if err != nil || time.Since(dying) > lastCalls {
+			if since := time.Since(dying); err != nil && since > lookAgain || since > lastCalls {
 				w.log.Error("the daemon was killed and does not end: nobody can go on with what it has left", "process", p.Pid, "err", err)
 				w.disinherit() // and then its mount is cut off
 			}
