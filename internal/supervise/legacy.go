@@ -56,6 +56,9 @@ const (
 	takeoverTime = 30 * time.Second
 	// lastCalls is how long a daemon that was killed may take to end its last system calls.
 	lastCalls = 20 * time.Second
+	// lookEvery is how often it is looked whether a daemon with a will is dead, and cannot end
+	// before another one goes on: programs wait meanwhile.
+	lookEvery = 50 * time.Millisecond
 	// lookAgain is after what time an error counts of looking at one that was killed: it is
 	// being taken apart.
 	lookAgain = time.Second
@@ -231,7 +234,11 @@ var errStuck = errors.New("it was killed, and ends when another one goes on")
 func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 	exited := make(chan error, 1)
 	go func() { exited <- wait() }()
-	look := time.NewTicker(dyingEvery)
+	every := dyingEvery
+	if w.cfg.Takeover {
+		every = lookEvery
+	}
+	look := time.NewTicker(every)
 	defer look.Stop()
 	var late <-chan time.Time
 	if takes {
