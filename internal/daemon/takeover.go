@@ -68,6 +68,9 @@ func (d testator) begin() error {
 	if t.left, err = e.Open(); err != nil {
 		return err
 	}
+	if err := t.own.GoesOn(t.left); err != nil {
+		return err
+	}
 	t.count = e.Newest().Takeovers + 1
 	t.left.HangUp()
 	d.cfg.Restored, d.cfg.Replace = false, false

@@ -98,6 +98,15 @@ func (o *Own) MountLedger() *fusefs.Ledger {
 // Claim keeps who has claimed the place of a node: see [member.LinkOp].
 func (o *Own) Claim(of member.Node, by []member.Node) error { return o.claims.keep(of, by) }
 
+// GoesOn has the claims of l, which this process goes on with: when its will is in force
+// nobody looks at what was left before, and it may be killed before it claims anything.
+func (o *Own) GoesOn(l *Left) error {
+	if len(l.Heir.Claimed) == 0 {
+		return nil
+	}
+	return o.Claim(l.Heir.Of, l.Heir.Claimed)
+}
+
 // Will is the will of this process, but for what is known only when it serves.
 func (o *Own) Will() Will { return o.will }
 
