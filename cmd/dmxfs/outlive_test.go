@@ -63,9 +63,6 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 		x.c.compare(before, x.c.measure(), x.files())
 		x.nothingIsLeft()
 	}
-	if t.Failed() && *outliveKeep != "" {
-		x.keep(*outliveKeep)
-	}
 }
 
 // outliving is a run of the test.
@@ -98,6 +95,11 @@ func newOutlive(t *testing.T, r *rand.Rand) *outliving {
 	}
 	x := &outliving{t: t, c: newCluster(t, 3, args...), r: r}
 	x.local = filepath.Join(x.c.dir, "local")
+	t.Cleanup(func() {
+		if t.Failed() && *outliveKeep != "" {
+			x.keep(*outliveKeep)
+		}
+	})
 	makeDirs(t, x.c.dir, "local")
 	makeDirs(t, x.c.src, slices.Sorted(maps.Keys(outlivers))...)
 	in := func(kind, name, text string) {
@@ -264,8 +266,14 @@ func (x *outliving) stop() {
 			o.p.signal(unix.SIGKILL) // it hangs
 			continue
 		}
-		if out, code := o.p.wait(); code != 0 && !o.told {
-			x.t.Errorf("%s: %d %s", o.who, code, out)
+		select {
+		case <-o.p.done:
+			if code := o.p.cmd.ProcessState.ExitCode(); code != 0 && !o.told {
+				x.t.Errorf("%s: %d %s", o.who, code, o.p.out.String())
+			}
+		case <-time.After(stuckAfter):
+			x.t.Errorf("%s does not end\n%s", o.who, x.where(o))
+			o.p.signal(unix.SIGKILL)
 		}
 	}
 }
