@@ -182,8 +182,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		c.length, c.partly = n, n > 0
 		h.n.bounds.raise(off + int64(n))
 		if back && err != nil && err != errBehind {
-			h.n.unwritten.pages.Add(1)
-			h.n.noteUnwritten()
+			h.n.pageIsLost()
 		}
 		return err
 	}
@@ -191,6 +190,9 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	for tries := 0; err == errBehind && tries < behindTries; tries++ {
 		if tries > 0 {
 			if err := fc.attrs.catchUp(h.n); err != nil {
+				if back {
+					h.n.pageIsLost()
+				}
 				return n, status(err)
 			}
 		}
@@ -199,7 +201,16 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			h.n.bounds.raise(off + int64(n))
 		}
 	}
+	if back && err == errBehind {
+		h.n.pageIsLost()
+	}
 	return n, status(err)
+}
+
+// pageIsLost notes that a page was not written back.
+func (n *node) pageIsLost() {
+	n.unwritten.pages.Add(1)
+	n.noteUnwritten()
 }
 
 // putBack is put for a page that the kernel writes back, of which n bytes are written, and
