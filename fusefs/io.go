@@ -182,7 +182,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		c.length, c.partly = n, n > 0
 		h.n.bounds.raise(off + int64(n))
 		if back && err != nil && err != errBehind {
-			h.n.pageIsLost()
+			fc.pageIsLost(h.n)
 		}
 		return err
 	}
@@ -191,7 +191,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		if tries > 0 {
 			if err := fc.attrs.catchUp(h.n); err != nil {
 				if back {
-					h.n.pageIsLost()
+					fc.pageIsLost(h.n)
 				}
 				return n, status(err)
 			}
@@ -202,13 +202,13 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		}
 	}
 	if back && err == errBehind {
-		h.n.pageIsLost()
+		fc.pageIsLost(h.n)
 	}
 	return n, status(err)
 }
 
 // pageIsLost notes that a page was not written back.
-func (n *node) pageIsLost() {
+func (fc *fileCalls) pageIsLost(n *node) {
 	n.unwritten.pages.Add(1)
 	n.noteUnwritten()
 }

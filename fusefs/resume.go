@@ -67,6 +67,9 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	m := mountpoint{x.Mount.Path, x.Mount.ID, x.Mount.Number, x.Mount.Helper}
 	f.conn.left.keep(f.conn, x.unlocks)
 	f.ledger.begin(f, m) // from now on this one counts, with the requests that it has kept
+	if x.killed {
+		f.conn.takeQueued()
+	}
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 

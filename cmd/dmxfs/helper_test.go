@@ -43,6 +43,7 @@ var helpers = map[string]func(args []string) error{
 	"outlive":      outlive,
 	"overwrite":    func(args []string) error { return overwrite(args[0]) },
 	"pass":         passOn,
+	"past-the-end": pastTheEnd,
 	"readers":      readers,
 	"replace":      replaceRounds,
 	"replaced":     replacedOpen,
