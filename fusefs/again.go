@@ -4,6 +4,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
@@ -70,6 +71,8 @@ func stepOf(c *change) (op uint32, off int64) {
 type tracked struct {
 	slot slot // none: it is not
 	past *past
+	// verdict is what is known of past by asking others.
+	verdict recent.Verdict
 }
 
 func (f *fence) track(c *change) (t tracked) {
@@ -132,28 +135,51 @@ func (f *fence) wasMade(t *tracked, c *change) (yes bool, err error) {
 // do makes the system call of c, which is admitted as a says, and notes that before and
 // after it.
 func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err error) {
-	if t.slot.slotHead == nil {
-		return call()
-	}
 	s := &t.slot
-	if p := t.past; p != nil {
-		defer f.redo.decide(p)
-		if !f.heldThrough(c, &p.step) { // another host may have come between, and nothing is evidence
-			f.madeStep(s, c, unix.EIO)
-			return unix.EIO
-		}
-		if done, err := f.evidence.conclude(c, &p.step); done || err != nil {
-			c.repeated = done
-			f.madeStep(s, c, err)
-			return err
-		}
-		c.again = true
-	} else {
-		f.beginStep(s, c, a)
+	if s.slotHead == nil {
+		u := f.touches.begin(c)
+		err = call()
+		f.touches.end(&u, c, err)
+		return err
 	}
+	if t.past != nil {
+		return f.doPast(t, c, call)
+	}
+	u := f.touches.begin(c)
+	f.beginStep(s, c, a, &u)
 	f.pointAt(c, atBegun)
 	err = call()
 	f.pointAt(c, atCalled)
+	f.touches.end(&u, c, err)
+	f.madeStep(s, c, err)
+	f.pointAt(c, atMade)
+	return err
+}
+
+// doPast is do for what another process had begun.
+func (f *fence) doPast(t *tracked, c *change, call func() error) error {
+	s, p := &t.slot, t.past
+	defer f.redo.decide(p)
+	if !f.heldThrough(c, &p.step) { // another host may have come between, and nothing is evidence
+		f.evidence.close(c)
+		f.madeStep(s, c, unix.EIO)
+		return unix.EIO
+	}
+	done, err := f.evidence.conclude(c, &p.step, t.verdict)
+	if done || err != nil {
+		c.repeated = done
+		if done {
+			f.touches.decide(p, c, true, 0, nil)
+		}
+		f.madeStep(s, c, err)
+		return err
+	}
+	c.again = true
+	again := recent.Now()
+	f.pointAt(c, atBegun)
+	err = call()
+	f.pointAt(c, atCalled)
+	f.touches.decide(p, c, false, again, err)
 	f.madeStep(s, c, err)
 	f.pointAt(c, atMade)
 	return err
@@ -203,13 +229,13 @@ func (f *fence) pointAt(c *change, where string) {
 }
 
 // beginStep notes that c is begun.
-func (f *fence) beginStep(s *slot, c *change, a *admission) {
+func (f *fence) beginStep(s *slot, c *change, a *admission, u *touched) {
 	at := s.phase.Load() >> phaseBits & 1
 	if s.phase.Load()&(1<<phaseBits-1) >= phaseBegun {
 		at ^= 1 // the other one counts until this one does
 	}
 	x := &s.steps[at]
-	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load()}
+	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load(), touched: u.ids()}
 	if !a.explicit {
 		x.unlocks = noUnlocks
 	}
@@ -222,7 +248,9 @@ func (f *fence) beginStep(s *slot, c *change, a *admission) {
 			x.token = ownToken
 		}
 	}
+	x.began = recent.Now()
 	f.evidence.lookBefore(c, &x.was)
+	x.looked = recent.Now()
 	s.phase.Store(phaseBegun | at<<phaseBits)
 }
 

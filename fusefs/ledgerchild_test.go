@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -32,13 +34,16 @@ type keptConfig struct {
 	Expelled   bool        // all locks were lost meanwhile
 	Suspended  bool        // it goes on in a node that is not live yet
 	Dies       bool        // as soon as its own ledger counts
-	Alone      bool        // no other host can have changed anything
+	Alone      bool        // there is no other host
+	// PID and Other are where the memory is of what another host has changed; 0: there is none.
+	PID, Other int
 }
 
 // KeptState is what the next child needs.
 type KeptState struct {
 	PID, Keeper      int
 	Tables, Requests int // descriptors
+	Recent           int
 	Generation       uint64
 }
 
@@ -106,7 +111,10 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 	if err != nil {
 		return nil, nil, err
 	}
-	ctl.kept.Tables, ctl.kept.Requests = tables.FD(), requests.FD()
+	if err := c.recent(&o); err != nil {
+		return nil, nil, err
+	}
+	ctl.kept.Tables, ctl.kept.Requests, ctl.kept.Recent = tables.FD(), requests.FD(), o.Recent.FD()
 	if err := c.announce(ctl.kept); err != nil {
 		return nil, nil, err
 	}
@@ -126,6 +134,44 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 		s.fs.point, s.fs.conn.point = ctl.point, ctl.point
 	}
 	return s, accept, err
+}
+
+// recent is what this child notes of its changes, or goes on with, and whom it asks.
+func (c *keptConfig) recent(o *Options) (err error) {
+	askTime = time.Second
+	if len(c.After) == 0 {
+		o.Recent, err = recent.Create()
+	} else {
+		x := c.After[len(c.After)-1]
+		var fd int
+		if fd, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", x.Keeper, x.Recent), unix.O_RDWR|unix.O_CLOEXEC, 0); err == nil {
+			o.Recent, err = recent.Open(fd)
+		}
+	}
+	if !c.Alone && c.Other == 0 {
+		return err
+	}
+	o.Others = func(ctx context.Context, q *recent.Question, here bool) ([]recent.Host, error) {
+		if c.Other == 0 {
+			return nil, nil
+		}
+		sent := recent.Now()
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", c.PID, c.Other), unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, err
+		}
+		m, err := recent.Open(fd)
+		if err != nil {
+			return nil, err
+		}
+		a, err := m.Answer(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		h, err := recent.Of(a, sent, recent.Now(), 100)
+		return []recent.Host{h}, err
+	}
+	return err
 }
 
 // announce tells what this child has made before anything of it counts.
@@ -231,7 +277,6 @@ func succeed(c *keptConfig, o Options, ctl *control, own *shm.Tables) (*Server, 
 	if err != nil {
 		return nil, err
 	}
-	o.Alone = func() bool { return c.Alone }
 	s, err := ResumeKilled(o, tables, requests, x.take)
 	if err != nil {
 		return nil, err

@@ -108,6 +108,10 @@ type step struct {
 	turn      uint64 // so many explicit locks were granted before
 	unlocks   uint64 // and so often one was given up; or noUnlocks
 	was       was
+	// What there is was looked at from began to looked, in ns of CLOCK_BOOTTIME; and touched
+	// are the numbers by which [Options.Recent] has it.
+	began, looked int64
+	touched       [2]uint64
 }
 
 // ownToken is in place of that of an open lock which the request itself has taken, as

@@ -1,0 +1,316 @@
+package recent
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Host is what a host has answered, with its clock by that of who has asked.
+type Host struct {
+	*Answer
+	// A time of the host is one from least to most later here, for what was at the moment of
+	// the answer; and ppm millionths of how long ago it was more.
+	least, most int64
+	ppm         int64
+}
+
+// Own is what the host itself has done that asks.
+func Own(a *Answer) Host { return Host{Answer: a} }
+
+// Of is what another host has answered to a question that was sent and whose answer was
+// received at these times of who has asked. Clocks run apart by driftPPM millionths at most.
+func Of(a *Answer, sent, received, driftPPM int64) (Host, error) {
+	h := Host{a, sent - a.Received, received - a.Sent, max(driftPPM, 1)}
+	if h.least-h.most > drifts(a.Sent-a.Received, h.ppm) {
+		return Host{}, fmt.Errorf("%w: it took longer to answer than to ask", ErrAnswer)
+	}
+	h.least, h.most = min(h.least, h.most), max(h.least, h.most)
+	return h, nil
+}
+
+// drifts is how far clocks can run apart in a time.
+func drifts(d, ppm int64) int64 { return (d/1e6 + 1) * ppm }
+
+// span is when a time of the host was here, at the earliest and at the latest.
+func (h *Host) span(t int64) (from, to int64) {
+	if h.ppm == 0 {
+		return t, t
+	}
+	d := drifts(h.Sent-t, h.ppm)
+	return t + h.least - d, t + h.most + d
+}
+
+// knows reports whether h would know of each change since t, and knows of none of a name that
+// may be the same.
+func (h *Host) knows(t int64) bool {
+	_, since := h.span(h.Since)
+	_, alias := h.span(h.Alias)
+	return since < t && (h.Alias == 0 || alias < t)
+}
+
+// Untouched reports whether no host has changed the name, or the content, that was asked for
+// since t.
+func Untouched(hosts []Host, t int64) bool {
+	for i := range hosts {
+		h := &hosts[i]
+		if _, altered := h.span(h.Altered); !h.knows(t) || h.Altered != 0 && altered >= t {
+			return false
+		}
+		for _, s := range h.Seen {
+			if _, end := h.span(s.End); s.Open || end >= t {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Pending is a change of which it is not known whether it was made, with what was seen of its
+// name before it and afterwards, by the clock of the host.
+type Pending struct {
+	Kind Kind // Gains or Loses
+	// Before: the name was there at some time from LookedFrom to LookedTo, when it was
+	// looked at before the change, if that was made at all.
+	Before               bool
+	LookedFrom, LookedTo int64
+	// There: it was at some time from FoundFrom to FoundTo, when nothing of the process was
+	// under way any more.
+	There              bool
+	FoundFrom, FoundTo int64
+	Made               bool // it is known that it was made
+}
+
+// Verdict is what is known of a pending change.
+type Verdict uint8
+
+const (
+	Unsure Verdict = iota
+	// Done: it was made, and if it gains a name that is still what has it.
+	Done
+	// NotDone: it was not made; or another host has undone it, for one that gains a name.
+	NotDone
+)
+
+// limits of the search: what takes more is not decided.
+const (
+	mostItems  = 1024
+	mostStates = 20_000
+)
+
+// lookBack is how long before the change what happened to the name is of use.
+const lookBack = 1e9
+
+// Back is how far back a [Question] at now has to reach for a change that looked at its name
+// at t first.
+func Back(t, now int64) int64 { return now - t + 2*lookBack }
+
+// Decide tells whether p was made: in no order in which all that the hosts have seen can have
+// happened it was not, or in none it was.
+func Decide(p *Pending, hosts []Host) Verdict {
+	s := search{pending: p, from: p.LookedFrom - lookBack}
+	for i := range hosts {
+		h := &hosts[i]
+		if !h.knows(p.LookedFrom) {
+			return Unsure
+		}
+		_, since := h.span(h.Since)
+		s.from = max(s.from, since)
+	}
+	if !s.collect(hosts) {
+		return Unsure
+	}
+	for _, present := range [...]bool{false, true} {
+		s.try(state{present: present})
+	}
+	switch {
+	case s.gaveUp || s.yes == s.no:
+		return Unsure
+	case s.yes:
+		return Done
+	}
+	return NotDone
+}
+
+// item is something that has happened at one moment, from begin to end by the clock of its
+// host, and from least to most by that of who asks.
+type item struct {
+	what        what
+	host        int
+	begin, end  int64
+	least, most int64
+	kind        Kind
+	sure, open  bool
+}
+
+type what uint8
+
+const (
+	theirs what = iota
+	pending
+	lookedBefore
+	found
+)
+
+// state is what is true after some items.
+type state struct {
+	present bool // the name is there
+	mine    bool // by the pending change
+	done    bool // which was made
+	is      bool // what is asked for was so when it was found
+}
+
+type search struct {
+	pending *Pending
+	from    int64
+	items   []item
+	before  [][]uint64 // of each item those that have happened before it, as a set
+	placed  []uint64
+	seen    map[string]bool
+	yes, no bool
+	gaveUp  bool
+}
+
+// collect takes all that may have happened since s.from, and until the name was found.
+func (s *search) collect(hosts []Host) bool {
+	p := s.pending
+	own := func(w what, from, to int64) item {
+		return item{what: w, host: -1, begin: from, end: to, least: from, most: to, sure: true}
+	}
+	s.items = append(s.items, own(lookedBefore, p.LookedFrom, p.LookedTo), own(found, p.FoundFrom, p.FoundTo))
+	x := own(pending, p.LookedTo+1, p.FoundFrom-1)
+	x.kind, x.sure = p.Kind, p.Made
+	s.items = append(s.items, x)
+	for i := range hosts {
+		h := &hosts[i]
+		for _, e := range h.Seen {
+			x := item{host: i, begin: e.Begin, end: e.End, kind: e.Kind, sure: e.Sure, open: e.Open}
+			if h.ppm == 0 {
+				x.host = -1 // it is the same clock
+			}
+			x.least, _ = h.span(e.Begin)
+			_, x.most = h.span(e.End)
+			switch {
+			case !e.Open && x.most < s.from || x.least > p.FoundTo:
+				continue
+			case x.least < s.from, x.most > p.FoundTo: // it may have been made outside, and then says nothing
+				x.sure = false
+			}
+			s.items = append(s.items, x)
+		}
+	}
+	if len(s.items) > mostItems {
+		return false
+	}
+	words := (len(s.items) + 63) / 64
+	s.placed, s.seen = make([]uint64, words+1), map[string]bool{}
+	for i := range s.items {
+		set := make([]uint64, words)
+		for j := range s.items {
+			if s.items[j].isBefore(&s.items[i]) {
+				set[j/64] |= 1 << (j % 64)
+			}
+		}
+		s.before = append(s.before, set)
+	}
+	return true
+}
+
+func (x *item) isBefore(y *item) bool {
+	switch {
+	case x.open:
+		return false
+	case x.host == y.host:
+		return x.end < y.begin
+	}
+	return x.most < y.least
+}
+
+// after is what is true after x at c; false: it cannot have happened then.
+func (s *search) after(c state, x *item) (state, bool) {
+	switch x.what {
+	case lookedBefore:
+		return c, c.present == s.pending.Before
+	case found:
+		if c.is = c.done; s.pending.Kind == Gains {
+			c.is = c.mine
+		}
+		return c, c.present == s.pending.There
+	}
+	ok := true
+	switch x.kind {
+	case Gains:
+		ok, c.present, c.mine = !c.present, true, x.what == pending
+	case Loses:
+		ok, c.present, c.mine = c.present, false, false
+	case Gets:
+		c.present, c.mine = true, false
+	case Swaps:
+		ok, c.mine = c.present, false
+	}
+	c.done = c.done || x.what == pending
+	return c, ok
+}
+
+// try finds all that can be true in the end if c is true after those that are placed.
+func (s *search) try(c state) {
+	if s.yes && s.no || s.gaveUp {
+		return
+	}
+	key := s.key(c)
+	if s.seen[key] {
+		return
+	}
+	if s.seen[key] = true; len(s.seen) > mostStates {
+		s.gaveUp = true
+		return
+	}
+	all := true
+	for i := range s.items {
+		at, bit := i/64, uint64(1)<<(i%64)
+		if s.placed[at]&bit != 0 {
+			continue
+		}
+		all = false
+		if !s.isNext(i) {
+			continue
+		}
+		x := &s.items[i]
+		s.placed[at] |= bit
+		if next, ok := s.after(c, x); ok {
+			s.try(next)
+		}
+		if !x.sure {
+			s.try(c) // it was not made
+		}
+		s.placed[at] &^= bit
+	}
+	if all {
+		s.yes, s.no = s.yes || c.is, s.no || !c.is
+	}
+}
+
+// isNext reports whether all are placed that have happened before item i.
+func (s *search) isNext(i int) bool {
+	for w, set := range s.before[i] {
+		if set&^s.placed[w] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// key is what the rest of the search depends on.
+func (s *search) key(c state) string {
+	last := &s.placed[len(s.placed)-1]
+	*last = 0
+	for i, on := range [...]bool{c.present, c.mine, c.done, c.is} {
+		if on {
+			*last |= 1 << i
+		}
+	}
+	b := make([]byte, 0, 8*len(s.placed))
+	for _, w := range s.placed {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return string(b)
+}
