@@ -90,7 +90,7 @@ type subject struct {
 
 // ask has all hosts tell what they have done with p since the step x.
 func (e *evidence) ask(ctx context.Context, x *step, p subject) ([]recent.Host, error) {
-	q := recent.Question{Version: recent.Version, Name: recent.Content(p.n.key.ino), Back: recent.Back(x.began, recent.Now()), Wide: e.opts.FoldsNames}
+	q := recent.Question{Version: recent.Version, Name: recent.Content(p.n.key.ino), Back: recent.Back(x.began, recent.Now()), Wide: e.opts.FoldsNames, Since: x.began}
 	if p.name != "" {
 		q.Name = recent.NameOf(p.n.key.ino, p.name)
 	}

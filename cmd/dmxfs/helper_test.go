@@ -36,6 +36,7 @@ var helpers = map[string]func(args []string) error{
 	"keep-open":    keepOpen,
 	"lame":         serveLame,
 	"loopback":     serveLoopback,
+	"name-lock":    nameLock,
 	"many-locks":   manyLocks,
 	"map-writer":   mappedWriter,
 	"names":        nameRounds,

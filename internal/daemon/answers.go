@@ -250,6 +250,8 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 			return nil, err
 		}
 		return json.Marshal(v)
+	case "changes":
+		return d.changes(ctx, q.Changes)
 	case "break":
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")

@@ -26,6 +26,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
@@ -80,6 +81,9 @@ type daemon struct {
 	breaker   *breaker
 	rotator   *rotation.Rotator
 	admin     *orders
+	recent    *recent.Memory // what this host has changed lately
+	strays    *strays
+	others    *others
 
 	upgrader *succession.Upgrader
 	left     *succession.Heir // what this daemon goes on with; nil: it began anew
@@ -244,6 +248,7 @@ func (d *daemon) join() error {
 		Begin: func(v *member.View) {
 			d.memory.KeepView(v)
 			d.rules.Begin(v)
+			d.strays.begin(v)
 		},
 		Installed: func(*member.View) { d.metrics.Installed(time.Now()) },
 		Static:    d.book.list,
@@ -352,6 +357,9 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
 		Ledger:       d.takeover.own.MountLedger(),
+		Recent:       d.recent,
+		Others:       d.others.ask,
+		FoldsNames:   d.folded,
 		Log:          d.log,
 	}
 }

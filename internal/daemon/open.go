@@ -52,6 +52,10 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 	if err := (testator{d}).begin(); err != nil {
 		return d, err
 	}
+	if d.recent, err = d.takeover.memory(log); err != nil {
+		return d, err
+	}
+	d.strays = newStrays(d.recent, log)
 	if d.rules, err = rules.New(cfg.Rules, cfg.OpenRule()); err != nil {
 		return d, err
 	}
@@ -252,6 +256,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 func (d *daemon) assemble(book *addressBook) {
 	book.host, book.transport = d.host, d.transport
 	self, ask := d.identity.ID().String(), asker{d.transport}
+	d.others = &others{asker: ask, register: d.register, node: &d.node, strays: d.strays, drift: d.params.Drift}
 	d.book = book
 	d.rules.Bind(d.journal, d.log, func() {
 		d.engine.NewRules()

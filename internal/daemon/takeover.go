@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
@@ -72,6 +74,20 @@ func (d testator) begin() error {
 	t.left.HangUp()
 	d.cfg.Restored, d.cfg.Replace = false, false
 	return nil
+}
+
+// memory is where this daemon notes what it changes, so that it can say so: with what the one
+// before it has noted, or else it knows of nothing before now.
+func (t *takeover) memory(log *slog.Logger) (*recent.Memory, error) {
+	if t.own == nil {
+		return recent.New()
+	}
+	m, err := t.own.Recent(t.left)
+	if err != nil && t.left != nil {
+		log.Warn("what the daemon before this one has changed cannot be told to other hosts", "err", err)
+		m, err = t.own.Recent(nil)
+	}
+	return m, err
 }
 
 // state is the state directory, which stays locked.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/keeper"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -147,6 +148,20 @@ func (l *Left) Resume(o fusefs.Options) (*fusefs.Server, error) {
 		}
 		return fd
 	})
+}
+
+// recent is what the last process has noted of its changes. It has that of those before it.
+func (l *Left) recent() (*recent.Memory, error) {
+	w := l.Newest()
+	fd, err := l.keepers[w.Generation].Take(w.Recent)
+	if err != nil {
+		return nil, err
+	}
+	m, err := recent.Open(fd)
+	if err != nil {
+		unix.Close(fd)
+	}
+	return m, err
 }
 
 // StateLock is the lock of the state directory, which stays locked.

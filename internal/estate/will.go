@@ -22,6 +22,7 @@ type Will struct {
 	Requests int `json:"requests"`
 	Locks    int `json:"locks"`
 	Claims   int `json:"claims"`
+	Recent   int `json:"recent"`  // see package recent
 	State    int `json:"state"`   // the lock of the state directory
 	Control  int `json:"control"` // the control socket
 	// Listen is where others have reached this node.

@@ -21,6 +21,8 @@ type Question struct {
 	Back int64 `json:"back_ns"`
 	// Wide: the storage may take any two names for one.
 	Wide bool `json:"wide,omitempty"`
+	// Since is from when on it matters, by the clock of who asks.
+	Since int64 `json:"-"`
 }
 
 // Seen is a change that was made, or may have been, by the clock of who has made it.

@@ -40,6 +40,12 @@ func (h *Host) span(t int64) (from, to int64) {
 	return t + h.least - d, t + h.most + d
 }
 
+// Latest is when a time of the host was here, at the latest.
+func (h *Host) Latest(t int64) int64 {
+	_, to := h.span(t)
+	return to
+}
+
 // knows reports whether h would know of each change since t, and knows of none of a name that
 // may be the same.
 func (h *Host) knows(t int64) bool {

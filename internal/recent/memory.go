@@ -3,6 +3,7 @@ package recent
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -135,6 +136,7 @@ func begin(fd int, mem []byte) *Memory {
 	m := &Memory{fd: fd, s: (*shared)(unsafe.Pointer(&mem[0]))}
 	m.s.version = version
 	m.s.since.Store(Now())
+	m.s.lastID.Store(rand.Uint64() >> 1) // so that nobody takes a change of one memory for one of another
 	for i := range m.s.cells {
 		m.free = append(m.free, uint16(len(m.s.cells)-1-i))
 	}
