@@ -1,6 +1,10 @@
 package fusefs
 
 import (
+	"context"
+	"errors"
+	"time"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -130,6 +134,30 @@ func (f *fence) wasMade(t *tracked, c *change) (yes bool, err error) {
 		err = unix.EIO
 	}
 	return true, err
+}
+
+// findOut asks other hosts whether they have done what another process had begun for c, where
+// what there is does not say. c is not admitted: another host may be waiting for a lock.
+func (f *fence) findOut(t *tracked, c *change) {
+	p := t.past
+	if p == nil || p.phase != phaseBegun || c.data != nil && p.step.protected != 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		v, err := f.evidence.find(ctx, c, &p.step, func() { f.conn.willWait(c.in.Unique) })
+		if t.verdict = v; err == nil || errors.Is(err, recent.ErrNever) {
+			return
+		}
+		f.evidence.close(c)
+		select {
+		case <-ctx.Done():
+			f.log.Warn("whether another host has done what this one had begun cannot be found out", "change", c.op, "err", err)
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 // do makes the system call of c, which is admitted as a says, and notes that before and

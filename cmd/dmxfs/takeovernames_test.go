@@ -158,3 +158,78 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 		}
 	}
 }
+
+// dies has the daemon of m be killed when it has made a directory, and does not know it yet.
+// It returns what the program is told.
+func (m *testMount) dies(storage, name string) (out string, code int) {
+	m.c.t.Helper()
+	m.livesOn()
+	m.mayTakeOver()
+	defer m.cutsOff()()
+	type outcome struct {
+		out  string
+		code int
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		out, code := m.sh("mkdir " + name)
+		done <- outcome{out, code}
+	}()
+	await(m.c.t, name+" is made", func() bool { return unix.Access(filepath.Join(storage, name), 0) == nil })
+	old := m.daemon()
+	m.signal(unix.SIGKILL)
+	write(m.c.t, filepath.Join(storage, "go-"+name), "")
+	m.awaitNew(old)
+	x := <-done
+	return x.out, x.code
+}
+
+// What a daemon that was killed has made is known to be made, as all others say that they have
+// not; but not while a host is cut off that sees the storage, and cannot be asked.
+func TestTakeoverAsksAllHosts(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 0)
+	storage := c.src
+	c.src = c.lame("hurry")
+	c.net = newNetwork(t)
+	for range 3 {
+		c.addHost("--takeover", "--file-id=inode", "--listing-age=0s").mount()
+	}
+	c.awaitMembers(3)
+	a, b, lone := c.mounts[0], c.mounts[1], c.mounts[2]
+	wants := func(what, name string, known bool) {
+		t.Helper()
+		out, code := a.dies(storage, name)
+		if known != (code == 0) || !known && !strings.Contains(out, "Input/output error") {
+			t.Errorf("%s: %d %s", what, code, out)
+		}
+	}
+	wants("all can be asked", "slow-1", true)
+	lone.cut(a, b)
+	await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
+	if out, code := lone.sh("mkdir other"); code != 0 {
+		t.Errorf("without locks: %d %s", code, out)
+	}
+	wants("one is cut off", "slow-2", false)
+	if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, "may be cut off, and its programs go on without locks") {
+		t.Errorf("the log does not say why: %s", log)
+	}
+	c.back("1|2")
+	wants("it is back", "slow-3", true)
+	// Nor does anybody know of it who has begun anew since.
+	lone.cut(a, b)
+	await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
+	for _, m := range []*testMount{b, a} {
+		c.run("unmount", m.dir)
+		m.mount()
+	}
+	await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
+	wants("one is cut off, of which nobody knows", "slow-4", false)
+	c.back("1|2 anew")
+	c.run("unmount", lone.dir)
+	await(t, "it has left", func() bool { return a.live(2) && b.live(2) })
+	wants("it has left in good order", "slow-5", true)
+	b.signal(unix.SIGSTOP)
+	wants("one does not answer", "slow-6", false)
+	b.signal(unix.SIGCONT)
+}

@@ -251,7 +251,7 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		}
 		return json.Marshal(v)
 	case "changes":
-		return d.changes(ctx, q.Changes)
+		return d.others.answer(ctx, q.Changes)
 	case "break":
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")

@@ -256,7 +256,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 func (d *daemon) assemble(book *addressBook) {
 	book.host, book.transport = d.host, d.transport
 	self, ask := d.identity.ID().String(), asker{d.transport}
-	d.others = &others{asker: ask, register: d.register, node: &d.node, strays: d.strays, drift: d.params.Drift}
+	d.others = newOthers(d, ask)
 	d.book = book
 	d.rules.Bind(d.journal, d.log, func() {
 		d.engine.NewRules()

@@ -7,23 +7,36 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/p2p"
 	"github.com/dmxfs/dmxfs/p2p/cluster"
 	"github.com/dmxfs/dmxfs/p2p/member"
-	"github.com/dmxfs/dmxfs/p2p/register"
 )
 
 // others asks all other hosts what they have changed, see [fusefs.Options.Others].
 type others struct {
-	asker
-	register *register.Dir
-	node     *atomic.Pointer[cluster.Node]
+	// view is the one of which this node, self, is a live member.
+	view func() (v *member.View, self member.Node, err error)
+	// recorded are the peers that have a record on the shared directory.
+	recorded func() ([]string, error)
+	askOf    func(ctx context.Context, peer string, q *recent.Question) (changesAnswer, error)
+	memory   *recent.Memory // of this host
 	strays   *strays
 	drift    int64 // of clocks, in millionths
+}
+
+func newOthers(d *daemon, by asker) *others {
+	return &others{
+		view:     func() (*member.View, member.Node, error) { return liveView(d.node.Load()) },
+		recorded: d.register.Recorded,
+		askOf: func(ctx context.Context, peer string, q *recent.Question) (a changesAnswer, err error) {
+			err = by.ask(ctx, peer, otherTimeout, question{What: "changes", Changes: q}, &a)
+			return a, err
+		},
+		memory: d.recent, strays: d.strays, drift: d.params.Drift,
+	}
 }
 
 // otherTimeout is how long one host may take to answer. It waits itself for what is under way.
@@ -60,9 +73,9 @@ func (o *others) ask(ctx context.Context, q *recent.Question, here bool) ([]rece
 	return hosts, nil
 }
 
-// view is the one of which this node is a live member.
-func (o *others) view() (v *member.View, self member.Node, err error) {
-	n := o.node.Load()
+// liveView is the view of which a node is a live member. The node was one before its view is
+// looked at, so that it is the one in which it was.
+func liveView(n *cluster.Node) (v *member.View, self member.Node, err error) {
 	if n == nil || !n.Live(0) {
 		return nil, self, errors.New("this host is not sure of being a member")
 	}
@@ -75,7 +88,7 @@ func (o *others) view() (v *member.View, self member.Node, err error) {
 
 // records are the peers that have one; an error if one of them is no member.
 func (o *others) records(v *member.View) (map[string]bool, error) {
-	known, err := o.register.Recorded()
+	known, err := o.recorded()
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +137,8 @@ func (o *others) askAll(ctx context.Context, q *recent.Question, v *member.View,
 
 // askOne asks one member.
 func (o *others) askOne(ctx context.Context, q *recent.Question, v *member.View, peer string, records map[string]bool) (h recent.Host, err error) {
-	var a changesAnswer
 	sent := recent.Now()
-	err = o.asker.ask(ctx, peer, otherTimeout, question{What: "changes", Changes: q}, &a)
+	a, err := o.askOf(ctx, peer, q)
 	received := recent.Now()
 	if e, ok := errors.AsType[*p2p.AskError](err); ok && strings.HasPrefix(e.Text, "unknown question") {
 		return h, fmt.Errorf("%w: it runs a version of dmxfs that does not say", recent.ErrNever)
@@ -146,16 +158,16 @@ func (o *others) askOne(ctx context.Context, q *recent.Question, v *member.View,
 	return h, a.Strays.check(v, &h, q.Since, records)
 }
 
-// changes answers another daemon that asks what this host has changed.
-func (d *daemon) changes(ctx context.Context, q *recent.Question) ([]byte, error) {
+// answer answers another daemon that asks what this host has changed.
+func (o *others) answer(ctx context.Context, q *recent.Question) ([]byte, error) {
 	if q == nil {
 		return nil, errors.New("no name of which to tell what has become")
 	}
 	ctx, cancel := context.WithTimeout(ctx, underTimeout)
 	defer cancel()
 	// First, so that it is not younger than what it is told with.
-	k := d.strays.now()
-	a, err := d.recent.Answer(ctx, q)
+	k := o.strays.now()
+	a, err := o.memory.Answer(ctx, q)
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,7 @@ import (
 
 const ms = int64(1e6)
 
-// theirsAt are changes of another host whose clock is that of the one that asks, which looked
-// at the name at 1000 ms, and found what there is at 2000 ms.
+// answerOf is the answer of a host that has seen these changes.
 func answerOf(seen ...Seen) *Answer {
 	return &Answer{Version: Version, Received: 2100 * ms, Sent: 2100 * ms, Since: 100 * ms, Seen: seen}
 }
@@ -32,55 +31,61 @@ func openSince(k Kind, from int64) Seen {
 	return s
 }
 
+// gain is a change that makes a name, and loss one that takes it away. Hosts look at the name
+// at 1000 ms, and find what there is at 2000 ms.
+func gain(before, there bool) Pending {
+	return Pending{Kind: Gains, Before: before, LookedFrom: 1000 * ms, LookedTo: 1001 * ms, There: there, FoundFrom: 2000 * ms, FoundTo: 2001 * ms}
+}
+
+func loss(there bool) Pending {
+	p := gain(true, there)
+	p.Kind = Loses
+	return p
+}
+
+var decideCases = []struct {
+	what string
+	p    Pending
+	a    *Answer
+	want Verdict
+}{
+	{"nobody has done anything", gain(false, true), answerOf(), Done},
+	{"it is not there", gain(false, false), answerOf(), NotDone},
+	{"they did it", gain(false, true), answerOf(change(Gains, 1500, 1501)), NotDone},
+	{"they may have done it", gain(false, true), answerOf(maybe(Gains, 1500, 1501)), Unsure},
+	{"they are doing it", gain(false, true), answerOf(openSince(Gains, 1500)), Unsure},
+	{"they are doing it, but too late", gain(false, true), answerOf(openSince(Gains, 2050)), Done},
+	{"they did it, and undid it", gain(false, true), answerOf(change(Gains, 1500, 1501), change(Loses, 1600, 1601)), Done},
+	{"they undid something", gain(false, false), answerOf(change(Loses, 1600, 1601)), NotDone},
+	{"they have undone it, and done it anew", gain(false, true), answerOf(change(Loses, 1500, 1501), change(Gains, 1600, 1601)), NotDone},
+	{"they did it again and again", gain(false, true),
+		answerOf(change(Gains, 900, 901), change(Loses, 950, 951), change(Gains, 1500, 1501), change(Loses, 1600, 1601), change(Gains, 1700, 1701)), NotDone},
+	{"before, and just undone", gain(false, true), answerOf(change(Gains, 990, 991), change(Loses, 999, 1000)), Done},
+	{"just before", gain(false, true), answerOf(change(Gains, 998, 999), change(Loses, 1000, 1001)), Done},
+	{"just before, perhaps", gain(false, true), answerOf(change(Gains, 998, 999), maybe(Loses, 1000, 1001)), Unsure},
+	{"it was theirs, and they have removed it", gain(true, true), answerOf(change(Gains, 900, 901), change(Loses, 1001, 1002)), Done},
+	{"it is theirs", gain(true, true), answerOf(change(Gains, 900, 901)), NotDone},
+	{"they may have removed it", gain(true, true), answerOf(change(Gains, 900, 901), openSince(Loses, 1500)), Unsure},
+	{"they have put another one there", gain(false, true), answerOf(change(Gets, 1500, 1501)), NotDone},
+	{"they have exchanged it", gain(false, true), answerOf(change(Swaps, 1500, 1501)), NotDone},
+	{"it cannot be", gain(false, true), answerOf(change(Loses, 1500, 1501), change(Loses, 1600, 1601), change(Loses, 1700, 1701)), Unsure},
+
+	{"it is gone", loss(false), answerOf(), Done},
+	{"it is there", loss(true), answerOf(), NotDone},
+	{"they removed it", loss(false), answerOf(change(Loses, 1500, 1501)), NotDone},
+	{"they may have removed it, too", loss(false), answerOf(maybe(Loses, 1500, 1501)), Unsure},
+	{"they have another one since", loss(true), answerOf(change(Gains, 1010, 1011)), Done},
+	{"they had waited for that", loss(true), answerOf(change(Gains, 990, 1003)), Unsure},
+	{"they have had others since", loss(false), answerOf(change(Gains, 1010, 1012), change(Loses, 1013, 1014), change(Gains, 1020, 1021), change(Loses, 1022, 1023)), Done},
+	{"they have removed it, and have another one", loss(true), answerOf(change(Loses, 1010, 1012), change(Gains, 1013, 1014)), NotDone},
+	{"they made it", loss(false), answerOf(change(Gains, 900, 901)), Done},
+	{"they have replaced it", loss(true), answerOf(change(Gets, 1500, 1501)), Unsure},
+}
+
 // One other host, whose clock may be 5 ms off.
 func TestDecide(t *testing.T) {
 	t.Parallel()
-	gain := func(before, there bool) Pending {
-		return Pending{Kind: Gains, Before: before, LookedFrom: 1000 * ms, LookedTo: 1001 * ms, There: there, FoundFrom: 2000 * ms, FoundTo: 2001 * ms}
-	}
-	loss := func(there bool) Pending {
-		p := gain(true, there)
-		p.Kind = Loses
-		return p
-	}
-	for _, c := range []struct {
-		what string
-		p    Pending
-		a    *Answer
-		want Verdict
-	}{
-		{"nobody has done anything", gain(false, true), answerOf(), Done},
-		{"it is not there", gain(false, false), answerOf(), NotDone},
-		{"they did it", gain(false, true), answerOf(change(Gains, 1500, 1501)), NotDone},
-		{"they may have done it", gain(false, true), answerOf(maybe(Gains, 1500, 1501)), Unsure},
-		{"they are doing it", gain(false, true), answerOf(openSince(Gains, 1500)), Unsure},
-		{"they are doing it, but too late", gain(false, true), answerOf(openSince(Gains, 2050)), Done},
-		{"they did it, and undid it", gain(false, true), answerOf(change(Gains, 1500, 1501), change(Loses, 1600, 1601)), Done},
-		{"they undid something", gain(false, false), answerOf(change(Loses, 1600, 1601)), NotDone},
-		{"they have undone it, and done it anew", gain(false, true), answerOf(change(Loses, 1500, 1501), change(Gains, 1600, 1601)), NotDone},
-		{"they did it again and again", gain(false, true),
-			answerOf(change(Gains, 900, 901), change(Loses, 950, 951), change(Gains, 1500, 1501), change(Loses, 1600, 1601), change(Gains, 1700, 1701)), NotDone},
-		{"before, and just undone", gain(false, true), answerOf(change(Gains, 990, 991), change(Loses, 999, 1000)), Done},
-		{"just before", gain(false, true), answerOf(change(Gains, 998, 999), change(Loses, 1000, 1001)), Done},
-		{"just before, perhaps", gain(false, true), answerOf(change(Gains, 998, 999), maybe(Loses, 1000, 1001)), Unsure},
-		{"it was theirs, and they have removed it", gain(true, true), answerOf(change(Gains, 900, 901), change(Loses, 1001, 1002)), Done},
-		{"it is theirs", gain(true, true), answerOf(change(Gains, 900, 901)), NotDone},
-		{"they may have removed it", gain(true, true), answerOf(change(Gains, 900, 901), openSince(Loses, 1500)), Unsure},
-		{"they have put another one there", gain(false, true), answerOf(change(Gets, 1500, 1501)), NotDone},
-		{"they have exchanged it", gain(false, true), answerOf(change(Swaps, 1500, 1501)), NotDone},
-		{"it cannot be", gain(false, true), answerOf(change(Loses, 1500, 1501), change(Loses, 1600, 1601), change(Loses, 1700, 1701)), Unsure},
-
-		{"it is gone", loss(false), answerOf(), Done},
-		{"it is there", loss(true), answerOf(), NotDone},
-		{"they removed it", loss(false), answerOf(change(Loses, 1500, 1501)), NotDone},
-		{"they may have removed it, too", loss(false), answerOf(maybe(Loses, 1500, 1501)), Unsure},
-		{"they have another one since", loss(true), answerOf(change(Gains, 1010, 1011)), Done},
-		{"they had waited for that", loss(true), answerOf(change(Gains, 990, 1003)), Unsure},
-		{"they have had others since", loss(false), answerOf(change(Gains, 1010, 1012), change(Loses, 1013, 1014), change(Gains, 1020, 1021), change(Loses, 1022, 1023)), Done},
-		{"they have removed it, and have another one", loss(true), answerOf(change(Loses, 1010, 1012), change(Gains, 1013, 1014)), NotDone},
-		{"they made it", loss(false), answerOf(change(Gains, 900, 901)), Done},
-		{"they have replaced it", loss(true), answerOf(change(Gets, 1500, 1501)), Unsure},
-	} {
+	for _, c := range decideCases {
 		h, err := Of(c.a, 2095*ms, 2105*ms, 1)
 		if err != nil {
 			t.Fatal(err)

@@ -229,7 +229,10 @@ func (m *Memory) Begin(n *Name, k Kind) (u Under) {
 	u = Under{m.s.lastID.Add(1), m.free[last]}
 	m.free = m.free[:last]
 	c := &m.s.cells[u.cell]
-	c.name, c.kind, c.begin, c.left = *n, k, Now(), false
+	c.name, c.kind, c.begin, c.left = *n, k, 0, false
+	if k != Alters { // of which only the end is of interest
+		c.begin = Now()
+	}
 	c.id.Store(u.ID)
 	return u
 }
