@@ -20,20 +20,7 @@ import (
 // Whether that is so is looked at when it is admitted (see heldThrough); if not it fails
 // with EIO, as one whose wait for that ends.
 //
-// What cannot be made again is found out by what there is now, and what there was before.
-// If no other host can have changed anything (Options.Alone) it is done if
-//
-//	removed      its name leads to nothing, or to another file
-//	renamed      the new name leads to the file, and the old one does not
-//	linked       there was no such name, and it leads to the file
-//	made         there was no such name; what is there is of that kind, not older than
-//	             the last change of the directory, with nothing in it, of that owner, and
-//	             with no more permissions
-//	appended     what stands where the file ended is what was to be written
-//
-// and otherwise made again. Another host could have done the very same, and two would
-// have made one lock file, or removed it. So, if one can have, the change fails with EIO
-// and the log names it, but for
+// What cannot be made again is found out by what there is now, and what there was before:
 //
 //	made         nothing has the name: it is made again, as the storage decides. What
 //	             has it is unchanged since before, or of another kind, or a symbolic
@@ -46,6 +33,22 @@ import (
 //	             has held what stands there counts, as if no other host could have.
 //	set          setxattr(2) with XATTR_CREATE finds no such attribute, or one with
 //	             another value: it is made again. removexattr(2) finds one: the same.
+//
+// What looks done otherwise may have been done by another host: two would have made one lock
+// file, or removed it. So all others are asked (Options.Others, package recent). If they, and
+// this host's own memory, know of everything since the change was begun,
+//
+//	a name       was made, taken away or moved by it, or not, if there is no order in
+//	             which all can have happened that anybody has seen, and it is otherwise.
+//	             What it has made must be there still, look like it (of that kind, not older
+//	             than the last change of the directory, with nothing in it, of that owner,
+//	             with no more permissions), and be what is opened.
+//	appended     and nobody has touched the file: it is done if what stands where the file
+//	             ended is what was to be written. The same with attributes, and with names
+//	             that change places.
+//
+// Who is asked before it is admitted, so that nobody who is asked waits for it. If it cannot
+// be known, for askTime, the change fails with EIO, and the log names it.
 //
 // Locks do not help with names: a program that holds one may count on
 // mkdir(2) against hosts that do not lock. That this process had a descriptor of what has

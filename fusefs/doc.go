@@ -95,8 +95,8 @@
 //     open files that [Server.Knows] does not know.
 //
 // What the process may have changed when it was killed, without having noted it, fails
-// with EIO if another host may have done the same, see again.go. [Options.Alone] says
-// that none can have.
+// with EIO if it cannot be known whether another host has done the same, see again.go.
+// [Options.Others] asks them, and [Options.Recent] is what this host has done.
 //
 // A request that kills each process that takes it is known by the supervisor only by
 // their number: after some in a row it goes on without the ledger.

@@ -116,6 +116,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return errors.Join(err, d.leave(nodeDone))
 	}
+	d.book.awaitRecord(ctx)
 	if err := d.mount(); err != nil {
 		l.Close()
 		return errors.Join(err, d.leave(nodeDone))

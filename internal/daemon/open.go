@@ -219,7 +219,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	if err != nil {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--listen: %w", err))
 	}
-	book := &addressBook{register: d.register, node: &d.node, log: d.log, online: make(chan struct{})}
+	book := &addressBook{register: d.register, node: &d.node, log: d.log, online: make(chan struct{}), recorded: make(chan struct{})}
 	if err := book.static(d.cfg.Peers); err != nil {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--peer: %w", err))
 	}

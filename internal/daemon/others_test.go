@@ -26,7 +26,11 @@ func viewOf(e locks.Epoch, peers ...string) *member.View {
 func dropping(v *member.View, reason string, peers ...string) *member.View {
 	v.Reason = reason
 	for _, p := range peers {
-		v.Dropped = append(v.Dropped, member.Dropped{Node: member.Node{Peer: p, Inc: 1}})
+		d := member.Dropped{Node: member.Node{Peer: p, Inc: 1}, Why: "silent for 6000 ms"}
+		if reason == member.ReasonLeave {
+			d.Why = "left"
+		}
+		v.Dropped = append(v.Dropped, d)
 	}
 	return v
 }

@@ -69,7 +69,7 @@ func (s *strays) begin(v *member.View) {
 	left := map[string]bool{}
 	for _, d := range v.Dropped {
 		gone[d.Peer] = true
-		left[d.Peer] = v.Reason == member.ReasonLeave
+		left[d.Peer] = v.Reason == member.ReasonLeave && d.Why == "left"
 	}
 	next := s.k.Epoch == 0 || v.Epoch == s.k.Epoch+1
 	for peer := range gone {

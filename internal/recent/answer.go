@@ -105,7 +105,7 @@ func (m *Memory) Answer(ctx context.Context, q *Question, except ...uint64) (*An
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a.Sent = Now()
-	a.Since = max(m.s.since.Load(), m.s.lost.Load())
+	a.Since = max(m.s.since.Load(), m.s.lost.Load(), from)
 	if m.untracked > 0 {
 		a.Since = a.Sent
 	}
