@@ -64,13 +64,21 @@ type subject struct {
 	name string
 }
 
+// tellsNames reports whether its client, asked to look again, says what has a name, though
+// another host has just changed that. A client of NFS goes by the directory's change attribute,
+// and asks the server for the file, too. By NFS 3 it has a time instead: two changes may be of
+// one tick of the server's clock, and the file be there under another name.
+func (s *Storage) tellsNames() bool { return !s.ClientCache || s.NamesByTime && !s.DataByTime }
+
 // ask has all hosts tell what they have done with p since the step x.
 func (e *evidence) ask(ctx context.Context, x *step, p subject) ([]recent.Host, error) {
 	q := recent.Question{Version: recent.Version, Name: recent.Content(p.n.key.ino), Back: recent.Back(x.began, recent.Now()), Wide: e.opts.FoldsNames, Since: x.began}
+	here := e.tree.ids.paths || p.n.key.dev != e.tree.root.key.dev
 	if p.name != "" {
 		q.Name = recent.NameOf(p.n.key.ino, p.name)
+		here = here || !e.storage.tellsNames()
 	}
-	hosts, err := e.opts.Others(ctx, &q, e.tree.ids.paths || p.n.key.dev != e.tree.root.key.dev)
+	hosts, err := e.opts.Others(ctx, &q, here)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +113,17 @@ func (e *evidence) isExchanged(c *change, w *was) bool {
 	return err == nil && toErr == nil && w.a != (fileKey{}) && w.a != w.b && to.key == w.a && (from.key == w.b || c.whiteout && from.key != w.a)
 }
 
-// decide finds out whether c has made its name, or taken it away.
-func (e *evidence) decide(ctx context.Context, c *change, x *step) (recent.Verdict, error) {
+// decide finds out whether c has made its name, or taken it away. What has to be open is opened
+// when it is known to be made, and looked at once more, since it may be another one by then.
+func (e *evidence) decide(ctx context.Context, c *change, x *step) (v recent.Verdict, err error) {
+	v, err = e.decideBy(ctx, c, x, nil)
+	if v == recent.Done && c.reopen != nil {
+		v, err = e.decideBy(ctx, c, x, c.reopen)
+	}
+	return v, err
+}
+
+func (e *evidence) decideBy(ctx context.Context, c *change, x *step, open func() error) (recent.Verdict, error) {
 	w := &x.was
 	dir, name := c.names()
 	p := recent.Pending{Kind: recent.Loses, Before: w.a != fileKey{}, LookedFrom: x.began, LookedTo: x.looked}
@@ -119,8 +136,8 @@ func (e *evidence) decide(ctx context.Context, c *change, x *step) (recent.Verdi
 	}
 	p.FoundFrom = recent.Now()
 	is, st, err := e.lookNow(dir, name)
-	if err == nil && c.reopen != nil && is != (identityAt{}) {
-		if err = c.reopen(); err == nil { // what is opened is what is found
+	if err == nil && open != nil && is != (identityAt{}) {
+		if err = open(); err == nil { // what is opened is what is found
 			is, st, err = lookAtFD(*c.fd)
 		}
 	}

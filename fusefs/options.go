@@ -88,8 +88,8 @@ type Options struct {
 	// ctx ends. Beside those who can be asked there are others, perhaps: a host that is cut
 	// off goes on with what needs no lock. An error means that it cannot be known, now or
 	// ever ([recent.ErrNever]). here: names, or numbers of files, are not the same
-	// everywhere, so that nobody can be asked if there is somebody. Nil: it is not known
-	// who there is.
+	// everywhere, or what the storage says of them is not certain, so that it can be
+	// known only if there is nobody else. Nil: it is not known who there is.
 	Others func(ctx context.Context, q *recent.Question, here bool) ([]recent.Host, error)
 	// FoldsNames: the storage takes different names for one, as by case.
 	FoldsNames bool

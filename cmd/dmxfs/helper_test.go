@@ -36,6 +36,7 @@ var helpers = map[string]func(args []string) error{
 	"keep-open":    keepOpen,
 	"lame":         serveLame,
 	"loopback":     serveLoopback,
+	"mkdir":        func(args []string) error { return os.Mkdir(args[0], 0o700) },
 	"name-lock":    nameLock,
 	"many-locks":   manyLocks,
 	"map-writer":   mappedWriter,

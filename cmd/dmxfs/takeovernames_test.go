@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,77 +160,103 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	}
 }
 
-// dies has the daemon of m be killed when it has made a directory, and does not know it yet.
+// freezes keeps all changes from the file system of dir until thaw is called.
+func freezes(t testing.TB, dir string) (thaw func()) {
+	t.Helper()
+	const freeze, end = 0xc0045877, 0xc0045878 // FIFREEZE and FITHAW of <linux/fs.h>
+	f, err := os.Open(dir)
+	if err == nil {
+		err = unix.IoctlSetInt(int(f.Fd()), freeze, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sync.OnceFunc(func() {
+		if err := errors.Join(unix.IoctlSetInt(int(f.Fd()), end, 0), f.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// isIn reports whether a thread of a process is in a system call.
+func isIn(pid int, call int) bool {
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", pid))
+	for _, file := range all {
+		if b, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(b), fmt.Sprint(call, " ")) {
+			return true
+		}
+	}
+	return false
+}
+
+// dies has the daemon of m be killed while it makes a directory, which is made, and not noted.
 // It returns what the program is told.
-func (m *testMount) dies(storage, name string) (out string, code int) {
+func (m *testMount) dies(name string) (out string, code int) {
 	m.c.t.Helper()
 	m.livesOn()
 	m.mayTakeOver()
 	defer m.cutsOff()()
-	type outcome struct {
-		out  string
-		code int
-	}
-	done := make(chan outcome, 1)
-	go func() {
-		out, code := m.sh("mkdir " + name)
-		done <- outcome{out, code}
-	}()
-	await(m.c.t, name+" is made", func() bool { return unix.Access(filepath.Join(storage, name), 0) == nil })
 	old := m.daemon()
+	thaw := freezes(m.c.t, m.src)
+	defer thaw()
+	p := m.newHelper("mkdir", name)
+	p.run(m)
+	await(m.c.t, "the daemon makes "+name, func() bool { return isIn(old, unix.SYS_MKDIRAT) })
 	m.signal(unix.SIGKILL)
-	write(m.c.t, filepath.Join(storage, "go-"+name), "")
+	thaw()
 	m.awaitNew(old)
-	x := <-done
-	return x.out, x.code
+	return p.wait()
 }
 
 // What a daemon that was killed has made is known to be made, as all others say that they have
 // not; but not while a host is cut off that sees the storage, and cannot be asked.
 func TestTakeoverAsksAllHosts(t *testing.T) {
 	t.Parallel()
+	needTool(t, "mkfs.ext4")
 	c := newCluster(t, 0)
-	storage := c.src
-	c.src = c.lame("hurry")
+	c.src = filepath.Join(c.dir, "disk")
+	reservedDisk(t, c.src)
 	c.net = newNetwork(t)
 	for range 3 {
-		c.addHost("--takeover", "--file-id=inode", "--listing-age=0s").mount()
+		c.addHost("--takeover").mount()
 	}
 	c.awaitMembers(3)
 	a, b, lone := c.mounts[0], c.mounts[1], c.mounts[2]
 	wants := func(what, name string, known bool) {
 		t.Helper()
-		out, code := a.dies(storage, name)
-		if known != (code == 0) || !known && !strings.Contains(out, "Input/output error") {
+		out, code := a.dies(name)
+		if known != (code == 0) || !known && !strings.Contains(out, "input/output error") {
 			t.Errorf("%s: %d %s", what, code, out)
 		}
 	}
-	wants("all can be asked", "slow-1", true)
-	lone.cut(a, b)
-	await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
+	parted := func() {
+		lone.cut(a, b)
+		await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
+	}
+	wants("all can be asked", "1", true)
+	parted()
 	if out, code := lone.sh("mkdir other"); code != 0 {
 		t.Errorf("without locks: %d %s", code, out)
 	}
-	wants("one is cut off", "slow-2", false)
+	wants("one is cut off", "2", false)
 	if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, "may be cut off, and its programs go on without locks") {
 		t.Errorf("the log does not say why: %s", log)
 	}
 	c.back("1|2")
-	wants("it is back", "slow-3", true)
+	wants("it is back", "3", true)
 	// Nor does anybody know of it who has begun anew since.
-	lone.cut(a, b)
-	await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
+	parted()
 	for _, m := range []*testMount{b, a} {
 		c.run("unmount", m.dir)
 		m.mount()
 	}
 	await(t, "the pair goes on", func() bool { return a.live(2) && b.live(2) })
-	wants("one is cut off, of which nobody knows", "slow-4", false)
+	wants("one is cut off, of which nobody knows", "4", false)
 	c.back("1|2 anew")
 	c.run("unmount", lone.dir)
 	await(t, "it has left", func() bool { return a.live(2) && b.live(2) })
-	wants("it has left in good order", "slow-5", true)
+	wants("it has left in good order", "5", true)
 	b.signal(unix.SIGSTOP)
-	wants("one does not answer", "slow-6", false)
+	wants("one does not answer", "6", false)
 	b.signal(unix.SIGCONT)
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -43,17 +42,10 @@ func (n *lameNode) Mkdir(ctx context.Context, name string, mode uint32, out *fus
 	case "answer":
 		select {} // nor does it heed an interrupt, as clients of object stores
 	}
-	in, errno := n.LoopbackNode.Mkdir(ctx, name, mode, out)
-	if n.cannot == "hurry" && strings.HasPrefix(name, "slow-") {
-		for errno == 0 && unix.Access(filepath.Join(n.RootData.Path, "go-"+name), 0) != nil {
-			time.Sleep(time.Millisecond)
-		}
-	}
-	return in, errno
+	return n.LoopbackNode.Mkdir(ctx, name, mode, out)
 }
 
-// serveLame mounts storage that is lame: lame SOURCE MOUNTPOINT link|mkdir|answer|hurry.
-// One that cannot hurry answers that slow-N is made when there is a file go-slow-N.
+// serveLame mounts storage that is lame: lame SOURCE MOUNTPOINT link|mkdir|answer.
 func serveLame(args []string) error {
 	root, err := fs.NewLoopbackRoot(args[0])
 	if err != nil {

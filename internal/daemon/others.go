@@ -53,7 +53,7 @@ func (o *others) ask(ctx context.Context, q *recent.Question, here bool) ([]rece
 		return nil, err
 	}
 	if here && len(v.Members) > 1 {
-		return nil, fmt.Errorf("%w: files have no numbers here that all hosts see", recent.ErrNever)
+		return nil, fmt.Errorf("%w: files have no numbers here that all hosts see, or the client of the storage keeps names that other hosts have changed", recent.ErrNever)
 	}
 	records, err := o.records(v)
 	if err != nil {
