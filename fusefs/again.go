@@ -206,6 +206,7 @@ func (f *fence) doPast(t *tracked, c *change, call func() error) error {
 		return err
 	}
 	c.again = true
+	s.steps[s.phase.Load()>>phaseBits&1].again++
 	again := recent.Now()
 	f.pointAt(c, atBegun)
 	err = call()

@@ -28,7 +28,7 @@ func (e *evidence) find(ctx context.Context, c *change, x *step, waits func()) (
 		if _, guess := e.certain(c, w); !guess || w.known == 0 {
 			return v, nil
 		}
-	} else if !c.looksDone() {
+	} else if w.known == 0 || w.size != 0 || !c.looksDone() {
 		return v, nil
 	}
 	waits()
@@ -64,20 +64,15 @@ type subject struct {
 	name string
 }
 
-// tellsNames reports whether its client, asked to look again, says what has a name, though
-// another host has just changed that. A client of NFS goes by the directory's change attribute,
-// and asks the server for the file, too. By NFS 3 it has a time instead: two changes may be of
-// one tick of the server's clock, and the file be there under another name.
-func (s *Storage) tellsNames() bool { return !s.ClientCache || s.NamesByTime && !s.DataByTime }
-
 // ask has all hosts tell what they have done with p since the step x.
 func (e *evidence) ask(ctx context.Context, x *step, p subject) ([]recent.Host, error) {
 	q := recent.Question{Version: recent.Version, Name: recent.Content(p.n.key.ino), Back: recent.Back(x.began, recent.Now()), Wide: e.opts.FoldsNames, Since: x.began}
-	here := e.tree.ids.paths || p.n.key.dev != e.tree.root.key.dev
 	if p.name != "" {
 		q.Name = recent.NameOf(p.n.key.ino, p.name)
-		here = here || !e.storage.tellsNames()
 	}
+	// What a client of the storage has kept was not so when the change was begun, perhaps,
+	// and is not now.
+	here := e.storage.ClientCache || e.tree.ids.paths || p.n.key.dev != e.tree.root.key.dev
 	hosts, err := e.opts.Others(ctx, &q, here)
 	if err != nil {
 		return nil, err
@@ -126,7 +121,7 @@ func (e *evidence) decide(ctx context.Context, c *change, x *step) (v recent.Ver
 func (e *evidence) decideBy(ctx context.Context, c *change, x *step, open func() error) (recent.Verdict, error) {
 	w := &x.was
 	dir, name := c.names()
-	p := recent.Pending{Kind: recent.Loses, Before: w.a != fileKey{}, LookedFrom: x.began, LookedTo: x.looked}
+	p := recent.Pending{Kind: recent.Loses, Before: w.a != fileKey{}, LookedFrom: x.began, LookedTo: x.looked, Again: int(x.again)}
 	if c.makes != 0 || c.links != nil {
 		p.Kind = recent.Gains
 	}

@@ -40,6 +40,10 @@ func (e *evidence) lookBefore(c *change, w *was) {
 	var st unix.Statx_t
 	var err error
 	switch {
+	case c.looksDone != nil:
+		if c.looksDone() {
+			w.size = 1
+		}
 	case c.data != nil:
 		var f unix.Stat_t
 		err = retryEINTR(func() error { return unix.Fstat(c.h.fd, &f) })

@@ -159,6 +159,7 @@ var betweenCases = []betweenCase{
 	{op: 10, before: "put N x", call: "unlink N", where: atCalled, want: "EIO", left: "-", told: "ok", toldLeft: "-"},
 	{op: 12, before: "put N x", call: "rename N N.to", where: atCalled, want: "EIO", left: "x", told: "ok", toldLeft: "x"},
 	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atCalled, want: "EIO", told: "ok"},
+	{op: 24, before: "put N x", call: "removexattr N user.a", where: atCalled, want: "EIO"}, // there was none
 	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, other: otherAttr, want: "EIO", notes: alters},
 	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, want: "ok"},
 }

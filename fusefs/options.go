@@ -87,9 +87,9 @@ type Options struct {
 	// Others asks all other hosts that may have changed something what they have, until
 	// ctx ends. Beside those who can be asked there are others, perhaps: a host that is cut
 	// off goes on with what needs no lock. An error means that it cannot be known, now or
-	// ever ([recent.ErrNever]). here: names, or numbers of files, are not the same
-	// everywhere, or what the storage says of them is not certain, so that it can be
-	// known only if there is nobody else. Nil: it is not known who there is.
+	// ever ([recent.ErrNever]). here: numbers of files are not the same everywhere, or
+	// what the storage says of them may be old, so that it can be known only if there is
+	// nobody else. Nil: it is not known who there is.
 	Others func(ctx context.Context, q *recent.Question, here bool) ([]recent.Host, error)
 	// FoldsNames: the storage takes different names for one, as by case.
 	FoldsNames bool

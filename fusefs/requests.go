@@ -103,6 +103,8 @@ type step struct {
 	n         int64 // bytes
 	fd        int32 // plus one: what it has made and opened
 	protected uint32
+	again     uint32 // so often a process after the one that has begun it made it again
+	_         uint32
 	tenure    uint64
 	token     uint64 // of the open lock; or ownToken
 	turn      uint64 // so many explicit locks were granted before
@@ -126,7 +128,7 @@ type was struct {
 	known uint32 // 1: it was looked at
 	_     uint32
 	a, b  fileKey // the files of the names; 0 is none
-	size  int64   // of a file that is appended to
+	size  int64   // of a file that is appended to; 1: an attribute is as it is to be
 	// When the directory was last changed, of what is made; when the file was born, of
 	// what is removed.
 	sec, nsec int64

@@ -84,6 +84,7 @@ type Pending struct {
 	There              bool
 	FoundFrom, FoundTo int64
 	Made               bool // it is known that it was made
+	Again              int  // and so often it may have been made again
 }
 
 // Verdict is what is known of a pending change.
@@ -101,6 +102,7 @@ const (
 const (
 	mostItems  = 1024
 	mostStates = 20_000
+	mostAgain  = 5
 )
 
 // lookBack is how long before the change what happened to the name is of use.
@@ -186,6 +188,12 @@ func (s *search) collect(hosts []Host) bool {
 	x := own(pending, p.LookedTo+1, p.FoundFrom-1)
 	x.kind, x.sure = p.Kind, p.Made
 	s.items = append(s.items, x)
+	if x.sure = false; p.Again > mostAgain {
+		return false
+	}
+	for range p.Again {
+		s.items = append(s.items, x)
+	}
 	for i := range hosts {
 		h := &hosts[i]
 		for _, e := range h.Seen {

@@ -215,14 +215,15 @@ func (w *world) run() (p Pending, hosts []Host, done, mine bool) {
 	p.LookedTo = w.now
 	w.steps(w.IntN(3))
 	w.now++
-	if w.IntN(2) == 0 {
-		if done = (p.Kind == Gains) != w.present; done {
-			w.present, w.by = p.Kind == Gains, -2
+	for i := range 1 + w.IntN(3)/2 { // or it is made again
+		p.Again = i
+		if w.IntN(2) == 0 && (p.Kind == Gains) != w.present {
+			w.present, w.by, done = p.Kind == Gains, -2, true
 		}
+		w.now++
+		w.steps(w.IntN(6))
+		w.now++
 	}
-	w.now++
-	w.steps(w.IntN(6))
-	w.now++
 	p.FoundFrom, p.There, mine = w.now, w.present, w.present && w.by == -2
 	w.now += w.Int64N(ms)
 	p.FoundTo = w.now
