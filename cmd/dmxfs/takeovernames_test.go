@@ -126,7 +126,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 		m := c.mounts[r.IntN(2)]
 		m.mayTakeOver()
 		old := m.daemon()
-		defer m.cutsOff()()
+		inTime := m.cutsOff()
 		time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond) // at any moment
 		if r.IntN(4) > 0 {
 			thaw := freezes(t, c.src)
@@ -143,6 +143,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 			m.signal(unix.SIGKILL)
 		}
 		m.awaitNew(old)
+		inTime()
 		for _, p := range programs {
 			if p.ended() {
 				t.Errorf("%v has ended: %s", p.cmd.Args, p.out.String())
