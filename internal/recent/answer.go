@@ -27,12 +27,12 @@ type Question struct {
 
 // Seen is a change that was made, or may have been, by the clock of who has made it.
 type Seen struct {
-	ID    uint64 `json:"id"`
-	Begin int64  `json:"begin"`
-	End   int64  `json:"end"`
-	Kind  Kind   `json:"kind"`
-	Sure  bool   `json:"sure,omitempty"` // it was made
-	Open  bool   `json:"open,omitempty"` // or it may be made even after End
+	ID    uint64 `json:"-"`
+	Begin int64  `json:"b"`
+	End   int64  `json:"e"`
+	Kind  Kind   `json:"k"`
+	Sure  bool   `json:"s,omitempty"` // it was made
+	Open  bool   `json:"o,omitempty"` // or it may be made even after End
 }
 
 // Answer is what one host has done, by its clock.
@@ -49,7 +49,7 @@ type Answer struct {
 }
 
 // MaxSeen is how many changes an answer has, the last ones.
-const MaxSeen = 1024
+const MaxSeen = 8192
 
 // ErrAnswer is the error of an answer that cannot be right.
 var ErrAnswer = errors.New("the answer about what was changed cannot be right")

@@ -1,8 +1,9 @@
 package recent
 
 import (
-	"encoding/binary"
+	"cmp"
 	"fmt"
+	"slices"
 )
 
 // Host is what a host has answered, with its clock by that of who has asked.
@@ -100,13 +101,11 @@ const (
 
 // limits of the search: what takes more is not decided.
 const (
-	mostItems  = 1024
-	mostStates = 20_000
-	mostAgain  = 5
+	mostStates = 200_000
 )
 
 // lookBack is how long before the change what happened to the name is of use.
-const lookBack = 1e9
+const lookBack = 10e9
 
 // Back is how far back a [Question] at now has to reach for a change that looked at its name
 // at t first.
@@ -128,7 +127,7 @@ func Decide(p *Pending, hosts []Host) Verdict {
 		return Unsure
 	}
 	for _, present := range [...]bool{false, true} {
-		s.try(state{present: present})
+		s.try(place{state: state{present: present}})
 	}
 	switch {
 	case s.gaveUp || s.yes == s.no:
@@ -167,16 +166,34 @@ type state struct {
 	is      bool // what is asked for was so when it was found
 }
 
+// search finds what can be true in the end. Nearly all items are over before the next but few
+// begin: they are sorted, and each is placed when but few before it are not. Those that may be
+// at any of many moments are kept apart: they are wide.
 type search struct {
 	pending *Pending
 	from    int64
-	items   []item
-	before  [][]uint64 // of each item those that have happened before it, as a set
-	placed  []uint64
-	seen    map[string]bool
+	items   []item // sorted by least
+	wide    []item
+	need    []int // of each wide one: so many of items have to be placed before, at least
+	seen    map[place]bool
 	yes, no bool
 	gaveUp  bool
 }
+
+// place is how far a search has got: all items before first are placed, and those of a mask
+// behind it; and of the wide ones those of another mask.
+type place struct {
+	first int
+	some  uint64
+	wide  uint16
+	state
+}
+
+const (
+	mostWide  = 16
+	mostAhead = 64 // items
+	wideFrom  = 24 // so many begin while it may happen
+)
 
 // collect takes all that may have happened since s.from, and until the name was found.
 func (s *search) collect(hosts []Host) bool {
@@ -184,15 +201,12 @@ func (s *search) collect(hosts []Host) bool {
 	own := func(w what, from, to int64) item {
 		return item{what: w, host: -1, begin: from, end: to, least: from, most: to, sure: true}
 	}
-	s.items = append(s.items, own(lookedBefore, p.LookedFrom, p.LookedTo), own(found, p.FoundFrom, p.FoundTo))
+	all := []item{own(lookedBefore, p.LookedFrom, p.LookedTo), own(found, p.FoundFrom, p.FoundTo)}
 	x := own(pending, p.LookedTo+1, p.FoundFrom-1)
 	x.kind, x.sure = p.Kind, p.Made
-	s.items = append(s.items, x)
-	if x.sure = false; p.Again > mostAgain {
-		return false
-	}
-	for range p.Again {
-		s.items = append(s.items, x)
+	for range 1 + min(p.Again, mostWide) {
+		all = append(all, x)
+		x.sure = false
 	}
 	for i := range hosts {
 		h := &hosts[i]
@@ -209,24 +223,31 @@ func (s *search) collect(hosts []Host) bool {
 			case x.least < s.from, x.most > p.FoundTo: // it may have been made outside, and then says nothing
 				x.sure = false
 			}
+			if x.open {
+				x.most = latest
+			}
+			all = append(all, x)
+		}
+	}
+	slices.SortStableFunc(all, func(x, y item) int { return cmp.Compare(x.least, y.least) })
+	s.seen = map[place]bool{}
+	for i, x := range all {
+		if i+wideFrom < len(all) && all[i+wideFrom].least <= x.most || x.open {
+			s.wide = append(s.wide, x)
+		} else {
 			s.items = append(s.items, x)
 		}
 	}
-	if len(s.items) > mostItems {
-		return false
-	}
-	words := (len(s.items) + 63) / 64
-	s.placed, s.seen = make([]uint64, words+1), map[string]bool{}
-	for i := range s.items {
-		set := make([]uint64, words)
+	for i := range s.wide {
+		n := 0
 		for j := range s.items {
-			if s.items[j].isBefore(&s.items[i]) {
-				set[j/64] |= 1 << (j % 64)
+			if s.items[j].isBefore(&s.wide[i]) {
+				n = j + 1
 			}
 		}
-		s.before = append(s.before, set)
+		s.need = append(s.need, n)
 	}
-	return true
+	return len(s.wide) <= mostWide
 }
 
 func (x *item) isBefore(y *item) bool {
@@ -265,66 +286,83 @@ func (s *search) after(c state, x *item) (state, bool) {
 	return c, ok
 }
 
-// try finds all that can be true in the end if c is true after those that are placed.
-func (s *search) try(c state) {
-	if s.yes && s.no || s.gaveUp {
+// try finds all that can be true in the end if it has got as far as p.
+func (s *search) try(p place) {
+	for p.some&1 != 0 {
+		p.first++
+		p.some >>= 1
+	}
+	if s.yes && s.no || s.gaveUp || s.seen[p] {
 		return
 	}
-	key := s.key(c)
-	if s.seen[key] {
-		return
-	}
-	if s.seen[key] = true; len(s.seen) > mostStates {
+	if s.seen[p] = true; len(s.seen) > mostStates {
 		s.gaveUp = true
 		return
 	}
-	all := true
-	for i := range s.items {
-		at, bit := i/64, uint64(1)<<(i%64)
-		if s.placed[at]&bit != 0 {
-			continue
+	if p.first == len(s.items) && int(p.wide) == 1<<len(s.wide)-1 {
+		s.yes, s.no = s.yes || p.is, s.no || !p.is
+		return
+	}
+	soonest := latest // an item that begins later comes later than one that is not placed
+	for i := p.first; i < len(s.items) && s.items[i].least <= soonest; i++ {
+		if i-p.first == mostAhead {
+			s.gaveUp = true
+			return
 		}
-		all = false
-		if !s.isNext(i) {
+		if p.some>>(i-p.first)&1 != 0 {
 			continue
 		}
 		x := &s.items[i]
-		s.placed[at] |= bit
-		if next, ok := s.after(c, x); ok {
-			s.try(next)
+		if soonest = min(soonest, x.most); s.isNext(&p, x, i) {
+			q := p
+			q.some |= 1 << (i - p.first)
+			s.place(q, x)
 		}
-		if !x.sure {
-			s.try(c) // it was not made
-		}
-		s.placed[at] &^= bit
 	}
-	if all {
-		s.yes, s.no = s.yes || c.is, s.no || !c.is
+	for i := range s.wide {
+		x := &s.wide[i]
+		if p.wide>>i&1 == 0 && s.isPlaced(&p, s.need[i], x) && s.isNext(&p, x, 0) {
+			q := p
+			q.wide |= 1 << i
+			s.place(q, x)
+		}
 	}
 }
 
-// isNext reports whether all are placed that have happened before item i.
-func (s *search) isNext(i int) bool {
-	for w, set := range s.before[i] {
-		if set&^s.placed[w] != 0 {
+// place goes on with x, which is placed in p already.
+func (s *search) place(p place, x *item) {
+	if c, ok := s.after(p.state, x); ok {
+		q := p
+		q.state = c
+		s.try(q)
+	}
+	if !x.sure {
+		s.try(p) // it was not made
+	}
+}
+
+// isNext reports whether no item before the one with number i, and no wide one, has happened
+// before x and is not placed.
+func (s *search) isNext(p *place, x *item, i int) bool {
+	for j := p.first; j < i; j++ {
+		if p.some>>(j-p.first)&1 == 0 && s.items[j].isBefore(x) {
+			return false
+		}
+	}
+	for j := range s.wide {
+		if y := &s.wide[j]; y != x && p.wide>>j&1 == 0 && y.isBefore(x) {
 			return false
 		}
 	}
 	return true
 }
 
-// key is what the rest of the search depends on.
-func (s *search) key(c state) string {
-	last := &s.placed[len(s.placed)-1]
-	*last = 0
-	for i, on := range [...]bool{c.present, c.mine, c.done, c.is} {
-		if on {
-			*last |= 1 << i
+// isPlaced reports whether all of the first n items are placed that have happened before x.
+func (s *search) isPlaced(p *place, n int, x *item) bool {
+	for j := p.first; j < n; j++ {
+		if (j-p.first >= mostAhead || p.some>>(j-p.first)&1 == 0) && s.items[j].isBefore(x) {
+			return false
 		}
 	}
-	b := make([]byte, 0, 8*len(s.placed))
-	for _, w := range s.placed {
-		b = binary.LittleEndian.AppendUint64(b, w)
-	}
-	return string(b)
+	return true
 }
