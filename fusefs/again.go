@@ -148,7 +148,7 @@ func (f *fence) findOut(t *tracked, c *change) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		v, err := f.evidence.find(ctx, c, &p.step, func() { f.conn.willWait(c.in.Unique) })
 		if t.verdict = v; err == nil || errors.Is(err, recent.ErrNever) {
 			return

@@ -137,6 +137,8 @@ func (e *evidence) decideBy(ctx context.Context, c *change, x *step, open func()
 		}
 	}
 	p.FoundTo, p.There = recent.Now(), is != identityAt{}
+	born := w.bsec != 0 && is.sec != 0 && (is.sec != w.bsec || is.nsec != w.bnsec)
+	p.Other = p.Before && p.There && (is.key != w.a || born)
 	switch {
 	case err != nil:
 		return recent.Unsure, err

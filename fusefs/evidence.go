@@ -68,7 +68,7 @@ func (e *evidence) lookBefore(c *change, w *was) {
 	default:
 		return
 	}
-	w.a, w.csec, w.cnsec = x.key, st.Ctime.Sec, int64(st.Ctime.Nsec)
+	w.a, w.csec, w.cnsec, w.bsec, w.bnsec = x.key, st.Ctime.Sec, int64(st.Ctime.Nsec), x.sec, x.nsec
 	if err == nil {
 		w.known = 1
 	}

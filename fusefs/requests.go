@@ -132,8 +132,8 @@ type was struct {
 	// When the directory was last changed, of what is made; when the file was born, of
 	// what is removed.
 	sec, nsec int64
-	// When the file of a was last changed.
-	csec, cnsec int64
+	// When the file of a was last changed, and when it was born; 0: that is not known.
+	csec, cnsec, bsec, bnsec int64
 }
 
 const (

@@ -122,12 +122,12 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	kills, within := 0, 0
-	for end := time.Now().Add(time.Duration(tests.Or(10, 60)) * time.Second); time.Now().Before(end) && !t.Failed(); kills++ {
+	for end := time.Now().Add(time.Duration(tests.Or(15, 60)) * time.Second); time.Now().Before(end) && !t.Failed(); kills++ {
 		m := c.mounts[r.IntN(2)]
 		m.mayTakeOver()
 		old := m.daemon()
 		inTime := m.cutsOff()
-		time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond) // at any moment
+		time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond) // at any moment
 		if r.IntN(4) > 0 {
 			thaw := freezes(t, c.src)
 			for range 100 { // it need not come to that, while all locks are the other host's

@@ -83,6 +83,7 @@ type Pending struct {
 	// There: it was at some time from FoundFrom to FoundTo, when nothing of the process was
 	// under way any more.
 	There              bool
+	Other              bool // and it is certainly not what was there before
 	FoundFrom, FoundTo int64
 	Made               bool // it is known that it was made
 	Again              int  // and so often it may have been made again
@@ -162,37 +163,39 @@ const (
 type state struct {
 	present bool // the name is there
 	mine    bool // by the pending change
+	same    bool // it is the one that was looked at before
 	done    bool // which was made
 	is      bool // what is asked for was so when it was found
 }
 
-// search finds what can be true in the end. Nearly all items are over before the next but few
-// begin: they are sorted, and each is placed when but few before it are not. Those that may be
-// at any of many moments are kept apart: they are wide.
+// search finds what can be true in the end. What one host has done is a chain: nearly all of it
+// is over before the next begins, and its order is known, however little is of its clock. What
+// may be at any of many moments of its chain is kept apart: it is wide.
 type search struct {
 	pending *Pending
 	from    int64
-	items   []item // sorted by least
+	chains  [][]item // by begin
 	wide    []item
-	need    []int // of each wide one: so many of items have to be placed before, at least
+	need    [][]int // of each wide one and each chain: so far has the chain to be placed before
 	seen    map[place]bool
 	yes, no bool
 	gaveUp  bool
 }
 
-// place is how far a search has got: all items before first are placed, and those of a mask
-// behind it; and of the wide ones those of another mask.
+// place is how far a search has got: of each chain all before first are placed, and those of a
+// mask behind it; and of the wide ones those of another mask.
 type place struct {
-	first int
-	some  uint64
+	first [mostChains]uint16
+	some  [mostChains]uint16
 	wide  uint16
 	state
 }
 
 const (
-	mostWide  = 16
-	mostAhead = 64 // items
-	wideFrom  = 24 // so many begin while it may happen
+	mostChains = 8
+	mostWide   = 16
+	mostAhead  = 16 // of a chain
+	wideFrom   = 8  // so many of its chain begin while it may happen
 )
 
 // collect takes all that may have happened since s.from, and until the name was found.
@@ -229,25 +232,40 @@ func (s *search) collect(hosts []Host) bool {
 			all = append(all, x)
 		}
 	}
-	slices.SortStableFunc(all, func(x, y item) int { return cmp.Compare(x.least, y.least) })
-	s.seen = map[place]bool{}
-	for i, x := range all {
-		if i+wideFrom < len(all) && all[i+wideFrom].least <= x.most || x.open {
-			s.wide = append(s.wide, x)
-		} else {
-			s.items = append(s.items, x)
+	return s.divide(all)
+}
+
+// divide makes chains of all.
+func (s *search) divide(all []item) bool {
+	slices.SortStableFunc(all, func(x, y item) int { return cmp.Or(cmp.Compare(x.host, y.host), cmp.Compare(x.begin, y.begin)) })
+	for len(all) > 0 {
+		n := slices.IndexFunc(all, func(x item) bool { return x.host != all[0].host })
+		if n < 0 {
+			n = len(all)
 		}
-	}
-	for i := range s.wide {
-		n := 0
-		for j := range s.items {
-			if s.items[j].isBefore(&s.wide[i]) {
-				n = j + 1
+		var chain []item
+		for i, x := range all[:n] {
+			if x.open || i+wideFrom < n && all[i+wideFrom].begin <= x.end {
+				s.wide = append(s.wide, x)
+			} else {
+				chain = append(chain, x)
 			}
 		}
-		s.need = append(s.need, n)
+		s.chains, all = append(s.chains, chain), all[n:]
 	}
-	return len(s.wide) <= mostWide
+	for i := range s.wide {
+		need := make([]int, len(s.chains))
+		for g, chain := range s.chains {
+			for j := range chain {
+				if chain[j].isBefore(&s.wide[i]) {
+					need[g] = j + 1
+				}
+			}
+		}
+		s.need = append(s.need, need)
+	}
+	s.seen = map[place]bool{}
+	return len(s.wide) <= mostWide && len(s.chains) <= mostChains
 }
 
 func (x *item) isBefore(y *item) bool {
@@ -264,14 +282,19 @@ func (x *item) isBefore(y *item) bool {
 func (s *search) after(c state, x *item) (state, bool) {
 	switch x.what {
 	case lookedBefore:
+		c.same = c.present
 		return c, c.present == s.pending.Before
 	case found:
+		if c.same && s.pending.Other {
+			return c, false
+		}
 		if c.is = c.done; s.pending.Kind == Gains {
 			c.is = c.mine
 		}
 		return c, c.present == s.pending.There
 	}
 	ok := true
+	c.same = false
 	switch x.kind {
 	case Gains:
 		ok, c.present, c.mine = !c.present, true, x.what == pending
@@ -288,9 +311,13 @@ func (s *search) after(c state, x *item) (state, bool) {
 
 // try finds all that can be true in the end if it has got as far as p.
 func (s *search) try(p place) {
-	for p.some&1 != 0 {
-		p.first++
-		p.some >>= 1
+	all := int(p.wide) == 1<<len(s.wide)-1
+	for g := range s.chains {
+		for p.some[g]&1 != 0 {
+			p.first[g]++
+			p.some[g] >>= 1
+		}
+		all = all && int(p.first[g]) == len(s.chains[g])
 	}
 	if s.yes && s.no || s.gaveUp || s.seen[p] {
 		return
@@ -299,31 +326,37 @@ func (s *search) try(p place) {
 		s.gaveUp = true
 		return
 	}
-	if p.first == len(s.items) && int(p.wide) == 1<<len(s.wide)-1 {
+	if all {
 		s.yes, s.no = s.yes || p.is, s.no || !p.is
 		return
 	}
-	soonest := latest // an item that begins later comes later than one that is not placed
-	for i := p.first; i < len(s.items) && s.items[i].least <= soonest; i++ {
-		if i-p.first == mostAhead {
-			s.gaveUp = true
-			return
-		}
-		if p.some>>(i-p.first)&1 != 0 {
-			continue
-		}
-		x := &s.items[i]
-		if soonest = min(soonest, x.most); s.isNext(&p, x, i) {
+	for g := range s.chains {
+		s.tryChain(&p, g)
+	}
+	for i := range s.wide {
+		if x := &s.wide[i]; p.wide>>i&1 == 0 && s.isNext(&p, x, s.need[i]) {
 			q := p
-			q.some |= 1 << (i - p.first)
+			q.wide |= 1 << i
 			s.place(q, x)
 		}
 	}
-	for i := range s.wide {
-		x := &s.wide[i]
-		if p.wide>>i&1 == 0 && s.isPlaced(&p, s.need[i], x) && s.isNext(&p, x, 0) {
-			q := p
-			q.wide |= 1 << i
+}
+
+// tryChain is try with what may come next of one chain.
+func (s *search) tryChain(p *place, g int) {
+	soonest := latest // what begins later comes later than one that is not placed
+	for k, rest := 0, s.chains[g][p.first[g]:]; k < len(rest) && rest[k].begin <= soonest; k++ {
+		if k == mostAhead {
+			s.gaveUp = true
+			return
+		}
+		if p.some[g]>>k&1 != 0 {
+			continue
+		}
+		x := &rest[k]
+		if soonest = min(soonest, x.end); s.isNext(p, x, nil) {
+			q := *p
+			q.some[g] |= 1 << k
 			s.place(q, x)
 		}
 	}
@@ -341,26 +374,26 @@ func (s *search) place(p place, x *item) {
 	}
 }
 
-// isNext reports whether no item before the one with number i, and no wide one, has happened
-// before x and is not placed.
-func (s *search) isNext(p *place, x *item, i int) bool {
-	for j := p.first; j < i; j++ {
-		if p.some>>(j-p.first)&1 == 0 && s.items[j].isBefore(x) {
-			return false
+// isNext reports whether nothing has happened before x that is not placed. need is how far
+// chains have to be placed, where x is none of a chain. Otherwise the first ones of each chain
+// are enough, as what is over earlier than those that begin before it is wide.
+func (s *search) isNext(p *place, x *item, need []int) bool {
+	for g, chain := range s.chains {
+		first := int(p.first[g])
+		to := min(first+mostAhead, len(chain))
+		if need != nil {
+			if to = need[g]; to > first+mostAhead {
+				return false
+			}
+		}
+		for k := first; k < to; k++ {
+			if p.some[g]>>(k-first)&1 == 0 && chain[k].isBefore(x) {
+				return false
+			}
 		}
 	}
 	for j := range s.wide {
 		if y := &s.wide[j]; y != x && p.wide>>j&1 == 0 && y.isBefore(x) {
-			return false
-		}
-	}
-	return true
-}
-
-// isPlaced reports whether all of the first n items are placed that have happened before x.
-func (s *search) isPlaced(p *place, n int, x *item) bool {
-	for j := p.first; j < n; j++ {
-		if (j-p.first >= mostAhead || p.some>>(j-p.first)&1 == 0) && s.items[j].isBefore(x) {
 			return false
 		}
 	}

@@ -39,6 +39,11 @@ func gain(before, there bool) Pending {
 	return Pending{Kind: Gains, Before: before, LookedFrom: 1000 * ms, LookedTo: 1001 * ms, There: there, FoundFrom: 2000 * ms, FoundTo: 2001 * ms}
 }
 
+func other(p Pending) Pending {
+	p.Other = true
+	return p
+}
+
 func loss(there bool) Pending {
 	p := gain(true, there)
 	p.Kind = Loses
@@ -80,6 +85,9 @@ var decideCases = []struct {
 	{"they had waited for that", loss(true), answerOf(change(Gains, 990, 1003)), Unsure},
 	{"they have had others since", loss(false), answerOf(change(Gains, 1010, 1012), change(Loses, 1013, 1014), change(Gains, 1020, 1021), change(Loses, 1022, 1023)), Done},
 	{"they have removed it, and have another one", loss(true), answerOf(change(Loses, 1010, 1012), change(Gains, 1013, 1014)), NotDone},
+	{"it is another one, which they may have made", other(loss(true)), answerOf(maybe(Gains, 1500, 1501)), Done},
+	{"it is another one, which they may have made in its place", other(loss(true)), answerOf(maybe(Gets, 1500, 1501)), Unsure},
+	{"it is another one, and they may have removed it", other(gain(true, true)), answerOf(maybe(Loses, 1500, 1501)), Done},
 	{"they made it", loss(false), answerOf(change(Gains, 900, 901)), Done},
 	{"they have replaced it", loss(true), answerOf(change(Gets, 1500, 1501)), Unsure},
 }
@@ -159,6 +167,7 @@ type world struct {
 	seen    [][]Seen
 	present bool
 	by      int // who has made it
+	made    int // what was made last
 }
 
 func newWorld(seed uint64) *world {
@@ -186,6 +195,7 @@ func (w *world) does(host int, k Kind) bool {
 	}
 	if !noop {
 		w.present, w.by = k != Loses, host
+		w.made++
 	}
 	w.now += w.Int64N(ms)
 	s := Seen{Begin: from + w.offsets[host], End: w.now + w.offsets[host], Kind: k, Sure: !noop && w.IntN(20) > 0}
@@ -213,6 +223,7 @@ func (w *world) run() (p Pending, hosts []Host, done, mine bool) {
 		w.steps(w.IntN(2))
 	}
 	p.Before = w.present
+	number := w.made
 	w.now += w.Int64N(ms)
 	p.LookedTo = w.now
 	w.steps(w.IntN(3))
@@ -221,12 +232,14 @@ func (w *world) run() (p Pending, hosts []Host, done, mine bool) {
 		p.Again = i
 		if w.IntN(2) == 0 && (p.Kind == Gains) != w.present {
 			w.present, w.by, done = p.Kind == Gains, -2, true
+			w.made++
 		}
 		w.now++
 		w.steps(w.IntN(6))
 		w.now++
 	}
 	p.FoundFrom, p.There, mine = w.now, w.present, w.present && w.by == -2
+	p.Other = p.Before && p.There && number != w.made && w.IntN(2) == 0
 	w.now += w.Int64N(ms)
 	p.FoundTo = w.now
 	w.steps(w.IntN(3))
@@ -262,6 +275,14 @@ func TestDecideMany(t *testing.T) {
 	h, _ = Of(answerOf(append(seen, openSince(Loses, 800), change(Gains, 1990, 1991))...), 2099*ms, 2101*ms, 100)
 	if got := Decide(&p, []Host{h}); got != NotDone {
 		t.Errorf("nobody else can have taken it away: %d", got)
+	}
+	// It is the order on each host that tells, however little is known of its clock.
+	p = loss(false)
+	h, _ = Of(answerOf(append(seen, change(Gains, 1990, 1991), openSince(Loses, 1992))...), 1900*ms, 2300*ms, 100)
+	own := Own(answerOf(change(Gains, 998, 999)))
+	own.Since = 100 * ms
+	if got := Decide(&p, []Host{own, h}); got != Done {
+		t.Errorf("it was made here, and had to go before others could make it: %d", got)
 	}
 	// All at any time: it takes too long to find out, and nobody waits for that.
 	var open []Seen
