@@ -186,11 +186,13 @@ func freezes(t testing.TB, dir string) (thaw func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sync.OnceFunc(func() {
+	thaw = sync.OnceFunc(func() {
 		if err := errors.Join(unix.IoctlSetInt(int(f.Fd()), end, 0), f.Close()); err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(thaw) // one that stays frozen is never unmounted
+	return thaw
 }
 
 // isIn reports whether a thread of a process is in a system call.
