@@ -10,19 +10,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dying reports whether a process has ended but for threads that cannot: its
-// first thread is gone, and there are others.
+// Dying reports whether a process has ended but for threads that cannot: its first thread
+// is gone, and there are others, or it was killed, and that one is in a system call that
+// nothing interrupts. Where the call is only slow it is so for a moment.
 func Dying(pid int) bool {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return false
 	}
-	if state(b) != 'Z' {
-		return false
+	switch state(b) {
+	case 'Z':
+		threads, err := os.ReadDir(filepath.Join(dir, "task"))
+		return err == nil && len(threads) > 1
+	case 'D':
+		status, err := os.ReadFile(filepath.Join(dir, "status"))
+		return err == nil && killed(status)
 	}
-	threads, err := os.ReadDir(filepath.Join(dir, "task"))
-	return err == nil && len(threads) > 1
+	return false
+}
+
+// killed reports whether SIGKILL waits for a thread, as its /proc/PID/status has it
+// (proc_pid_status(5)).
+func killed(status []byte) bool {
+	for line := range bytes.Lines(status) {
+		if mask, ok := bytes.CutPrefix(line, []byte("SigPnd:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(mask)), 16, 64)
+			return err == nil && n&(1<<(unix.SIGKILL-1)) != 0
+		}
+	}
+	return false
 }
 
 // state is the state of a process or thread in its /proc/PID/stat (proc_pid_stat(5)),

@@ -19,3 +19,18 @@ func TestStateInStat(t *testing.T) {
 		}
 	}
 }
+
+// A process that was killed, and is in a system call, has the signal before it.
+func TestKilledInStatus(t *testing.T) {
+	for status, want := range map[string]bool{
+		"Name:\tdmxfs\nState:\tD (disk sleep)\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n": true,
+		"Name:\tdmxfs\nState:\tD (disk sleep)\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n": false,
+		"Name:\tdmxfs\nState:\tD (disk sleep)\nSigPnd:\t0000000000004200\n":                            false,
+		"Name:\tSigPnd:\nSigPnd:\tx\n": false,
+		"":                             false,
+	} {
+		if got := killed([]byte(status)); got != want {
+			t.Errorf("%q: %v", status, got)
+		}
+	}
+}
