@@ -232,7 +232,7 @@ func succeed(c *keptConfig, o Options, ctl *control, own *shm.Tables) (*Server, 
 		return nil, err
 	}
 	o.Alone = func() bool { return c.Alone }
-	s, err := ResumeKilled(o, tables, requests, x.take)
+	s, err := ResumeKilled(o, tables, requests, func(old int) (int, error) { return x.take(old), nil })
 	if err != nil {
 		return nil, err
 	}
