@@ -118,6 +118,9 @@ func (d *daemon) status() admin.Status {
 	if err := d.minder.Problem(); err != nil {
 		problem("%v", err)
 	}
+	if err := d.takeover.problem(); err != nil {
+		problem("takeover: %v", err)
+	}
 	for _, dir := range d.server.Load().Nested() {
 		problem("%s is the shared directory of another cluster: what is below it has other locks there, and fails here with EIO; have those hosts mount %s, or remove %s/.dmxfs when none does",
 			dir, d.cfg.Source, dir)

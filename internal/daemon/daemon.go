@@ -239,7 +239,7 @@ func (d *daemon) join() error {
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
 		Save:      d.memory.Save,
 		Named:     d.state.AddLife,
-		Claim:     d.takeover.claim(),
+		Claim:     testator{d}.claim(),
 		Notice:    d.chronicle.Notice,
 		Begin: func(v *member.View) {
 			d.memory.KeepView(v)

@@ -116,6 +116,7 @@ func (l *legacy) ended(pid int) (bool, error) {
 // bequeathed takes the will of a daemon.
 func (w *watcher) bequeathed(x estate.Will) {
 	l := &w.legacy
+	w.upgrading.Store(0) // if it has executed another program, that is what says it
 	l.mu.Lock()
 	over := l.estate.Add(x)
 	if x.InForce {
@@ -360,6 +361,8 @@ func (m *Minder) Lifeline() (fd, watcher int, err error) {
 	return fd, os.Getppid(), unix.SetNonblock(fd, false)
 }
 
+var errNoWatcher = errors.New("the process that has started this one has ended")
+
 // Bequeath tells the watcher what this process leaves if it is killed.
 func (m *Minder) Bequeath(x estate.Will) error {
 	m.mu.Lock()
@@ -369,7 +372,7 @@ func (m *Minder) Bequeath(x estate.Will) error {
 		to = m.lastWord
 	}
 	if m.life == nil || to == nil || m.watcher != 0 || m.missing != nil {
-		return errors.New("the process that has started this one has ended")
+		return errNoWatcher
 	}
 	return json.NewEncoder(to).Encode(readyMessage{Will: &x})
 }
