@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check fuzz vuln bench bench-everyday chaos semantics storage storage-nfs install packages packages-test
+.PHONY: build test check fuzz vuln bench bench-everyday chaos outlive semantics storage storage-nfs install packages packages-test
 
 # Without paths of this machine, and without what only a debugger reads.
 build = go build -trimpath -ldflags='-s -w'
@@ -29,6 +29,9 @@ bench-everyday: ## tar, find, git status, grep, cp, fio and so on beside the sto
 
 chaos: ## kill, stop, cut and unmount at random for 20 minutes (CHAOS=1h for longer), under programs on five hosts; TAKEOVER=1: mounted with --takeover
 	go test -run 'TestChaos$$' -timeout 3h -v ./cmd/dmxfs -chaos.time $(or $(CHAOS),20m) -chaos.keep chaos-failed $(if $(TAKEOVER),-chaos.takeover)
+
+outlive: ## kill daemons that are mounted with --takeover, each every 2 s on average, for 10 minutes (OUTLIVE=1h for longer), under programs on three hosts: none may notice
+	go test -run 'TestProgramsOutliveTheDaemon$$' -timeout 3h -v ./cmd/dmxfs -outlive.time $(or $(OUTLIVE),10m) -outlive.keep outlive-failed
 
 semantics: ## what programs see of locks on a local file system, one mount and two, line by line
 	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs

@@ -66,6 +66,7 @@
 //   - internal/sigbus: pages of mapped files that the disk cannot give.
 //   - internal/relay: what a daemon leaves to the program that takes its place.
 //   - internal/shm: tables in memory that outlives a process.
+//   - internal/recent: what this host has changed lately, and what follows from it.
 //   - internal/keeper: descriptors that outlive a process.
 //   - internal/estate: what a daemon that was killed leaves, and how the next one
 //     takes it.

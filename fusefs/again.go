@@ -1,9 +1,14 @@
 package fusefs
 
 import (
+	"context"
+	"errors"
+	"time"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
@@ -15,20 +20,7 @@ import (
 // Whether that is so is looked at when it is admitted (see heldThrough); if not it fails
 // with EIO, as one whose wait for that ends.
 //
-// What cannot be made again is found out by what there is now, and what there was before.
-// If no other host can have changed anything (Options.Alone) it is done if
-//
-//	removed      its name leads to nothing, or to another file
-//	renamed      the new name leads to the file, and the old one does not
-//	linked       there was no such name, and it leads to the file
-//	made         there was no such name; what is there is of that kind, not older than
-//	             the last change of the directory, with nothing in it, of that owner, and
-//	             with no more permissions
-//	appended     what stands where the file ended is what was to be written
-//
-// and otherwise made again. Another host could have done the very same, and two would
-// have made one lock file, or removed it. So, if one can have, the change fails with EIO
-// and the log names it, but for
+// What cannot be made again is found out by what there is now, and what there was before:
 //
 //	made         nothing has the name: it is made again, as the storage decides. What
 //	             has it is unchanged since before, or of another kind, or a symbolic
@@ -41,6 +33,25 @@ import (
 //	             has held what stands there counts, as if no other host could have.
 //	set          setxattr(2) with XATTR_CREATE finds no such attribute, or one with
 //	             another value: it is made again. removexattr(2) finds one: the same.
+//
+// What looks done otherwise may have been done by another host: two would have made one lock
+// file, or removed it. So all others are asked (Options.Others, package recent). If they, and
+// this host's own memory, know of everything since the change was begun,
+//
+//	a name       was made, taken away or moved by it, or not, if there is no order in
+//	             which all can have happened that anybody has seen, and it is otherwise.
+//	             What it has made must be there still, look like it (of that kind, not older
+//	             than the last change of the directory, with nothing in it, of that owner,
+//	             with no more permissions), and be what is opened.
+//	appended     and nobody has touched the file: it is done if what stands where the file
+//	             ended is what was to be written. The same with attributes, and with names
+//	             that change places.
+//	written      and nobody has touched the file, where an explicit lock of the program has
+//	             gone meanwhile: it is done if what was to be written stands there, and
+//	             otherwise made again, within one page.
+//
+// Who is asked before it is admitted, so that nobody who is asked waits for it. If it cannot
+// be known, for askTime, the change fails with EIO, and the log names it.
 //
 // Locks do not help with names: a program that holds one may count on
 // mkdir(2) against hosts that do not lock. That this process had a descriptor of what has
@@ -70,6 +81,9 @@ func stepOf(c *change) (op uint32, off int64) {
 type tracked struct {
 	slot slot // none: it is not
 	past *past
+	// verdict is what is known of past by asking others; asked: of what is written there.
+	verdict recent.Verdict
+	asked   bool
 }
 
 func (f *fence) track(c *change) (t tracked) {
@@ -129,31 +143,113 @@ func (f *fence) wasMade(t *tracked, c *change) (yes bool, err error) {
 	return true, err
 }
 
+// findOut asks other hosts whether they have done what another process had begun for c, where
+// what there is does not say. c is not admitted: another host may be waiting for a lock.
+func (f *fence) findOut(t *tracked, c *change) {
+	p := t.past
+	if p == nil || p.phase != phaseBegun || c.data != nil && p.step.protected != 0 {
+		return
+	}
+	f.asks(t, c, func(ctx context.Context) (recent.Verdict, error) {
+		return f.evidence.find(ctx, c, &p.step, func() { f.conn.willWait(c.in.Unique) })
+	})
+}
+
+// asks has the verdict be what find says, which is called until that is known or never will be.
+func (f *fence) asks(t *tracked, c *change, find func(context.Context) (recent.Verdict, error)) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		v, err := find(ctx)
+		if t.verdict = v; err == nil || errors.Is(err, recent.ErrNever) {
+			return
+		}
+		f.evidence.close(c)
+		select {
+		case <-ctx.Done():
+			f.log.Warn("whether another host has done what this one had begun cannot be found out", "change", c.op, "err", err)
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// errNotHeld: what had protected a write has not done so all the time. It may be that another
+// thread of its program has given up a lock that was not for this file.
+var errNotHeld = errors.New("what protected a write that was begun has gone")
+
+// findOutWritten is findOut for that. What was not written before can be now: the program has not
+// been told that it was, so it may come after whatever others do with the lock that has gone.
+func (f *fence) findOutWritten(t *tracked, c *change) {
+	t.asked = true
+	f.conn.willWait(c.in.Unique)
+	f.asks(t, c, func(ctx context.Context) (recent.Verdict, error) { return f.evidence.written(ctx, c, &t.past.step) })
+}
+
 // do makes the system call of c, which is admitted as a says, and notes that before and
 // after it.
 func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err error) {
-	if t.slot.slotHead == nil {
-		return call()
-	}
 	s := &t.slot
-	if p := t.past; p != nil {
-		defer f.redo.decide(p)
-		if !f.heldThrough(c, &p.step) { // another host may have come between, and nothing is evidence
-			f.madeStep(s, c, unix.EIO)
-			return unix.EIO
-		}
-		if done, err := f.evidence.conclude(c, &p.step); done || err != nil {
-			c.repeated = done
-			f.madeStep(s, c, err)
-			return err
-		}
-		c.again = true
-	} else {
-		f.beginStep(s, c, a)
+	if s.slotHead == nil {
+		u := f.touches.begin(c)
+		err = call()
+		f.touches.end(&u, c, err)
+		return err
 	}
+	if t.past != nil {
+		return f.doPast(t, c, call)
+	}
+	before := s.phase.Load()
+	u := f.touches.begin(c)
+	f.beginStep(s, c, a, &u)
 	f.pointAt(c, atBegun)
 	err = call()
 	f.pointAt(c, atCalled)
+	f.touches.end(&u, c, err)
+	if err == errBehind { // nothing was done: it is made again
+		s.phase.Store(before)
+		return err
+	}
+	f.madeStep(s, c, err)
+	f.pointAt(c, atMade)
+	return err
+}
+
+// doPast is do for what another process had begun.
+func (f *fence) doPast(t *tracked, c *change, call func() error) error {
+	s, p := &t.slot, t.past
+	defer f.redo.decide(p)
+	asks := c.writes != nil && p.step.token == 0 // the lock of another file may have gone
+	if !f.heldThrough(c, &p.step) && !(asks && t.verdict != recent.Unsure) {
+		if asks && !t.asked {
+			return errNotHeld
+		}
+		// Another host may have come between, and nothing is evidence.
+		f.evidence.close(c)
+		f.madeStep(s, c, unix.EIO)
+		return unix.EIO
+	}
+	done, err := f.evidence.conclude(c, &p.step, t.verdict)
+	if done || err != nil {
+		c.repeated = done
+		if done {
+			f.touches.decide(p, c, true, 0, nil)
+		}
+		f.madeStep(s, c, err)
+		return err
+	}
+	c.again = true
+	before := s.phase.Load()
+	s.steps[s.phase.Load()>>phaseBits&1].again++
+	again := recent.Now()
+	f.pointAt(c, atBegun)
+	err = call()
+	f.pointAt(c, atCalled)
+	f.touches.decide(p, c, false, again, err)
+	if err == errBehind {
+		s.phase.Store(before)
+		return err
+	}
 	f.madeStep(s, c, err)
 	f.pointAt(c, atMade)
 	return err
@@ -203,13 +299,13 @@ func (f *fence) pointAt(c *change, where string) {
 }
 
 // beginStep notes that c is begun.
-func (f *fence) beginStep(s *slot, c *change, a *admission) {
+func (f *fence) beginStep(s *slot, c *change, a *admission, u *touched) {
 	at := s.phase.Load() >> phaseBits & 1
 	if s.phase.Load()&(1<<phaseBits-1) >= phaseBegun {
 		at ^= 1 // the other one counts until this one does
 	}
 	x := &s.steps[at]
-	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load()}
+	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load(), touched: u.ids()}
 	if !a.explicit {
 		x.unlocks = noUnlocks
 	}
@@ -222,7 +318,9 @@ func (f *fence) beginStep(s *slot, c *change, a *admission) {
 			x.token = ownToken
 		}
 	}
+	x.began = recent.Now()
 	f.evidence.lookBefore(c, &x.was)
+	x.looked = recent.Now()
 	s.phase.Store(phaseBegun | at<<phaseBits)
 }
 

@@ -40,6 +40,7 @@ type conn struct {
 
 	requests *Requests // in which they are read; or nil
 	redo     *redo
+	over     func(*past)  // is told of what was decided, or not
 	answers  []leftAnswer // of the process before this one, which may have been written
 	owes     atomic.Int32 // what is to be done when answers are noted, see told
 	point    point
@@ -76,6 +77,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		observe: f.opts.Observe,
 		pause:   f.pause,
 		redo:    &f.redo,
+		over:    touches{f.base}.over,
 		point:   f.point,
 		stale:   f.finder.distrustPath,
 		unused: func(r reservation) {

@@ -77,8 +77,9 @@
 //     it can be waited for, which may be never.
 //  3. The next process opens what was left: of all generations there are the tables that
 //     count (shm.OpenNewest with [LedgerWhose], and the same of the engine's), and
-//     [OpenRequests] of the generation of the mount's. It looks whether the view that the
-//     engine's name has its former self (LedgerView). It makes all anew, gets the
+//     [OpenRequests] of the generation of the mount's. The engine's names the node in whose
+//     place it is going to join the cluster (ReadLedgerView); if that was dropped meanwhile
+//     the node learns it when it joins, and the locks are lost. It makes all anew, gets the
 //     descriptors, and calls [ResumeKilled]; then Inherit of the engine. An error of any
 //     of them means that there is no going on: as without a ledger the mount is cut off
 //     and made anew, and the locks are lost. Until then nothing has changed, and another
@@ -91,12 +92,12 @@
 //     with what counts, be it the new one of the mount and the old one of the engine. These
 //     belong together: nobody has used the mount, nor the locks. Then the process that has
 //     kept the descriptors is ended, when there is another one.
-//  5. When nothing of what was under way is left to be done the locks are given up of
-//     open files that [Server.Knows] does not know.
+//  5. Before Serve, too, the locks are given up of open files that [Server.Knows] does not
+//     know: they were just closed. Later one that is just being opened would look so.
 //
 // What the process may have changed when it was killed, without having noted it, fails
-// with EIO if another host may have done the same, see again.go. [Options.Alone] says
-// that none can have.
+// with EIO if it cannot be known whether another host has done the same, see again.go.
+// [Options.Others] asks them, and [Options.Recent] is what this host has done.
 //
 // A request that kills each process that takes it is known by the supervisor only by
 // their number: after some in a row it goes on without the ledger.

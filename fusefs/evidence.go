@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/recent"
 )
 
 // evidence finds out whether another process has done what it had begun, see again.go.
@@ -29,11 +31,7 @@ func lookAtName(dir *node, name string, how int) (x identityAt, st unix.Statx_t,
 	if err != nil {
 		return x, st, err
 	}
-	x.key = fileKey{unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}
-	if st.Mask&unix.STATX_BTIME != 0 {
-		x.sec, x.nsec = st.Btime.Sec, int64(st.Btime.Nsec)
-	}
-	return x, st, nil
+	return identityOf(&st), st, nil
 }
 
 // lookBefore notes what there is before c.
@@ -42,6 +40,10 @@ func (e *evidence) lookBefore(c *change, w *was) {
 	var st unix.Statx_t
 	var err error
 	switch {
+	case c.looksDone != nil:
+		if c.looksDone() {
+			w.size = 1
+		}
 	case c.data != nil:
 		var f unix.Stat_t
 		err = retryEINTR(func() error { return unix.Fstat(c.h.fd, &f) })
@@ -66,104 +68,63 @@ func (e *evidence) lookBefore(c *change, w *was) {
 	default:
 		return
 	}
-	w.a, w.csec, w.cnsec = x.key, st.Ctime.Sec, int64(st.Ctime.Nsec)
+	w.a, w.csec, w.cnsec, w.bsec, w.bnsec = x.key, st.Ctime.Sec, int64(st.Ctime.Nsec), x.sec, x.nsec
 	if err == nil {
 		w.known = 1
 	}
 }
 
-// conclude finds out whether c, of which another process had begun the step x, was done.
-// Without an error, and if it was not, it is made.
-func (e *evidence) conclude(c *change, x *step) (done bool, err error) {
-	w := &x.was
-	if c.data != nil && x.protected != 0 {
-		return e.conclusion(c, w) // who writes there has that lock
-	}
-	if !e.alone() {
-		return false, e.certain(c, w)
-	}
-	done, err = e.conclusion(c, w)
-	if e.alone() { // until it was looked at
-		return done, err
-	}
-	if c.fd != nil && *c.fd >= 0 {
-		closeFD(*c.fd)
-		*c.fd = -1
-	}
-	c.length = 0
-	return false, e.certain(c, w)
-}
-
-func (e *evidence) alone() bool { return e.opts.Alone != nil && e.opts.Alone() }
-
-// conclusion is conclude if nobody else has changed anything.
-func (e *evidence) conclusion(c *change, w *was) (done bool, err error) {
-	if w.known == 0 {
-		return false, nil
-	}
-	none := fileKey{}
+// conclude finds out whether c, of which another process had begun the step x, was done; v is
+// what others say. Without an error, and if it was not, it is made.
+func (e *evidence) conclude(c *change, x *step, v recent.Verdict) (done bool, err error) {
 	switch {
-	case c.data != nil:
-		return e.appended(c, w.size)
-	case c.makes != 0:
-		if w.a != none || !e.isOurs(c, w) {
-			return false, nil
-		}
-		if c.reopen != nil {
-			return true, c.reopen()
-		}
+	case v == recent.Done:
 		return true, nil
-	case c.links != nil:
-		is, _, err := lookAtName(c.dir, c.name, 0)
-		return err == nil && w.a == none && is.key == c.links.key, nil
-	case c.removes:
-		is, _, err := lookAtName(c.dir, c.name, 0)
-		same := is.key == w.a && is.sec == w.sec && is.nsec == w.nsec
-		return err == nil && w.a != none && !same, nil
-	case c.moves != "":
-		from, _, err := lookAtName(c.leave, c.moves, 0)
-		if err != nil || w.a == none || w.a == w.b {
-			return false, nil
-		}
-		to, _, err := lookAtName(c.dir, c.name, 0)
-		if c.exchange {
-			return err == nil && to.key == w.a && from.key == w.b, nil
-		}
-		return err == nil && to.key == w.a && from.key != w.a, nil
+	case v == recent.NotDone:
+		return false, nil
+	case c.data != nil && x.protected != 0 && x.was.known != 0: // who writes there has that lock
+		return e.appended(c, x.was.size)
 	}
-	return false, nil
+	err, guess := e.certain(c, &x.was)
+	if guess {
+		err = e.guess(c)
+	}
+	return false, err
 }
 
-// certain is an error if another process may have done c: another host may have changed
-// the same names, and what there is says nothing about whose it is.
-func (e *evidence) certain(c *change, w *was) error {
+// certain is an error if it is known what c comes to; guess: or if another host may have done
+// it, since it has the same names, and what there is says nothing about whose it is.
+func (e *evidence) certain(c *change, w *was) (err error, guess bool) {
 	switch {
 	case c.data != nil:
 		var st unix.Stat_t
-		if err := retryEINTR(func() error { return unix.Fstat(c.h.fd, &st) }); err != nil || w.known == 0 || st.Size > w.size {
-			return e.guess(c)
-		}
+		err := retryEINTR(func() error { return unix.Fstat(c.h.fd, &st) })
+		return nil, err != nil || w.known == 0 || st.Size > w.size
 	case c.makes != 0 || c.links != nil:
 		is, st, err := e.lookNow(c.dir, c.name)
 		switch {
 		case err != nil:
-			return e.guess(c)
+			return nil, true
 		case is == (identityAt{}), e.isForeign(c, is, &st), isUnchanged(w, is, &st):
 		case c.shares:
-			return unix.EEXIST
+			return unix.EEXIST, false
 		default:
-			return e.guess(c)
+			return nil, true
 		}
 	case c.removes || c.moves != "":
-		dir, name := c.dir, c.name
-		if c.moves != "" {
-			dir, name = c.leave, c.moves
-		}
-		if is, st, err := e.lookNow(dir, name); err != nil || e.storage.KeepsNames || !isUnchanged(w, is, &st) {
-			return e.guess(c)
-		}
+		dir, name := c.names()
+		is, st, err := e.lookNow(dir, name)
+		return nil, err != nil || e.storage.KeepsNames || !isUnchanged(w, is, &st)
 	}
-	return nil
+	return nil, false
+}
+
+// names is the name that c takes away, or else makes.
+func (c *change) names() (dir *node, name string) {
+	if c.moves != "" {
+		return c.leave, c.moves
+	}
+	return c.dir, c.name
 }
 
 // lookNow looks past what the client of the storage remembers.
@@ -196,12 +157,8 @@ func (e *evidence) isForeign(c *change, is identityAt, st *unix.Statx_t) bool {
 // mostTold is how many changes the log names that fail, of one process.
 const mostTold = 100
 
-// guess is an error if it matters that another host may have changed what c is about,
-// which looks as if c was done.
+// guess is the error of c, which looks done, though another host may have done it.
 func (e *evidence) guess(c *change) error {
-	if e.alone() {
-		return nil
-	}
 	d := &e.redo
 	d.mu.Lock()
 	d.told++
@@ -227,10 +184,9 @@ func (e *evidence) guess(c *change) error {
 	return unix.EIO
 }
 
-// isOurs reports whether what has the name of c now is what c was to make.
-func (e *evidence) isOurs(c *change, w *was) bool {
-	is, st, err := lookAtName(c.dir, c.name, 0)
-	if err != nil || is == (identityAt{}) || uint32(st.Mode)&unix.S_IFMT != c.makes {
+// isOurs reports whether what has the name of c, as st says, may be what c was to make.
+func (e *evidence) isOurs(c *change, w *was, st *unix.Statx_t) bool {
+	if uint32(st.Mode)&unix.S_IFMT != c.makes {
 		return false
 	}
 	born := st.Ctime

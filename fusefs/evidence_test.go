@@ -9,6 +9,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/recent"
 )
 
 // betweenCase is a call during which the server is killed, and what another host does
@@ -21,6 +23,46 @@ type betweenCase struct {
 	other  func(t *testing.T, name string) // nil: nothing
 	want   string
 	left   string // "", or what the file N or N.to has then; "-": there is none
+	// The outcome if the other host is asked, who has noted this; empty: the same.
+	told     string
+	toldLeft string
+	notes    []noted
+}
+
+// noted is what a host notes of a change of the name N, with something added.
+type noted struct {
+	kind recent.Kind
+	add  string
+}
+
+var (
+	gains   = []noted{{recent.Gains, ""}}
+	gainsTo = []noted{{recent.Gains, ".to"}}
+	loses   = []noted{{recent.Loses, ""}}
+	movesTo = []noted{{recent.Loses, ""}, {recent.Gets, ".to"}}
+	alters  = []noted{{recent.Alters, ""}}
+)
+
+// does has another host do what it does, and note it.
+func (c *betweenCase) does(t *testing.T, m *recent.Memory, name string) {
+	var st unix.Stat_t
+	var dir unix.Stat_t
+	must(t, unix.Stat(filepath.Dir(name), &dir))
+	_ = unix.Stat(name, &st) // it may not be there
+	var under []recent.Under
+	for _, x := range c.notes {
+		n := recent.NameOf(dir.Ino, filepath.Base(name)+x.add)
+		if x.kind == recent.Alters {
+			n = recent.Content(st.Ino)
+		}
+		under = append(under, m.Begin(&n, x.kind))
+	}
+	if c.other != nil {
+		c.other(t, name)
+	}
+	for _, u := range under {
+		m.End(u, recent.Changed)
+	}
 }
 
 func otherMkdir(t *testing.T, name string)  { must(t, os.Mkdir(name, 0o750)) }
@@ -62,43 +104,67 @@ func TestKilledAndAnotherHostDidTheSame(t *testing.T) {
 				if locked { // something else
 					p.want("ok", "flock %d ex", p.open("lock", "rw,creat"))
 				}
-				between(t, m, p, &c)
+				between(t, m, p, &c, nil)
 			})
 		}
 	}
 }
 
+// The same, and the other host is asked: then it is known what was done, and by whom.
+func TestKilledAndAnotherHostIsAsked(t *testing.T) {
+	t.Parallel()
+	for i, c := range betweenCases {
+		t.Run(fmt.Sprintf("%d %s", i, strings.Fields(c.call)[0]), func(t *testing.T) {
+			other, err := recent.Create()
+			must(t, err)
+			t.Cleanup(func() { other.Close() })
+			m := mountKept(t, func(c *childConfig) { c.Rule = &Rule{} })
+			m.conf.Kept.Alone, m.conf.Kept.PID, m.conf.Kept.Other = false, os.Getpid(), other.FD()
+			if c.told != "" {
+				c.want, c.left = c.told, c.toldLeft
+			}
+			between(t, m, startProgram(t, m.dir, nil), &c, other)
+		})
+	}
+}
+
 var betweenCases = []betweenCase{
-	{op: 9, call: "mkdir N 0750", where: atBegun, other: otherMkdir, want: "EIO"},
-	{op: opCreate, call: "open N rw,creat,excl 0600", where: atBegun, other: otherMakes, want: "EIO"},
-	{op: 9, call: "mkdir N 0750", where: atCalled, want: "EIO"}, // which looks the same
+	{op: 9, call: "mkdir N 0750", where: atBegun, other: otherMkdir, want: "EIO", told: "EEXIST", notes: gains},
+	{op: opCreate, call: "open N rw,creat,excl 0600", where: atBegun, other: otherMakes, want: "EIO", told: "EEXIST", notes: gains},
+	{op: 9, call: "mkdir N 0750", where: atCalled, want: "EIO", told: "ok"}, // which looks the same
+	{op: opCreate, call: "open N rw,creat,excl 0600", where: atCalled, want: "EIO", told: "ok FD"},
 	{op: 9, call: "mkdir N 0750", where: atBegun, want: "ok"},
-	{op: 9, call: "mkdir N 0750", where: atCalled, other: otherRemoves, want: "ok"},
-	{op: 9, call: "mkdir N 0750", where: atBegun, other: otherMakes, want: "EEXIST"},
+	{op: 9, call: "mkdir N 0750", where: atCalled, other: otherRemoves, want: "ok", notes: loses},
+	{op: 9, call: "mkdir N 0750", where: atBegun, other: otherMakes, want: "EEXIST", notes: gains},
 	{op: opCreate, call: "open N rw,creat,excl 0600", where: atBegun, want: "ok FD"},
-	{op: opCreate, call: "open N rw,creat 0600", where: atBegun, other: otherAnew, want: "ok FD", left: "theirs"},
+	{op: opCreate, call: "open N rw,creat 0600", where: atBegun, other: otherAnew, want: "ok FD", left: "theirs", notes: gains},
 	{op: opCreate, call: "open N rw,creat 0600", where: atCalled, want: "ok FD"},
-	{op: 8, call: "mkfifo N 0600", where: atBegun, other: otherFifo, want: "EIO"},
-	{op: 6, call: "symlink where N", where: atBegun, other: otherSymlink("where"), want: "EIO"},
-	{op: 6, call: "symlink where N", where: atBegun, other: otherSymlink("elsewhere"), want: "EEXIST"},
-	{op: 13, before: "put N x", call: "link N N.to", where: atBegun, other: otherLinks, want: "EIO"},
+	{op: 8, call: "mkfifo N 0600", where: atBegun, other: otherFifo, want: "EIO", told: "EEXIST", notes: gains},
+	{op: 6, call: "symlink where N", where: atBegun, other: otherSymlink("where"), want: "EIO", told: "EEXIST", notes: gains},
+	{op: 6, call: "symlink where N", where: atBegun, other: otherSymlink("elsewhere"), want: "EEXIST", notes: gains},
+	{op: 13, before: "put N x", call: "link N N.to", where: atBegun, other: otherLinks, want: "EIO", told: "EEXIST", notes: gainsTo},
 	{op: 13, before: "put N x", call: "link N N.to", where: atBegun, want: "ok", left: "x"},
-	{op: 10, before: "put N x", call: "unlink N", where: atBegun, other: otherRemoves, want: "EIO"},
-	{op: 10, before: "put N x", call: "unlink N", where: atCalled, other: otherAnew, want: "EIO", left: "theirs"},
-	{op: 10, before: "put N x", call: "unlink N", where: atBegun, other: otherChmods, want: "EIO", left: "x"},
+	{op: 10, before: "put N x", call: "unlink N", where: atBegun, other: otherRemoves, want: "EIO", told: "ENOENT", notes: loses},
+	{op: 10, before: "put N x", call: "unlink N", where: atCalled, other: otherAnew, want: "EIO", left: "theirs", told: "ok", toldLeft: "theirs", notes: gains},
+	{op: 10, before: "put N x", call: "unlink N", where: atBegun, other: otherChmods, want: "EIO", left: "x", told: "ok", toldLeft: "-", notes: alters},
 	{op: 10, before: "put N x", call: "unlink N", where: atBegun, want: "ok", left: "-"},
-	{op: 11, before: "mkdir N 0700", call: "rmdir N", where: atBegun, other: otherRemoves, want: "EIO"},
+	{op: 11, before: "mkdir N 0700", call: "rmdir N", where: atBegun, other: otherRemoves, want: "EIO", told: "ENOENT", notes: loses},
 	{op: 11, before: "mkdir N 0700", call: "rmdir N", where: atBegun, want: "ok", left: "-"},
-	{op: 12, before: "put N x", call: "rename N N.to", where: atBegun, other: otherMoves, want: "EIO", left: "x"},
-	{op: 12, before: "put N x", call: "rename N N.to", where: atCalled, other: otherAnew, want: "EIO", left: "theirs"},
+	{op: 12, before: "put N x", call: "rename N N.to", where: atBegun, other: otherMoves, want: "EIO", left: "x", told: "ENOENT", toldLeft: "x", notes: movesTo},
+	{op: 12, before: "put N x", call: "rename N N.to", where: atCalled, other: otherAnew, want: "EIO", left: "theirs", told: "ok", toldLeft: "theirs", notes: gains},
 	{op: 12, before: "put N x", call: "rename N N.to", where: atBegun, want: "ok", left: "x"},
-	{op: opWrite, before: "open N rw,creat,append", call: "write FD 0 once", where: atBegun, other: otherAppends, want: "EIO", left: "once"},
+	{op: opWrite, before: "open N rw,creat,append", call: "write FD 0 once", where: atBegun, other: otherAppends, want: "EIO", left: "once", notes: alters},
 	{op: opWrite, before: "open N rw,creat,append", call: "write FD 0 once", where: atBegun, want: "ok", left: "once"},
-	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, other: otherAttr, want: "EIO"},
+	{op: opWrite, before: "open N rw,creat,append", call: "write FD 0 once", where: atCalled, want: "EIO", left: "once", told: "ok", toldLeft: "once"},
+	{op: 10, before: "put N x", call: "unlink N", where: atCalled, want: "EIO", left: "-", told: "ok", toldLeft: "-"},
+	{op: 12, before: "put N x", call: "rename N N.to", where: atCalled, want: "EIO", left: "x", told: "ok", toldLeft: "x"},
+	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atCalled, want: "EIO", told: "ok"},
+	{op: 24, before: "put N x", call: "removexattr N user.a", where: atCalled, want: "EIO"}, // there was none
+	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, other: otherAttr, want: "EIO", notes: alters},
 	{op: 24, before: "setxattr N user.a b", call: "removexattr N user.a", where: atBegun, want: "ok"},
 }
 
-func between(t *testing.T, m *keptMount, p *testProgram, c *betweenCase) {
+func between(t *testing.T, m *keptMount, p *testProgram, c *betweenCase, other *recent.Memory) {
 	t.Helper()
 	const name = "n"
 	fd := "-"
@@ -129,7 +195,10 @@ func between(t *testing.T, m *keptMount, p *testProgram, c *betweenCase) {
 	p.tell("%s", fill(c.call))
 	m.killed()
 	back := m.backing(name)
-	if c.other != nil {
+	switch {
+	case other != nil:
+		c.does(t, other, back)
+	case c.other != nil:
 		c.other(t, back)
 	}
 	must(t, m.goOn())
@@ -172,34 +241,22 @@ func between(t *testing.T, m *keptMount, p *testProgram, c *betweenCase) {
 	}
 }
 
-// Whether this host was alone is asked for again when it was looked at what there is.
-func TestAloneUntilItIsDecided(t *testing.T) {
+// What is looked at before is known again.
+func TestWhatIsUnchanged(t *testing.T) {
 	t.Parallel()
 	f := handlersOnly(t)
 	dir := f.opts.Root.Name()
 	e := f.fence.evidence
 	c := &change{in: &fuse.InHeader{}, op: "unlink", dir: f.tree.root, name: "f", removes: true}
-	writeFile(t, filepath.Join(dir, "f"), "x")
-	x := &step{}
-	e.lookBefore(c, &x.was)
-	must(t, os.Remove(filepath.Join(dir, "f")))
-	for alone := range 3 {
-		left := alone
-		f.opts.Alone = func() bool { left--; return left >= 0 }
-		done, err := e.conclude(c, x)
-		if want := alone == 2; done != want || (err == nil) != want {
-			t.Errorf("alone for %d questions: %v, %v", alone, done, err)
-		}
-	}
 	// A file that is made anew is another one, whatever its number.
 	writeFile(t, filepath.Join(dir, "f"), "y")
-	f.opts.Alone = nil
-	e.lookBefore(c, &x.was)
-	if err := e.certain(c, &x.was); err != nil {
-		t.Errorf("the file is as it was: %v", err)
+	var w was
+	e.lookBefore(c, &w)
+	if err, guess := e.certain(c, &w); err != nil || guess {
+		t.Errorf("the file is as it was: %v, %v", err, guess)
 	}
-	x.was.csec--
-	if err := e.certain(c, &x.was); err != unix.EIO {
-		t.Errorf("the file is another one: %v", err)
+	w.csec--
+	if err, guess := e.certain(c, &w); err != nil || !guess {
+		t.Errorf("the file is another one: %v, %v", err, guess)
 	}
 }

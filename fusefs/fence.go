@@ -39,6 +39,7 @@ type fence struct {
 	openLocks *openLocks
 	leases    *leases
 	evidence  *evidence
+	touches   touches
 	underway  underway
 	closes    closes
 }
@@ -79,7 +80,12 @@ type change struct {
 	removes  bool   // the name
 	moves    string // what is called so in leave gets the name
 	exchange bool   // and the other one that
+	whiteout bool   // and there is something else then
 	data     []byte // is appended
+	writes   []byte // is written where off says, by the program itself
+	// looksDone reports whether an extended attribute is as c makes it, where that says more
+	// than the outcome of call; or nil.
+	looksDone func() bool
 	// fd is where call puts the descriptor of what it makes, and reopen opens that
 	// when it is there.
 	fd     *int
@@ -102,9 +108,21 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 	if yes, err := f.wasMade(&t, c); yes {
 		return err
 	}
+	f.findOut(&t, c)
+	err := f.admitted(cancel, &t, c, call)
+	if err == errNotHeld {
+		f.findOutWritten(&t, c)
+		err = f.admitted(cancel, &t, c, call)
+	}
+	return err
+}
+
+// admitted is change for what is left to do.
+func (f *fence) admitted(cancel <-chan struct{}, t *tracked, c *change, call func() error) error {
 	a, st := f.enterLeased(cancel, c, t.past != nil)
 	switch {
 	case t.past != nil && !st.Ok():
+		f.evidence.close(c)
 		return unix.EIO // it may have been done
 	case st == fuse.EINTR:
 		return errLetGo
@@ -114,7 +132,7 @@ func (f *fence) change(cancel <-chan struct{}, c *change, call func() error) err
 	if !st.Ok() {
 		return unix.Errno(st)
 	}
-	err := f.do(&t, c, &a, call)
+	err := f.do(t, c, &a, call)
 	f.leases.end(a.leased)
 	if c.h != nil {
 		f.wrote(c.h)

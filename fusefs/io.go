@@ -154,6 +154,8 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	c := &change{in: &in.InHeader, op: "write", h: h, back: back, off: off}
 	if appends {
 		c.data = b
+	} else if !back {
+		c.writes = b
 	}
 	call := func() (err error) {
 		h.n.fills()
@@ -165,6 +167,10 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			err = fc.actor.dropSetID(&in.InHeader, h.fd)
 		}
 		put := func() error {
+			if back {
+				n, err = fc.putBack(h, b, n, off)
+				return err
+			}
 			m, err := fc.put(h, b[n:], off+int64(n), appends)
 			n += m
 			return err
@@ -177,9 +183,8 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		}
 		c.length, c.partly = n, n > 0
 		h.n.bounds.raise(off + int64(n))
-		if back && err != nil {
-			h.n.unwritten.pages.Add(1)
-			h.n.noteUnwritten()
+		if back && err != nil && err != errBehind {
+			fc.pageIsLost(h.n)
 		}
 		return err
 	}
@@ -187,6 +192,9 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 	for tries := 0; err == errBehind && tries < behindTries; tries++ {
 		if tries > 0 {
 			if err := fc.attrs.catchUp(h.n); err != nil {
+				if back {
+					fc.pageIsLost(h.n)
+				}
 				return n, status(err)
 			}
 		}
@@ -195,7 +203,41 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			h.n.bounds.raise(off + int64(n))
 		}
 	}
+	if back && err == errBehind {
+		fc.pageIsLost(h.n)
+	}
 	return n, status(err)
+}
+
+// pageIsLost notes that a page was not written back.
+func (fc *fileCalls) pageIsLost(n *node) {
+	n.unwritten.pages.Add(1)
+	n.noteUnwritten()
+}
+
+// putBack is put for a page that the kernel writes back, of which n bytes are written, and
+// returns how many are. No such page makes a file longer: what is beyond the end is dropped.
+// The kernel, which drops that itself, may believe that the file is as long as it was before
+// another host has made it shorter.
+func (fc *fileCalls) putBack(h *handle, b []byte, n int, off int64) (int, error) {
+	var st unix.Stat_t
+	if err := retryEINTR(func() error { return unix.Fstat(h.fd, &st) }); err != nil {
+		return n, err
+	}
+	size := len(b)
+	if off+int64(size) > st.Size {
+		if h.n.isBehind(st.Size) {
+			return n, errBehind
+		}
+		size = int(max(st.Size-off, 0))
+	}
+	for n < size {
+		m, err := fc.put(h, b[n:size], off+int64(n), false)
+		if n += m; err != nil || m == 0 {
+			return n, err
+		}
+	}
+	return len(b), nil
 }
 
 func (fc *fileCalls) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {

@@ -32,13 +32,16 @@ type keptConfig struct {
 	Expelled   bool        // all locks were lost meanwhile
 	Suspended  bool        // it goes on in a node that is not live yet
 	Dies       bool        // as soon as its own ledger counts
-	Alone      bool        // no other host can have changed anything
+	Alone      bool        // there is no other host
+	// PID and Other are where the memory is of what another host has changed; 0: there is none.
+	PID, Other int
 }
 
 // KeptState is what the next child needs.
 type KeptState struct {
 	PID, Keeper      int
 	Tables, Requests int // descriptors
+	Recent           int
 	Generation       uint64
 }
 
@@ -106,7 +109,10 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 	if err != nil {
 		return nil, nil, err
 	}
-	ctl.kept.Tables, ctl.kept.Requests = tables.FD(), requests.FD()
+	if err := c.recent(&o); err != nil {
+		return nil, nil, err
+	}
+	ctl.kept.Tables, ctl.kept.Requests, ctl.kept.Recent = tables.FD(), requests.FD(), o.Recent.FD()
 	if err := c.announce(ctl.kept); err != nil {
 		return nil, nil, err
 	}
@@ -231,8 +237,7 @@ func succeed(c *keptConfig, o Options, ctl *control, own *shm.Tables) (*Server, 
 	if err != nil {
 		return nil, err
 	}
-	o.Alone = func() bool { return c.Alone }
-	s, err := ResumeKilled(o, tables, requests, x.take)
+	s, err := ResumeKilled(o, tables, requests, func(old int) (int, error) { return x.take(old), nil })
 	if err != nil {
 		return nil, err
 	}

@@ -158,3 +158,40 @@ func TestExchangedOnce(t *testing.T) {
 		t.Error("it is moved back")
 	}
 }
+
+// A piece that was not written, as the storage's client has told an old size, is not noted
+// as one whose outcome is an error, nor as begun: who goes on writes it. What was written
+// before it stays noted.
+func TestAPieceThatIsWrittenAgainIsNotNoted(t *testing.T) {
+	t.Parallel()
+	f, _ := withRows(t)
+	s, ok := f.conn.requests.take(smallArea)
+	if !ok {
+		t.Fatal("there is no slot")
+	}
+	defer s.giveBack()
+	s.took(headSize)
+	piece := func(off int64, err error) {
+		t.Helper()
+		c := &change{in: &fuse.InHeader{}, op: "write", off: off}
+		call := func() error { c.length = 5; return err }
+		if got := f.fence.do(&tracked{slot: s}, c, &admission{}, call); got != err {
+			t.Errorf("%v, want %v", got, err)
+		}
+	}
+	piece(0, errBehind)
+	if p := s.phase.Load(); p != phaseTaken {
+		t.Errorf("phase %x, though nothing was done", p)
+	}
+	piece(0, nil)
+	piece(5, errBehind)
+	p := s.phase.Load()
+	if x := s.steps[p>>phaseBits]; p&(1<<phaseBits-1) != phaseMade || x.off != 0 || x.n != 5 || x.errno != 0 {
+		t.Errorf("phase %x, step %+v, want the first piece", p, x)
+	}
+	piece(5, unix.ENOSPC)
+	p = s.phase.Load()
+	if x := s.steps[p>>phaseBits]; p&(1<<phaseBits-1) != phaseMade || x.off != 5 || x.errno != int32(unix.ENOSPC) {
+		t.Errorf("phase %x, step %+v, want the second piece", p, x)
+	}
+}

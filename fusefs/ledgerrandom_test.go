@@ -164,7 +164,7 @@ func TestDamagedLedgers(t *testing.T) {
 	must(t, err)
 	defer requests.Close()
 	r := rand.New(rand.NewPCG(1, 2))
-	none := func(int) int { return -1 }
+	none := func(int) (int, error) { return -1, nil }
 	for range tests.Or(300, 3000) {
 		l := madeUp{}
 		for table, form := range LedgerForm {

@@ -13,20 +13,22 @@ import (
 )
 
 // ResumeKilled goes on with the mount of another process, which was killed and had a
-// ledger: from and requests are what it has left, and may be closed when ResumeKilled has returned. fds
-// tells the number that a descriptor of it has here, -1 if it is missing: another process
-// has to have kept its table of descriptors (clone(2) with CLONE_FILES), of which
-// pidfd_getfd(2) gets them. (Those that were opened with O_PATH, as most are, it refuses
-// with EBADF: they are opened by their name in /proc/PID/fd, with O_PATH.) o is as for [Resume]; Options.Ledger is another one than that,
-// and counts when ResumeKilled returns, with all requests that are under way. Nobody uses
-// the mount before Serve runs.
+// ledger: from and requests are what it has left, and may be closed when ResumeKilled has
+// returned. fds tells the number that a descriptor of it has here, -1 if it was not open:
+// another process has to have kept its table of descriptors (clone(2) with CLONE_FILES), of
+// which pidfd_getfd(2) gets them. (Those that were opened with O_PATH, as most are, it
+// refuses with EBADF: they are opened by their name in /proc/PID/fd, with O_PATH.) An error
+// of fds is that it cannot be known, and one of ResumeKilled: a file that is missing for
+// that must not look like one that was closed. o is as for [Resume]; Options.Ledger is
+// another one than that, and counts when ResumeKilled returns, with all requests that are
+// under way. Nobody uses the mount before Serve runs.
 //
 // That process must do nothing any more, see [Requests.Ended]. What it has written down
 // must belong together with what the lock engine has: if that goes on with nothing the
 // caller calls [Server.Expelled], and otherwise it gives up the locks of open files that
 // [Server.Knows] does not know. An error means that nothing was taken and nothing was
 // changed: then the mount has to be made anew.
-func ResumeKilled(o Options, from LedgerReader, requests *Requests, fds func(old int) int) (*Server, error) {
+func ResumeKilled(o Options, from LedgerReader, requests *Requests, fds func(old int) (int, error)) (*Server, error) {
 	x, err := readMountLedger(from, requests, fds)
 	if err != nil {
 		return nil, fmt.Errorf("fusefs: the mount of a process that was killed is not taken over: %w", err)
@@ -45,12 +47,15 @@ type ledgerReader struct {
 	handles map[uint64]int
 }
 
-func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) int) (*saved, error) {
-	known := map[int]int{}
+func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) (int, error)) (*saved, error) {
+	known, unknown := map[int]int{}, error(nil)
 	take := func(old int) int {
 		fd, ok := known[old]
 		if !ok {
-			fd = fds(old)
+			var err error
+			if fd, err = fds(old); err != nil {
+				fd, unknown = -1, cmp.Or(unknown, err)
+			}
 			known[old] = fd
 		}
 		return fd
@@ -77,6 +82,9 @@ func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) in
 	r.readLocks()
 	for _, w := range from.All(tableDevices) {
 		r.Devices = append(r.Devices, savedDevice{Path: from.String(w[devicePath]), Dev: w[deviceDev], Index: w[deviceIndex], Warned: w[deviceFlags]&1 != 0})
+	}
+	if unknown != nil {
+		return nil, unknown
 	}
 	if err := r.check(); err != nil {
 		return nil, badLedger("%v", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -60,5 +61,28 @@ func TestKilledAsItsLedgerBegins(t *testing.T) {
 	}
 	if _, err := shm.OpenNewest(ledgerForm(), LedgerWhose, first); !errors.Is(err, shm.ErrOver) {
 		t.Errorf("the first ledger after that: %v", err)
+	}
+}
+
+// The same where an answer was noted, and perhaps written, of a request that is longer than
+// what is kept of it.
+func TestKilledTwiceAfterALongWrite(t *testing.T) {
+	t.Parallel()
+	m := mountKept(t)
+	p := startProgram(t, m.dir, nil)
+	fd := p.open("f", "rw,creat")
+	m.crashAt(Crash{Op: opWrite, Where: atDone})
+	text := strings.Repeat("long", pageSize/2)
+	p.tell("write %d 0 %s", fd, text)
+	m.killed()
+	for range 2 {
+		m.goOnAndDie()
+	}
+	must(t, m.goOn())
+	if got := m.answer(p); got != "ok" {
+		t.Errorf("the write: %s", got)
+	}
+	if b, err := os.ReadFile(m.backing("f")); err != nil || string(b) != text {
+		t.Errorf("the file has %d bytes (%v)", len(b), err)
 	}
 }

@@ -269,6 +269,7 @@ func (rs *readers) wasInterrupted(request uint64) bool {
 // isOver is called when the request of r is answered.
 func (c *conn) isOver(r *reader) {
 	if p := r.past; p != nil {
+		c.over(p)
 		c.redo.decide(p)
 	}
 }

@@ -156,7 +156,8 @@ func (nc *nameCalls) Rename(cancel <-chan struct{}, in *fuse.RenameIn, oldName, 
 	if nc.tree.ids.paths {
 		defer nc.pause.stay()() // it has locks that only it gives up
 	}
-	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName, leave: from, moves: oldName, exchange: exchange}
+	c := &change{in: &in.InHeader, op: "rename", dir: to, name: newName, leave: from, moves: oldName, exchange: exchange,
+		whiteout: in.Flags&unix.RENAME_WHITEOUT != 0}
 	for i, n := range [...]*node{nc.tree.child(from, oldName), nc.tree.child(to, newName)} {
 		if c.files[i] = n; n != nil {
 			defer nc.tree.unpin(n)

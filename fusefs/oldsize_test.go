@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"github.com/dmxfs/dmxfs/locks"
 )
 
@@ -193,5 +195,42 @@ func TestAnOpenLockStaysWhileAReadIsMadeAgain(t *testing.T) {
 	n.again.Store(&rereading{tid: x.tid, at: f.now() - rereadTime - 1})
 	if f.yielder.isRereading(n) {
 		t.Error("it never comes")
+	}
+}
+
+// The kernel may believe that a file is as long as it was before another host has made it
+// shorter. The pages that it writes back then, whole ones, make it no longer again.
+func TestPagesThatAreWrittenBackMakeNoFileLonger(t *testing.T) {
+	f, h, path := mappedHandle(t, newFakeLocker())
+	must(t, os.WriteFile(path, []byte("0123456789"), 0o644))
+	page := strings.Repeat("x", pageSize)
+	for _, x := range []struct {
+		off  uint64
+		made int64 // as this host has made it
+		want string
+	}{
+		{4, 0, "0123xxxxxx"},
+		{10, 0, "0123xxxxxx"},
+		{3 * pageSize, 0, "0123xxxxxx"},
+		{2, 3 * pageSize, "01xxxxxxxx"},
+	} {
+		h.n.made.raise(x.made)
+		in := fuse.WriteIn{InHeader: header(h.n.id), Fh: h.id, Offset: x.off, Size: pageSize, WriteFlags: fuse.WRITE_CACHE}
+		in.Opcode = opWrite
+		if n, st := f.Write(nil, &in, []byte(page)); n != pageSize || !st.Ok() {
+			t.Errorf("at %d: %d %v", x.off, n, st)
+		}
+		if got := readFile(t, path); got != x.want {
+			t.Errorf("at %d: the file has %.20q (%d bytes), want %q", x.off, got, len(got), x.want)
+		}
+	}
+	// What a program writes itself does.
+	in := fuse.WriteIn{InHeader: header(h.n.id), Fh: h.id, Offset: 8, Size: 4}
+	in.Opcode = opWrite
+	if n, st := f.Write(nil, &in, []byte("more")); n != 4 || !st.Ok() {
+		t.Errorf("%d %v", n, st)
+	}
+	if got := readFile(t, path); got != "01xxxxxxmore" {
+		t.Errorf("the file has %q", got)
 	}
 }

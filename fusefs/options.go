@@ -1,12 +1,14 @@
 package fusefs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/writegate"
 )
 
@@ -78,11 +80,19 @@ type Options struct {
 	// Ledger is where the mount writes down what another process needs to go on if
 	// this one is killed, see [ResumeKilled]. Nil: then its programs fail.
 	Ledger *Ledger
-	// Alone reports whether no other host can have changed the shared directory since
-	// the process lived that [ResumeKilled] goes on with, until now. It is not enough
-	// that none was in the view: one that is cut off goes on with what needs no lock.
-	// Once it is false it stays so. It must not wait. Nil: one can.
-	Alone func() bool
+	// Recent is where the mount notes what it changes. With a Ledger it is memory that
+	// outlives the process, and [ResumeKilled] has that of the process before. Nil: nothing
+	// is noted.
+	Recent *recent.Memory
+	// Others asks all other hosts that may have changed something what they have, until
+	// ctx ends. Beside those who can be asked there are others, perhaps: a host that is cut
+	// off goes on with what needs no lock. An error means that it cannot be known, now or
+	// ever ([recent.ErrNever]). here: numbers of files are not the same everywhere, or
+	// what the storage says of them may be old, so that it can be known only if there is
+	// nobody else. Nil: it is not known who there is.
+	Others func(ctx context.Context, q *recent.Question, here bool) ([]recent.Host, error)
+	// FoldsNames: the storage takes different names for one, as by case.
+	FoldsNames bool
 	// Log takes what an operator should know. Nil is slog.Default().
 	Log *slog.Logger
 }

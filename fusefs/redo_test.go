@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
@@ -62,8 +63,8 @@ func TestKilledFlushDoesNotWaitForWhatIsToBeDone(t *testing.T) {
 	}
 }
 
-// What was begun under a lock that another host has had since is not done again, though
-// the program may have locked anew.
+// What was begun under a lock that another host has had since, and written under it, is not
+// done again, though the program may have locked anew.
 func TestKilledFailsWhenAnotherHadTheLock(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -78,8 +79,12 @@ func TestKilledFailsWhenAnotherHadTheLock(t *testing.T) {
 		{9, "mkdir d 0700", atCalled, false},
 		{9, "mkdir d 0700", atBegun, true},
 	} {
+		other, err := recent.Create()
+		must(t, err)
+		t.Cleanup(func() { other.Close() })
 		m := mountKept(t)
 		m.conf.Kept.Suspended = true
+		m.conf.Kept.Alone, m.conf.Kept.PID, m.conf.Kept.Other = false, os.Getpid(), other.FD()
 		p := startProgram(t, m.dir, nil)
 		p.want("ok", "put f hello")
 		fd, lock := p.open("f", "rw"), p.open("lock", "rw,creat")
@@ -96,7 +101,12 @@ func TestKilledFailsWhenAnotherHadTheLock(t *testing.T) {
 		m.within("it is unlocked", func() { must(t, unix.Flock(its, unix.LOCK_UN)) })
 		var drop func()
 		m.within("the other host has it", func() { drop = m.remote("lock", locks.Flock, locks.Write) })
+		var st unix.Stat_t
+		must(t, unix.Stat(m.backing("f"), &st))
+		n := recent.Content(st.Ino)
+		under := other.Begin(&n, recent.Alters)
 		writeFile(t, m.backing("f"), "other")
+		other.End(under, recent.Changed)
 		drop()
 		locked := make(chan error, 1)
 		if x.locksAgain {

@@ -103,11 +103,17 @@ type step struct {
 	n         int64 // bytes
 	fd        int32 // plus one: what it has made and opened
 	protected uint32
+	again     uint32 // so often a process after the one that has begun it made it again
+	_         uint32
 	tenure    uint64
 	token     uint64 // of the open lock; or ownToken
 	turn      uint64 // so many explicit locks were granted before
 	unlocks   uint64 // and so often one was given up; or noUnlocks
 	was       was
+	// What there is was looked at from began to looked, in ns of CLOCK_BOOTTIME; and touched
+	// are the numbers by which [Options.Recent] has it.
+	began, looked int64
+	touched       [2]uint64
 }
 
 // ownToken is in place of that of an open lock which the request itself has taken, as
@@ -122,12 +128,12 @@ type was struct {
 	known uint32 // 1: it was looked at
 	_     uint32
 	a, b  fileKey // the files of the names; 0 is none
-	size  int64   // of a file that is appended to
+	size  int64   // of a file that is appended to; 1: an attribute is as it is to be
 	// When the directory was last changed, of what is made; when the file was born, of
 	// what is removed.
 	sec, nsec int64
-	// When the file of a was last changed.
-	csec, cnsec int64
+	// When the file of a was last changed, and when it was born; 0: that is not known.
+	csec, cnsec, bsec, bnsec int64
 }
 
 const (

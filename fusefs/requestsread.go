@@ -164,7 +164,7 @@ func (s *slot) leaves(in []byte, fd func(old int) int) (x leftRequest, err error
 	}
 	y := &past{phase: p, step: s.steps[s.phase.Load()>>phaseBits]}
 	t := &y.step
-	if t.n < 0 || t.n > maxCopy || t.errno < 0 || t.errno >= maxErrno || t.was.size < 0 || t.protected > 1 || t.was.known > 1 {
+	if t.n < 0 || t.n > maxCopy || t.errno < 0 || t.errno >= maxErrno || t.was.size < 0 || t.began < 0 || t.looked < t.began || t.protected > 1 || t.was.known > 1 {
 		return x, badLedger("slot %d has a change that there cannot be", s.i)
 	}
 	if t.fd > 0 {

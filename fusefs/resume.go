@@ -66,7 +66,11 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	restore(f, x)
 	m := mountpoint{x.Mount.Path, x.Mount.ID, x.Mount.Number, x.Mount.Helper}
 	f.conn.left.keep(f.conn, x.unlocks)
+	f.fence.touches.adopt(f.conn.left.requests)
 	f.ledger.begin(f, m) // from now on this one counts, with the requests that it has kept
+	if x.killed {
+		f.conn.takeQueued()
+	}
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 

@@ -343,8 +343,8 @@ func (s *Server) Greeting() Greeting {
 }
 
 // Knows reports whether h is an open file of the mount, or of a request that waits for a
-// lock, or has the lease of names. After [ResumeKilled], when all that was under way has
-// been made again, a lock of any other one is of a file that is closed.
+// lock, or has the lease of names. After [ResumeKilled], and before Serve, a lock of any
+// other one is of a file that is closed.
 func (s *Server) Knows(h locks.HandleID) bool { return knows(s, h) }
 
 // LedgerErr is why another process could not go on with this mount: its ledger could not take

@@ -238,6 +238,7 @@ func (l *leftOver) keep(c *conn, unlocks uint64) {
 		}
 		s.reads()
 		copy(s.data, a.request)
+		head(s.data).Length = uint32(len(a.request)) // not all of it, if it is long
 		s.took(len(a.request))
 		copy(s.answer[:], a.bytes)
 		s.done(len(a.bytes))

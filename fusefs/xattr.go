@@ -112,7 +112,10 @@ func (ac *attrCalls) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 		return fuse.EPERM
 	}
 	c := &change{in: &in.InHeader, op: "setxattr", files: [2]*node{n}}
-	return status(ac.fence.change(cancel, c, func() error {
+	if in.Flags&unix.XATTR_CREATE != 0 {
+		c.looksDone = func() bool { return hasXAttr(n, attr, data) }
+	}
+	err := ac.fence.change(cancel, c, func() error {
 		err := ac.actor.allowed(&in.InHeader, func() error { return unix.Setxattr(fdPath(n.fd), attr, data, int(in.Flags)) })
 		if err == unix.EEXIST && c.again && hasXAttr(n, attr, data) {
 			err = ac.fence.evidence.guess(c)
@@ -121,7 +124,11 @@ func (ac *attrCalls) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, attr 
 			err = ac.actor.dropSetGID(n)
 		}
 		return err
-	}))
+	})
+	if err == nil && c.repeated && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
+		err = ac.actor.dropSetGID(n)
+	}
+	return status(err)
 }
 
 func (ac *attrCalls) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr string) fuse.Status {
@@ -134,6 +141,10 @@ func (ac *attrCalls) RemoveXAttr(cancel <-chan struct{}, in *fuse.InHeader, attr
 		return fuse.EPERM
 	}
 	c := &change{in: in, op: "removexattr", files: [2]*node{n}}
+	c.looksDone = func() bool {
+		_, err := unix.Getxattr(fdPath(n.fd), attr, nil)
+		return err == unix.ENODATA
+	}
 	return status(ac.fence.alter(cancel, c, func() error {
 		err := unix.Removexattr(fdPath(n.fd), attr)
 		if err == unix.ENODATA && c.again {

@@ -39,7 +39,7 @@ func TestChaos(t *testing.T) {
 	t.Parallel()
 	needTool(t, "sqlite3")
 	x := newChaos(t, 5)
-	before := x.measure()
+	before := x.c.measure()
 	x.startWorkers()
 
 	seed := *chaosSeed
@@ -57,7 +57,7 @@ func TestChaos(t *testing.T) {
 	x.awaitProgress()
 	x.stopWorkers()
 	x.check()
-	x.compare(before, x.measure())
+	x.compare(before)
 	if t.Failed() && *chaosKeep != "" {
 		x.keep(*chaosKeep)
 	}
@@ -394,63 +394,12 @@ func (x *chaos) keep(dir string) {
 	}
 }
 
-// usage is what a daemon keeps.
-type usage struct {
-	fds, goroutines, watcherFDs int
-	memory                      int64 // bytes
-}
-
-// measure looks at the daemons when nothing is going on.
-func (x *chaos) measure() []usage {
-	x.t.Helper()
-	var all []usage
-	for _, m := range x.c.mounts {
-		await(x.t, "nothing is held or kept any more", func() bool {
-			s, err := m.status()
-			return err == nil && s.Held == 0 && s.Waiting == 0
-		})
-		s, err := m.status()
-		if err != nil {
-			x.t.Fatal(err)
-		}
-		all = append(all, usage{countFDs(x.t, s.PID), s.Goroutines, countFDs(x.t, m.watcher), s.MemoryBytes})
-	}
-	return all
-}
-
-// countFDs counts the open files of a process, without those of /proc, names of
-// programs, of which some hundreds are kept before they are looked at; and
-// without the tables of the journal, which are more after many records and
-// restarts, and are merged when there are many.
-func countFDs(t testing.TB, pid int) int {
-	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	list, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, fd := range list {
-		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && !strings.HasPrefix(to, "/proc/") && !strings.Contains(to, "/journal/db/") {
-			n++
-		}
-	}
-	return n
-}
-
 // compare reports leaks: what is kept after thousands of locks and scores of
 // epochs is about what was kept before.
-func (x *chaos) compare(before, after []usage) {
+func (x *chaos) compare(before []usage) {
 	many, err := os.ReadDir(filepath.Join(x.c.src, "many"))
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for i := range after {
-		b, a := before[i], after[i]
-		b.fds += len(many) // the kernel remembers the files
-		x.t.Logf("%s: %+v, before %+v", x.c.mounts[i].dir, a, b)
-		if a.fds > b.fds+30 || a.goroutines > b.goroutines+60 || a.watcherFDs > b.watcherFDs+5 || a.memory > b.memory+200<<20 {
-			x.t.Errorf("%s keeps %+v, before it was %+v", x.c.mounts[i].dir, a, b)
-		}
-	}
+	x.c.compare(before, x.c.measure(), len(many))
 }

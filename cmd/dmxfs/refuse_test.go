@@ -205,6 +205,31 @@ dmxfs unmount $MNT`
 // moment, stays dead until the user has taken it away.
 func TestMountAsAnotherUser(t *testing.T) {
 	t.Parallel()
+	out, _, err := asAnotherUser(t, `
+echo content > $SRC/f
+"$EXE" $L --state $HOME/state1 $SRC $HOME/m || fail cannot mount
+flock -n $HOME/m/f true || fail no lock
+kill -9 $(pid $HOME/m)
+n=0; until [ "$(cat $HOME/m/f 2>/dev/null)" = content ]; do n=$((n+1)); [ $n -lt 600 ] || fail not replaced; sleep 0.1; done
+"$EXE" unmount $HOME/m || fail cannot unmount
+"$EXE" $L --state $HOME/state2 $SRC || fail cannot mount in place
+kill -9 $(pid $SRC)
+n=0; until grep -q 'not served any more' $HOME/state2/dmxfs.log; do n=$((n+1)); [ $n -lt 600 ] || fail still served; sleep 0.1; done
+cat $SRC/f 2>&1 | grep -q 'not connected' || fail uncovered
+"$EXE" $L --state $HOME/state2 $SRC 2>&1 | grep -q 'only root can mount in the place' || fail another error
+"$EXE" unmount $SRC || fail cannot unmount the dead mount
+[ "$(cat $SRC/f)" = content ] || fail content is gone
+echo all well`)
+	if err != nil || !strings.HasSuffix(out, "all well\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// asAnotherUser runs a script as a user who is not root: $EXE is the program, $SRC a shared
+// directory of that user, $HOME/m a mount point, and $L says where to listen. The mount point
+// is returned, too.
+func asAnotherUser(t *testing.T, script string) (out string, m *testMount, err error) {
+	t.Helper()
 	needTool(t, "unshare", "setpriv", "fusermount3")
 	c := newCluster(t, 0)
 	self, err := os.ReadFile("/proc/self/exe")
@@ -233,7 +258,7 @@ func TestMountAsAnotherUser(t *testing.T) {
 		}
 	}
 	// In mount tables of its own /dev/fuse is for everybody, as udev makes it.
-	script := `set -e
+	root := `set -e
 mknod -m 666 $DIR/fuse c 10 229
 mount --bind $DIR/fuse /dev/fuse
 exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "$USER_SCRIPT"`
@@ -241,24 +266,9 @@ exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c "$USER_SCRIPT"`
 fail() { echo "$*"; cat $HOME/state*/dmxfs.log; "$EXE" unmount --lazy $HOME/m; "$EXE" unmount --lazy $SRC; exit 1; }
 pid() { "$EXE" status --json $1 | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'; }
 L=--listen=/ip4/127.0.0.1/tcp/0
-echo content > $SRC/f
-"$EXE" $L --state $HOME/state1 $SRC $HOME/m || fail cannot mount
-flock -n $HOME/m/f true || fail no lock
-kill -9 $(pid $HOME/m)
-n=0; until [ "$(cat $HOME/m/f 2>/dev/null)" = content ]; do n=$((n+1)); [ $n -lt 600 ] || fail not replaced; sleep 0.1; done
-"$EXE" unmount $HOME/m || fail cannot unmount
-"$EXE" $L --state $HOME/state2 $SRC || fail cannot mount in place
-kill -9 $(pid $SRC)
-n=0; until grep -q 'not served any more' $HOME/state2/dmxfs.log; do n=$((n+1)); [ $n -lt 600 ] || fail still served; sleep 0.1; done
-cat $SRC/f 2>&1 | grep -q 'not connected' || fail uncovered
-"$EXE" $L --state $HOME/state2 $SRC 2>&1 | grep -q 'only root can mount in the place' || fail another error
-"$EXE" unmount $SRC || fail cannot unmount the dead mount
-[ "$(cat $SRC/f)" = content ] || fail content is gone
-echo all well`
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", script)
-	cmd.Env = append(os.Environ(), "DIR="+c.dir, "SRC="+c.src, "HOME="+home, "XDG_STATE_HOME="+home, "EXE="+exe, asMain+"=1", "USER_SCRIPT="+user)
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.HasSuffix(string(out), "all well\n") {
-		t.Errorf("%v\n%s", err, out)
-	}
+`
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", root)
+	cmd.Env = append(os.Environ(), "DIR="+c.dir, "SRC="+c.src, "HOME="+home, "XDG_STATE_HOME="+home, "EXE="+exe, asMain+"=1", "USER_SCRIPT="+user+script)
+	b, err := cmd.CombinedOutput()
+	return string(b), &testMount{c: c, dir: home + "/m"}, err
 }

@@ -167,6 +167,25 @@ func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x ad
 	return awaitUpgrade(ctx, cl, r, x, o.Timeout+upgradePatience)
 }
 
+// afterKill is what has come of the order x where the daemon was killed, and another one
+// says now of itself.
+func afterKill(x, now admin.Upgrade) (admin.Upgrade, error) {
+	switch is := now.File == x.File && x.File != ""; {
+	case now.Mounted != x.Mounted:
+		return now, errors.New("the daemon has died of the upgrade, and was started anew: the locks of this host were lost, see its log and dmxfs journal")
+	case now.State != admin.UpgradeTakenOver: // another order was given since
+		return now, fmt.Errorf("the daemon was killed during the upgrade, and another one goes on, of version %s (%s): dmxfs status tells how the mount is", now.To, now.Program)
+	case is && now.Error == "":
+		now.Order, now.State, now.From = x.Order, admin.UpgradeDone, x.From
+		return now, nil
+	case is:
+		return now, fmt.Errorf("%s is upgraded from %s to %s, but the daemon was killed meanwhile, and %s", x.Mount, x.From, now.To, now.Error)
+	case now.Error != "":
+		return now, fmt.Errorf("%s is not upgraded: the daemon was killed before that, and version %s goes on, but %s", x.Mount, now.To, now.Error)
+	}
+	return now, fmt.Errorf("%s is not upgraded: the daemon was killed before that, and version %s goes on with all that it held. Nothing was lost: try again", x.Mount, now.To)
+}
+
 // awaitUpgrade waits until the order x is carried out.
 func awaitUpgrade(ctx context.Context, cl *admin.Client, r statedir.Registration, x admin.Upgrade, limit time.Duration) (admin.Upgrade, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -180,8 +199,9 @@ func awaitUpgrade(ctx context.Context, cl *admin.Client, r statedir.Registration
 		case err != nil && ctx.Err() != nil:
 			return x, fmt.Errorf("the upgrade has begun, and nothing was heard of its end for %v: %w (dmxfs status tells how the mount is)", limit, err)
 		case err != nil: // the daemon that was asked is just no more
+		case now.Order != x.Order && now.Mounted == x.Mounted && now.State == "": // just taking over
 		case now.Order != x.Order:
-			return x, errors.New("the daemon has died of the upgrade, and was started anew: the locks of this host were lost, see its log and dmxfs journal")
+			return afterKill(x, now)
 		case now.State == admin.UpgradeDone && now.Error != "":
 			return now, fmt.Errorf("%s is upgraded from %s to %s, but %s", r.Mountpoint, now.From, now.To, now.Error)
 		case now.State == admin.UpgradeDone:

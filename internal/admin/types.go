@@ -271,11 +271,17 @@ type Upgrade struct {
 	Mount string `json:"mount"`
 	// Order tells upgrades apart.
 	Order string `json:"order"`
-	// State is checked (nothing was to be done), running, done or failed.
+	// State is checked (nothing was to be done), running, done or failed; of a daemon that
+	// goes on in the place of one that was killed it is taken_over, and Error says what was
+	// lost. Empty: the daemon had no order, or is just taking over.
 	State   string `json:"state"`
 	From    string `json:"from"` // versions
 	To      string `json:"to"`
 	Program string `json:"program"`
+	// File tells the file of the program from others, and Mounted when the mount was made:
+	// what the daemon holds was not lost since, as long as that is the same.
+	File    string `json:"file"`
+	Mounted int64  `json:"mounted"` // ms since the host was booted
 	// PauseMS is for how long no call of a program was answered, LocksMS for how long
 	// no lock was granted. They are 0 until that is over.
 	PauseMS int64  `json:"pause_ms"`
@@ -296,4 +302,6 @@ const (
 	UpgradeRunning = "running"
 	UpgradeDone    = "done"
 	UpgradeFailed  = "failed"
+	// UpgradeTakenOver is that of a daemon which goes on in the place of one that was killed.
+	UpgradeTakenOver = "taken_over"
 )

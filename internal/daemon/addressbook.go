@@ -31,6 +31,8 @@ type addressBook struct {
 	// online is closed when others may find this node for the first time.
 	online     chan struct{}
 	onlineOnce sync.Once
+	// recorded is closed when this node's record is there for the first time.
+	recorded chan struct{}
 }
 
 // seen: others may find this node now.
@@ -62,6 +64,9 @@ func (ab *addressBook) keep(ctx context.Context) {
 			if last != nil {
 				ab.tellAddrs(ctx)
 			}
+			if written.IsZero() {
+				close(ab.recorded)
+			}
 			last, written = b, time.Now()
 		}
 		ab.readMissing()
@@ -70,6 +75,17 @@ func (ab *addressBook) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// awaitRecord waits until this node has a record, by which others know that it may have a
+// mount: see [others].
+func (ab *addressBook) awaitRecord(ctx context.Context) {
+	select {
+	case <-ab.recorded:
+	case <-ctx.Done():
+	case <-time.After(recordsEvery):
+		ab.log.Warn("the address record is not on the shared directory yet: if this host is cut off one day, hosts that begin anew after that do not know of it")
 	}
 }
 

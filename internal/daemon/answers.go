@@ -118,6 +118,9 @@ func (d *daemon) status() admin.Status {
 	if err := d.minder.Problem(); err != nil {
 		problem("%v", err)
 	}
+	if err := d.takeover.problem(); err != nil {
+		problem("takeover: %v", err)
+	}
 	for _, dir := range d.server.Load().Nested() {
 		problem("%s is the shared directory of another cluster: what is below it has other locks there, and fails here with EIO; have those hosts mount %s, or remove %s/.dmxfs when none does",
 			dir, d.cfg.Source, dir)
@@ -250,6 +253,8 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 			return nil, err
 		}
 		return json.Marshal(v)
+	case "changes":
+		return d.others.answer(ctx, q.Changes)
 	case "break":
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")

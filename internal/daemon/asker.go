@@ -9,6 +9,7 @@ import (
 	"github.com/libp2p/go-libp2p/core/peer"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/p2p"
 )
@@ -22,6 +23,8 @@ type question struct {
 	Break *admin.BreakOrder `json:"break,omitempty"`
 
 	Secret *rotation.Order `json:"secret,omitempty"`
+	// Changes is what is asked about names that were changed.
+	Changes *recent.Question `json:"changes,omitempty"`
 	// Query is that of a URL, of a journal.
 	Query string `json:"query,omitempty"`
 }

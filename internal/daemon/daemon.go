@@ -26,6 +26,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
 	"github.com/dmxfs/dmxfs/internal/statedir"
@@ -80,6 +81,9 @@ type daemon struct {
 	breaker   *breaker
 	rotator   *rotation.Rotator
 	admin     *orders
+	recent    *recent.Memory // what this host has changed lately
+	strays    *strays
+	others    *others
 
 	upgrader *succession.Upgrader
 	left     *succession.Heir // what this daemon goes on with; nil: it began anew
@@ -112,6 +116,7 @@ func (d *daemon) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return errors.Join(err, d.leave(nodeDone))
 	}
+	d.book.awaitRecord(ctx)
 	if err := d.mount(); err != nil {
 		l.Close()
 		return errors.Join(err, d.leave(nodeDone))
@@ -239,11 +244,12 @@ func (d *daemon) join() error {
 		Fence:     (&fencer{d.cfg, d.root, d.log}).fence,
 		Save:      d.memory.Save,
 		Named:     d.state.AddLife,
-		Claim:     d.takeover.claim(),
+		Claim:     testator{d}.claim(),
 		Notice:    d.chronicle.Notice,
 		Begin: func(v *member.View) {
 			d.memory.KeepView(v)
 			d.rules.Begin(v)
+			d.strays.begin(v)
 		},
 		Installed: func(*member.View) { d.metrics.Installed(time.Now()) },
 		Static:    d.book.list,
@@ -352,6 +358,9 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 		CacheTime:    d.cfg.CacheTime,
 		WriteThrough: true,
 		Ledger:       d.takeover.own.MountLedger(),
+		Recent:       d.recent,
+		Others:       d.others.ask,
+		FoldsNames:   d.folded,
 		Log:          d.log,
 	}
 }

@@ -107,6 +107,23 @@ func (d *daemon) endLocks() {
 // leaveTime is how long leaving may take: the machine gives up after 5 s.
 const leaveTime = 8 * time.Second
 
+// isGone lets the others know that this host, which has left and has no mount any more,
+// changes nothing: see [others].
+func (d *daemon) isGone() {
+	done := make(chan error, 1)
+	go func() { done <- d.register.RemoveRecord() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			d.log.Warn("the address record on the shared directory cannot be removed: for a month others take this host for one that may be cut off", "err", err)
+		}
+	case <-time.After(goneTime):
+	}
+}
+
+// goneTime is how long the storage has to remove a record.
+const goneTime = 2 * time.Second
+
 // leave ends the membership, so that the others need not wait for this node.
 func (d *daemon) leave(nodeDone chan error) error {
 	d.endLocks()
@@ -118,6 +135,7 @@ func (d *daemon) leave(nodeDone chan error) error {
 	select {
 	case err := <-nodeDone:
 		if e, ok := errors.AsType[*cluster.Ended](err); ok && e.Code == member.EndLeft {
+			d.isGone()
 			return nil
 		}
 		return err

@@ -52,6 +52,10 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 	if err := (testator{d}).begin(); err != nil {
 		return d, err
 	}
+	if d.recent, err = d.takeover.memory(log); err != nil {
+		return d, err
+	}
+	d.strays = newStrays(d.recent, log)
 	if d.rules, err = rules.New(cfg.Rules, cfg.OpenRule()); err != nil {
 		return d, err
 	}
@@ -215,7 +219,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	if err != nil {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--listen: %w", err))
 	}
-	book := &addressBook{register: d.register, node: &d.node, log: d.log, online: make(chan struct{})}
+	book := &addressBook{register: d.register, node: &d.node, log: d.log, online: make(chan struct{}), recorded: make(chan struct{})}
 	if err := book.static(d.cfg.Peers); err != nil {
 		return exitcode.With(exitcode.Usage, fmt.Errorf("--peer: %w", err))
 	}
@@ -252,6 +256,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 func (d *daemon) assemble(book *addressBook) {
 	book.host, book.transport = d.host, d.transport
 	self, ask := d.identity.ID().String(), asker{d.transport}
+	d.others = newOthers(d, ask)
 	d.book = book
 	d.rules.Bind(d.journal, d.log, func() {
 		d.engine.NewRules()

@@ -72,8 +72,10 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	if err := d.join(); err != nil {
 		return d.left.Back(ctx, err)
 	}
-	// From here on there is no way back: the others hear of this program.
+	// From here on there is no way back: the others hear of this program. All that counts is
+	// its own since it has inherited.
 	d.minder.Release()
+	testator{d.daemon}.bequeath(l)
 	d.recordResumed("another program serves the mount")
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
@@ -81,7 +83,6 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	d.left.Mark("serves")
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
 		d.left.Collect()
-		testator{d.daemon}.bequeath(l)
 		ready()
 		d.log.Info("goes on with the mount that the program before this one has served", "mount", d.cfg.Mountpoint, "version", version.String(), "former", d.left.Version)
 	})

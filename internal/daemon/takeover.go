@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/version"
 	"github.com/dmxfs/dmxfs/journal"
@@ -30,9 +33,10 @@ type takeover struct {
 	why  error        // and that is the reason, if it should
 	left *estate.Left // nil: it began anew
 
-	mu    sync.Mutex
-	took  time.Duration // until calls were answered
-	count int           // takeovers since the mount was made
+	mu      sync.Mutex
+	took    time.Duration // until calls were answered
+	count   int           // takeovers since the mount was made
+	remains bool          // what daemons that were killed have left did not end in time
 }
 
 // testator is a daemon as it says what it leaves if it is killed.
@@ -68,10 +72,27 @@ func (d testator) begin() error {
 	if t.left, err = e.Open(); err != nil {
 		return err
 	}
+	if err := t.own.GoesOn(t.left); err != nil {
+		return err
+	}
 	t.count = e.Newest().Takeovers + 1
 	t.left.HangUp()
 	d.cfg.Restored, d.cfg.Replace = false, false
 	return nil
+}
+
+// memory is where this daemon notes what it changes, so that it can say so: with what the one
+// before it has noted, or else it knows of nothing before now.
+func (t *takeover) memory(log *slog.Logger) (*recent.Memory, error) {
+	if t.own == nil {
+		return recent.New()
+	}
+	m, err := t.own.Recent(t.left)
+	if err != nil && t.left != nil {
+		log.Warn("what the daemon before this one has changed cannot be told to other hosts", "err", err)
+		m, err = t.own.Recent(nil)
+	}
+	return m, err
 }
 
 // state is the state directory, which stays locked.
@@ -90,12 +111,18 @@ func (t *takeover) heir() *member.Heir {
 	return &t.left.Heir
 }
 
-// claim keeps who has claimed the place of the daemon that was killed.
-func (t *takeover) claim() func([]member.Node) error {
-	if t.left == nil {
+// claim keeps who has claimed the place of the daemon that was killed, or of the program
+// before this one: should this process be killed when it has that place, and before its
+// ledger says so, the next one has to know of it.
+func (d testator) claim() func([]member.Node) error {
+	t, of := &d.takeover, d.left.Former()
+	if t.left != nil {
+		of = t.left.Heir.Of
+	}
+	if t.own == nil || of.IsZero() {
 		return nil
 	}
-	return func(by []member.Node) error { return t.own.Claim(t.left.Heir.Of, by) }
+	return func(by []member.Node) error { return t.own.Claim(of, by) }
 }
 
 // listened is where the daemon that was killed has listened.
@@ -234,6 +261,7 @@ func (d taker) inherit(v *member.View) error {
 	if err := t.left.Supersede(t.own); err != nil {
 		return err
 	}
+	t.left.Close()
 	d.server.Store(server)
 	given := d.engine.GiveUpUnknown(func(_ locks.Key, h locks.HandleID) bool { return server.Knows(h) }, "it was closed when the daemon was killed")
 	d.log.Info("this daemon goes on with what the one that was killed has left", "killed", t.left.Newest().PID, "generation", t.own.Will().Generation,
@@ -248,33 +276,75 @@ func (d taker) settle(ctx context.Context) {
 	t.mu.Lock()
 	t.took = took
 	t.mu.Unlock()
-	// The journal of the daemon that was killed is open until its keeper has ended.
-	look := time.NewTicker(time.Millisecond)
-	defer look.Stop()
-	for !t.left.Gone() {
-		select {
-		case <-look.C:
-		case <-ctx.Done():
-			return
-		}
+	// The journal of the daemon that was killed is open until its keeper has ended. That it
+	// does not end, or that this node is no member yet, does not hold up the disk for ever.
+	settled, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	if err := t.awaitKeepers(settled); err != nil && ctx.Err() == nil {
+		d.log.Error("the takeover has left something behind: the journal is in memory as long as that has it open", "err", err)
 	}
 	select {
 	case <-d.joined:
+	case <-settled.Done():
+	}
+	d.journal.Settle()
+	select {
+	case <-d.joined: // what it waits for is in status
 	case <-ctx.Done():
 		return
 	}
-	d.journal.Settle()
 	locked := time.Duration(boottime.Milliseconds()-t.left.Died) * time.Millisecond
 	// One that is killed before it comes to this leaves a gap in the numbers.
 	what := fmt.Sprintf("takeover %d of this mount: process %d goes on in the place of %d: no call was answered for %d ms, and no lock granted for %d ms",
 		t.count, os.Getpid(), t.left.Newest().PID, took.Milliseconds(), locked.Milliseconds())
+	lost := ""
 	if d.lostAll.Load() {
-		what += "; the others went on without this node before it had taken its place: the locks of this host are lost"
+		lost = "the others went on without this node before it had taken its place: the locks of this host are lost"
+		what += "; " + lost
 		d.log.Error("the takeover did not go as it should", "why", what)
 	} else {
 		d.log.Info("taken over: "+what, "requests", len(d.engine.Resumed()))
 	}
 	d.journal.Append(journal.Record{Event: journal.TakenOver, Reason: what, Wait: took})
+	debug.FreeOSMemory() // what was read is garbage by now
+	d.upgrader.TakenOver(took, locked, lost)
+}
+
+// settleTime is how long the journal may be in memory after a takeover. The watcher gives a
+// keeper ten seconds to end.
+const settleTime = 15 * time.Second
+
+// awaitKeepers returns when the keepers of the daemons that were killed have ended, or with
+// what is left when ctx does.
+func (t *takeover) awaitKeepers(ctx context.Context) error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for {
+		err := t.left.Remains()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			t.mu.Lock()
+			t.remains = true
+			t.mu.Unlock()
+			return err
+		}
+	}
+}
+
+// problem is what is left of a takeover that should not be.
+func (t *takeover) problem() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.remains {
+		return nil
+	}
+	err := t.left.Remains()
+	t.remains = err != nil
+	return err
 }
 
 // goesOn reports whether a request of the daemon that was killed goes on. It is asked when

@@ -158,3 +158,45 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Errorf("a second time: %v", err)
 	}
 }
+
+// A process goes on, is in force, and is killed before it has claimed anything: the next one
+// knows who had claimed the place before.
+func TestClaimsOutliveWhoMakesNone(t *testing.T) {
+	life := lifeline(t)
+	of := member.Node{Peer: "12D3KooWNode", Inc: 1}
+	by := []member.Node{{Peer: "12D3KooWNode", Inc: 2}, {Peer: "12D3KooWNode", Inc: 3}}
+	first := begin(t, 1, life)
+	if err := first.Claim(of, by); err != nil {
+		t.Fatal(err)
+	}
+	left := func(o *Own) *Left {
+		t.Helper()
+		w := o.Will()
+		w.InForce = true
+		l := &Left{keepers: map[uint64]*keeper.Found{}, Heir: member.Heir{Of: of}}
+		l.Add(w)
+		var err error
+		if l.keepers[w.Generation], err = keeper.Find(w.Keeper); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.Close)
+		if err := l.readClaims(); err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	second := begin(t, 2, life)
+	if err := second.GoesOn(left(first)); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(second).Heir.Claimed; !slices.Equal(got, by) {
+		t.Errorf("%v, want %v", got, by)
+	}
+	third := begin(t, 3, life)
+	if err := third.GoesOn(&Left{Heir: member.Heir{Of: of}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(third).Heir.Claimed; len(got) > 0 {
+		t.Errorf("nobody has claimed anything: %v", got)
+	}
+}

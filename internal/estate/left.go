@@ -9,12 +9,14 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/keeper"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-// Left is an estate, opened by the process that takes it.
+// Left is an estate, opened by the process that takes it. The memory of the dead is mapped
+// until Close, and of what it had open there are copies.
 type Left struct {
 	Estate
 	// Locks is what [engine.Engine.Inherit] needs, and Heir what [member.Config] does.
@@ -27,7 +29,9 @@ type Left struct {
 	locks    *shm.Tables
 }
 
-// Open finds what counts of an estate. Nothing is changed by it, nor with an error.
+// Open finds what counts of an estate. Nothing that counts is changed by it, also with an
+// error; but tables are made void that others have come after, see [shm.OpenNewest]. So it
+// can be done again, by the next process if this one is killed.
 func (e Estate) Open() (*Left, error) {
 	l := &Left{Estate: e, keepers: map[uint64]*keeper.Found{}}
 	if err := l.open(); err != nil {
@@ -135,18 +139,21 @@ func (l *Left) will(generation uint64) *Will {
 
 // Resume goes on with the mount, see [fusefs.ResumeKilled].
 func (l *Left) Resume(o fusefs.Options) (*fusefs.Server, error) {
-	w := l.will(l.mount.Generation())
-	k := l.keepers[w.Generation]
-	return fusefs.ResumeKilled(o, l.mount, l.requests, func(old int) int {
-		fd, err := k.Take(old)
-		if errors.Is(err, unix.EBADF) { // opened with O_PATH, or not open
-			fd, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", w.Keeper.PID, old), unix.O_PATH|unix.O_CLOEXEC, 0)
-		}
-		if err != nil {
-			return -1
-		}
-		return fd
-	})
+	return fusefs.ResumeKilled(o, l.mount, l.requests, l.keepers[l.mount.Generation()].TakePath)
+}
+
+// recent is what the last process has noted of its changes. It has that of those before it.
+func (l *Left) recent() (*recent.Memory, error) {
+	w := l.Newest()
+	fd, err := l.keepers[w.Generation].Take(w.Recent)
+	if err != nil {
+		return nil, err
+	}
+	m, err := recent.Open(fd)
+	if err != nil {
+		unix.Close(fd)
+	}
+	return m, err
 }
 
 // StateLock is the lock of the state directory, which stays locked.
@@ -206,7 +213,7 @@ func (l *Left) Supersede(own *Own) error {
 	return errors.Join(own.locks.Supersede(l.locks, engine.LedgerWhose), own.mount.Supersede(l.mount, fusefs.LedgerWhose))
 }
 
-// Close gives up what was opened to read it.
+// Close gives up what was opened to read it. The Estate stays good.
 func (l *Left) Close() {
 	for _, k := range l.keepers {
 		if k != nil {
@@ -221,4 +228,5 @@ func (l *Left) Close() {
 	if l.requests != nil {
 		l.requests.Close()
 	}
+	l.keepers, l.mount, l.locks, l.requests, l.Locks = nil, nil, nil, nil, nil
 }

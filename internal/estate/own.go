@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/fusefs"
 	"github.com/dmxfs/dmxfs/internal/keeper"
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks/engine"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -21,6 +22,7 @@ type Own struct {
 	requests *fusefs.Requests
 	locks    *shm.Tables
 	claims   *claims
+	recent   *recent.Memory
 	made     []io.Closer
 
 	mu     sync.Mutex
@@ -95,8 +97,33 @@ func (o *Own) MountLedger() *fusefs.Ledger {
 	return &fusefs.Ledger{Tables: o.mount, Requests: o.requests}
 }
 
+// Recent is where this process notes what it changes: it goes on with that of left, which may
+// be nil.
+func (o *Own) Recent(left *Left) (m *recent.Memory, err error) {
+	if left != nil {
+		m, err = left.recent()
+	} else {
+		m, err = recent.Create()
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.recent, o.will.Recent = m, m.FD()
+	o.made = append(o.made, m)
+	return m, nil
+}
+
 // Claim keeps who has claimed the place of a node: see [member.LinkOp].
 func (o *Own) Claim(of member.Node, by []member.Node) error { return o.claims.keep(of, by) }
+
+// GoesOn has the claims of l, which this process goes on with: when its will is in force
+// nobody looks at what was left before, and it may be killed before it claims anything.
+func (o *Own) GoesOn(l *Left) error {
+	if len(l.Heir.Claimed) == 0 {
+		return nil
+	}
+	return o.Claim(l.Heir.Of, l.Heir.Claimed)
+}
 
 // Will is the will of this process, but for what is known only when it serves.
 func (o *Own) Will() Will { return o.will }

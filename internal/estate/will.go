@@ -11,6 +11,9 @@ import (
 	"github.com/dmxfs/dmxfs/internal/keeper"
 )
 
+// ErrGone is the error of what was left whose keeper has ended.
+var ErrGone = keeper.ErrGone
+
 // Will is where all is that a daemon leaves when it is killed.
 type Will struct {
 	PID        int       `json:"pid"`
@@ -22,6 +25,7 @@ type Will struct {
 	Requests int `json:"requests"`
 	Locks    int `json:"locks"`
 	Claims   int `json:"claims"`
+	Recent   int `json:"recent"`  // see package recent
 	State    int `json:"state"`   // the lock of the state directory
 	Control  int `json:"control"` // the control socket
 	// Listen is where others have reached this node.
@@ -119,16 +123,18 @@ func EndStrays(lifeline *os.File, wills []Will) error {
 	return End(strays)
 }
 
-// Gone reports whether all keepers have ended but that of this process.
-func (e *Estate) Gone() bool {
+// Remains is nil if all keepers have ended but that of this process, and else says which has
+// not.
+func (e *Estate) Remains() error {
 	for _, w := range e.Wills {
 		if w.PID == os.Getpid() {
 			continue
 		}
 		if k, err := keeper.Find(w.Keeper); err == nil {
 			k.Close()
-			return false
+			return fmt.Errorf("the process %d (dmxfs-keeper), which has open what the daemon %d had open that was killed, has not ended: a file that it closes hangs, or it stands still",
+				w.Keeper.PID, w.PID)
 		}
 	}
-	return true
+	return nil
 }

@@ -52,6 +52,10 @@ const (
 	// retryEvery is how often a disk is tried that the journal could not be
 	// opened on.
 	retryEvery = 2 * time.Second
+	// endsIn is how long a process that was killed may have the journal open still: one that
+	// waits for the mount ends when the next one serves it. It is looked at every endsEvery.
+	endsIn    = 10 * time.Second
+	endsEvery = 50 * time.Millisecond
 	// lastRecords is how many records are moved while others wait.
 	lastRecords = 64
 )
@@ -115,6 +119,13 @@ func Resume(dir string, o journal.Options, required bool) (*History, error) {
 // begin has what is in memory go to the disk.
 func (h *History) begin(ctx context.Context) {
 	err := h.tryDisk(ctx)
+	for began := time.Now(); errors.Is(err, journal.ErrInUse) && time.Since(began) < endsIn && ctx.Err() == nil; {
+		select {
+		case <-ctx.Done():
+		case <-time.After(endsEvery):
+			err = h.tryDisk(ctx)
+		}
+	}
 	if err != nil {
 		h.setLate(err)
 		h.log.Error("the journal cannot be opened: history is kept in memory as far as it goes, until it can", "err", err)

@@ -1,10 +1,13 @@
 package history
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,6 +53,30 @@ func TestHistoryThatGoesOn(t *testing.T) {
 	}
 	if want := []string{"requested", "granted", "resumed", "released"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A process that was killed may have the journal open for a moment longer than the next one
+// needs to take over from it: that is no trouble.
+func TestTheFormerProcessHasTheJournalOpen(t *testing.T) {
+	t.Parallel()
+	dir, log := t.TempDir(), new(bytes.Buffer)
+	o := journal.Options{Cluster: "c", Node: "n", Logger: slog.New(slog.NewTextHandler(log, nil))}
+	former, err := Open(dir, o, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := Resume(dir, o, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	h.Append(journal.Record{Event: journal.Note, Reason: "new"})
+	h.Settle()
+	time.AfterFunc(10*endsEvery, func() { _ = former.Close() })
+	<-h.done
+	if err := errors.Join(h.OnDisk(), h.Healthy()); err != nil || strings.Contains(log.String(), "cannot be opened") {
+		t.Errorf("%v\n%s", err, log)
 	}
 }
 

@@ -46,6 +46,7 @@ type left struct {
 	File, Removed, Pipe, Sock, Mem int
 	Later                          int // opened after the keeper was made
 	Closed                         int // and what was closed
+	Path                           int // opened with O_PATH
 }
 
 // daemon opens what daemons open, has it kept, and waits to be killed. Descriptor 3 is
@@ -77,6 +78,7 @@ func daemon() {
 	must(unix.Write(l.Mem, []byte("memory")))
 	l.Later = must(unix.Open(filepath.Join(dir, "later"), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600))
 	l.Closed = l.Later + 100
+	l.Path = must(unix.Open(filepath.Join(dir, "later"), unix.O_PATH|unix.O_CLOEXEC, 0))
 	json.NewEncoder(os.Stdout).Encode(l)
 	for {
 		unix.Pause()
@@ -275,6 +277,41 @@ func TestKeeperKilled(t *testing.T) {
 	}
 	if err := f.End(); err != nil {
 		t.Errorf("ended: %v", err)
+	}
+}
+
+// A file that was opened with O_PATH is opened so again. Of one that is not found it is known
+// whether it was not open, or whether the keeper has ended.
+func TestTakenByPath(t *testing.T) {
+	k := startDaemon(t)
+	f := k.find(t)
+	k.kill()
+	got, err := f.TakePath(k.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(got)
+	var st, want unix.Stat_t
+	if err := errors.Join(unix.Fstat(got, &st), unix.Stat(filepath.Join(k.dir, "later"), &want)); err != nil || st.Ino != want.Ino {
+		t.Errorf("it is another file: %v", err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(got), unix.F_GETFL, 0); err != nil || flags&unix.O_PATH == 0 {
+		t.Errorf("it is not open by path: %x, %v", flags, err)
+	}
+	if got, err := f.TakePath(k.Removed); err != nil || read(t, got, 0) != "nobody can open this" {
+		t.Errorf("another file: %d, %v", got, err)
+	} else {
+		unix.Close(got)
+	}
+	if got, err := f.TakePath(k.Closed); got != -1 || err != nil {
+		t.Errorf("what was not open: %d, %v", got, err)
+	}
+	unix.Kill(k.ID.PID, unix.SIGKILL)
+	awaitEnd(t, k.ID)
+	for _, fd := range []int{k.Path, k.Closed, k.Removed} {
+		if got, err := f.TakePath(fd); got != -1 || !errors.Is(err, ErrGone) {
+			t.Errorf("when the keeper has ended: %d, %v", got, err)
+		}
 	}
 }
 

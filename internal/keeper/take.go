@@ -64,6 +64,30 @@ func (f *Found) Take(fd int) (int, error) {
 	}
 }
 
+// TakePath is Take, for a file that may have been opened with O_PATH, and is so opened again
+// then. It is -1 if nothing is open under the number.
+func (f *Found) TakePath(fd int) (int, error) {
+	got, err := f.Take(fd)
+	if !errors.Is(err, unix.EBADF) {
+		return got, err
+	}
+	got, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", f.id.PID, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	// The keeper may have ended, and the number may be that of another process by now.
+	if again, err := f.Take(fd); !errors.Is(err, unix.EBADF) {
+		if got >= 0 {
+			unix.Close(got)
+		}
+		return again, err
+	}
+	switch err {
+	case nil:
+		return got, nil
+	case unix.ENOENT:
+		return -1, nil
+	}
+	return -1, fmt.Errorf("open descriptor %d of its keeper: %w", fd, err)
+}
+
 // endTime is how long a keeper may take to end. If it is the last one that has files
 // open, these are closed by its end.
 const endTime = 10 * time.Second

@@ -82,6 +82,7 @@ type Journal interface {
 type Upgrader struct {
 	d       Served
 	since   time.Time       // when this program began to serve
+	mounted int64           // see Mounted
 	control net.Listener    // the control socket
 	ends    <-chan struct{} // closed when the daemon is asked to end
 
@@ -91,11 +92,26 @@ type Upgrader struct {
 
 // New is the upgrader of a mount that this program serves from now on.
 func New(d Served) *Upgrader {
-	u := &Upgrader{d: d, since: time.Now()}
-	if h := d.Left; h != nil {
-		u.last = admin.Upgrade{Mount: d.Config.Mountpoint, Order: h.Order, State: admin.UpgradeRunning, From: h.Version, To: version.String(), Program: ownProgram()}
+	u := &Upgrader{d: d, since: time.Now(), mounted: d.Mounted}
+	switch h := d.Left; {
+	case h != nil:
+		u.mounted = h.Mounted
+		u.last = admin.Upgrade{Order: h.Order, State: admin.UpgradeRunning, From: h.Version}
+	case u.mounted == 0:
+		u.mounted = boottime.Milliseconds() - time.Since(d.Began).Milliseconds()
 	}
+	x := &u.last
+	x.Mount, x.To, x.Program, x.File, x.Mounted = d.Config.Mountpoint, version.String(), ownProgram(), fileOf("/proc/self/exe"), u.mounted
 	return u
+}
+
+// fileOf tells a file from others; empty if it cannot be seen.
+func fileOf(path string) string {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x:%x:%x", st.Dev, st.Ino, st.Size)
 }
 
 // ownProgram is the file that this program was started from.
@@ -162,7 +178,8 @@ func (u *Upgrader) Order(r *http.Request) (x admin.Upgrade, begin func(), err er
 	if err == nil && o.Check {
 		err = u.mayBegin()
 	}
-	x = admin.Upgrade{Mount: u.d.Config.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version.String(), To: a.Version, Program: o.Program}
+	x = admin.Upgrade{Mount: u.d.Config.Mountpoint, Order: newOrder(), State: admin.UpgradeChecked, From: version.String(), To: a.Version,
+		Program: o.Program, File: fileOf(fmt.Sprintf("/proc/self/fd/%d", program.Fd())), Mounted: u.mounted}
 	if err != nil || o.Check {
 		over()
 		return x, nothing, err
@@ -404,14 +421,17 @@ func (u *Upgrader) syncLast() {
 func (u *Upgrader) ServesSince() time.Time { return u.since }
 
 // Mounted is when the mount was made, in ms of CLOCK_BOOTTIME.
-func (u *Upgrader) Mounted() int64 {
-	if u.d.Left != nil {
-		return u.d.Left.Mounted
-	}
-	if u.d.Mounted != 0 {
-		return u.d.Mounted
-	}
-	return boottime.Milliseconds() - time.Since(u.d.Began).Milliseconds()
+func (u *Upgrader) Mounted() int64 { return u.mounted }
+
+// TakenOver tells of a takeover that is through: for how long no call was answered, and no
+// lock granted, and what was lost. Who has given an order to the daemon that was killed
+// learns of it.
+func (u *Upgrader) TakenOver(calls, locks time.Duration, lost string) {
+	u.set(func(x *admin.Upgrade) {
+		if x.State == "" { // else somebody has given an order to this one since
+			x.State, x.PauseMS, x.LocksMS, x.Error = admin.UpgradeTakenOver, calls.Milliseconds(), locks.Milliseconds(), lost
+		}
+	})
 }
 
 // Await tells of the end of an upgrade, in the program that has taken over.

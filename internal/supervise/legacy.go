@@ -56,6 +56,12 @@ const (
 	takeoverTime = 30 * time.Second
 	// lastCalls is how long a daemon that was killed may take to end its last system calls.
 	lastCalls = 20 * time.Second
+	// lookEvery is how often it is looked whether a daemon with a will is dead, and cannot end
+	// before another one goes on: programs wait meanwhile.
+	lookEvery = 50 * time.Millisecond
+	// lookAgain is after what time an error counts of looking at one that was killed: it is
+	// being taken apart.
+	lookAgain = time.Second
 )
 
 func (l *legacy) takes() bool {
@@ -103,7 +109,7 @@ func (l *legacy) goOn(e estate.Estate, life, hold *os.File) {
 }
 
 // ended reports whether a daemon that was killed does nothing any more. One that has not
-// said its will yet has changed nothing, or what it has said was not read yet: it is waited for.
+// said yet what it leaves has told the kernel nothing, so that it ends by itself.
 func (l *legacy) ended(pid int) (bool, error) {
 	l.mu.Lock()
 	w := l.estate.Newest()
@@ -117,6 +123,7 @@ func (l *legacy) ended(pid int) (bool, error) {
 // bequeathed takes the will of a daemon.
 func (w *watcher) bequeathed(x estate.Will) {
 	l := &w.legacy
+	w.upgrading.Store(0) // if it has executed another program, that is what says it
 	l.mu.Lock()
 	over := l.estate.Add(x)
 	if x.InForce {
@@ -228,7 +235,11 @@ var errStuck = errors.New("it was killed, and ends when another one goes on")
 func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 	exited := make(chan error, 1)
 	go func() { exited <- wait() }()
-	look := time.NewTicker(dyingEvery)
+	every := dyingEvery
+	if w.cfg.Takeover {
+		every = lookEvery
+	}
+	look := time.NewTicker(every)
 	defer look.Stop()
 	var late <-chan time.Time
 	if takes {
@@ -258,7 +269,7 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 				w.legacy.isStuck()
 				return errStuck
 			}
-			if err != nil || time.Since(dying) > lastCalls {
+			if since := time.Since(dying); err != nil && since > lookAgain || since > lastCalls {
 				w.log.Error("the daemon was killed and does not end: nobody can go on with what it has left", "process", p.Pid, "err", err)
 				w.disinherit() // and then its mount is cut off
 			}
@@ -361,6 +372,8 @@ func (m *Minder) Lifeline() (fd, watcher int, err error) {
 	return fd, os.Getppid(), unix.SetNonblock(fd, false)
 }
 
+var errNoWatcher = errors.New("the process that has started this one has ended")
+
 // Bequeath tells the watcher what this process leaves if it is killed.
 func (m *Minder) Bequeath(x estate.Will) error {
 	m.mu.Lock()
@@ -370,7 +383,7 @@ func (m *Minder) Bequeath(x estate.Will) error {
 		to = m.lastWord
 	}
 	if m.life == nil || to == nil || m.watcher != 0 || m.missing != nil {
-		return errors.New("the process that has started this one has ended")
+		return errNoWatcher
 	}
 	return json.NewEncoder(to).Encode(readyMessage{Will: &x})
 }

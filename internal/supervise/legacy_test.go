@@ -1,13 +1,17 @@
 package supervise
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
+	"os"
+	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // Only a daemon that was killed, or has crashed, and has said what it leaves, is followed by
@@ -90,12 +94,23 @@ func TestNobodyGoesOnAfterOneThatIsStuck(t *testing.T) {
 	}
 }
 
-// A daemon that was killed before it has said its will is waited for, as its end may take a
-// moment: what the one before it has left counts still.
-func TestOneThatHasSaidNothingIsWaitedFor(t *testing.T) {
-	w := &watcher{log: slog.New(slog.DiscardHandler)}
-	w.bequeathed(estate.Will{PID: 1, Generation: 1, InForce: true})
-	if ended, err := w.legacy.ended(2); ended || err != nil {
-		t.Errorf("it has ended: %v %v", ended, err)
+// A daemon that has just been killed, and had not said yet what it leaves, is not taken for
+// one that does not end: the next one goes on with what the one before it has left.
+func TestADaemonThatIsKilledBeforeItHasSaidAnything(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), headlessEnv+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "its first thread has ended", func() bool { return process.Dying(cmd.Process.Pid) })
+	log := new(bytes.Buffer)
+	w := &watcher{log: slog.New(slog.NewTextHandler(log, nil))}
+	w.legacy.cut = func(string) error { t.Error("the mount is cut off"); return nil }
+	w.bequeathed(estate.Will{Generation: 1, PID: os.Getpid(), InForce: true})
+	time.AfterFunc(3*dyingEvery, func() { _ = cmd.Process.Kill() })
+	err := w.awaitEnd(cmd.Process, cmd.Wait, true)
+	how, _ := gone(err)
+	if !how.crashed || log.Len() > 0 || !w.mayTakeOver(how) {
+		t.Errorf("%v, and nobody goes on\n%s", how, log)
 	}
 }

@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,6 +47,7 @@ type Minder struct {
 	untold   *readyMessage // how the daemon ends, while there is no watcher to be told
 
 	followed chan struct{} // of 1: the one that started it is another program
+	left     chan struct{} // closed when the one that started it has ended
 
 	life   *os.File       // see lifeFD; nil if there is none
 	estate *estate.Estate // what the daemon goes on with; nil: it begins anew
@@ -65,7 +65,7 @@ func newMinder(cfg config.Config) (*Minder, error) {
 	}
 	unix.CloseOnExec(leashFD)
 	m := &Minder{
-		cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1),
+		cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), left: make(chan struct{}),
 		root: os.NewFile(uintptr(root), cfg.Source), leash: os.NewFile(leashFD, "leash"), tell: os.NewFile(uintptr(tell), "tell"),
 	}
 	if _, err := unix.FcntlInt(logFD, unix.F_SETFD, unix.FD_CLOEXEC); err == nil {
@@ -146,6 +146,11 @@ func (m *Minder) watched() error {
 	if err != nil {
 		return err
 	}
+	stdin, err := process.Text("configuration", in) // it has all of it whenever this process ends
+	if err != nil {
+		return err
+	}
+	defer stdin.Close()
 	ready, tell, err := os.Pipe()
 	if err != nil {
 		return err
@@ -160,7 +165,7 @@ func (m *Minder) watched() error {
 	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Env = append(os.Environ(), daemonEnv+"="+strconv.Itoa(os.Getpid()))
-	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stdin = stdin
 	if m.logs == nil {
 		cmd.Stderr = os.Stderr
 	}

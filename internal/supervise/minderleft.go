@@ -69,7 +69,7 @@ func (l *MinderLeft) Minder(cfg config.Config) (*Minder, error) {
 		}
 		return os.NewFile(uintptr(own), name)
 	}
-	m := &Minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash"),
+	m := &Minder{cfg: cfg, flush: func() {}, followed: make(chan struct{}, 1), left: make(chan struct{}), root: file(l.Root, cfg.Source), leash: file(l.Leash, "leash"),
 		logs: file(l.Logs, "log"), tell: file(l.Tell, "tell"), lastWord: file(l.LastWord, "last word"), life: file(l.Life, "lifeline")}
 	if l.LastWord != 0 {
 		m.watcher = l.Watcher

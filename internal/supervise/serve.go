@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -115,7 +116,13 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 	defer stop()
 	go func() {
 		m.alone()
-		if !usable.Load() && !cfg.Replace {
+		close(m.left)
+		switch {
+		case usable.Load() || cfg.Replace:
+		case m.estate != nil:
+			late := time.AfterFunc(takeoverTime, func() { m.late(&usable) })
+			defer late.Stop()
+		default:
 			end(errors.New("the process that watches this one has ended before the mount was usable"))
 			return
 		}
@@ -126,6 +133,9 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 		report(nil, warnings...)
 		process.GiveBackMemory(log)
 	})
+	if err != nil && m.estate != nil && !usable.Load() && ctx.Err() == nil {
+		err = m.passOn(err)
+	}
 	stop()
 	m.ends(err)
 	return err

@@ -1,7 +1,6 @@
 package supervise
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -234,6 +233,12 @@ func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done
 		return nil, nil, nil, err
 	}
 	in = append(in, left...)
+	// It has all of it whenever this process is killed.
+	stdin, err := process.Text("configuration", in)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("start the daemon: %w", err)
+	}
+	defer stdin.Close()
 	var theirs, ours []*os.File
 	pipe := func() (r, w *os.File) {
 		if err == nil {
@@ -257,7 +262,7 @@ func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done
 	}
 	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
-	cmd.Stdin = bytes.NewReader(in)
+	cmd.Stdin = stdin
 	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs, life}
 	cmd.Env = process.WithoutSystemd()
 	// Of a group of its own: what a terminal sends is for the watcher, which

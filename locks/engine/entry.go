@@ -125,9 +125,12 @@ type waiting struct {
 	err  error
 	// due is when sweep looks at it next: then the journal is told of the
 	// wait, later it may move to the front, or a try has waited long enough.
-	due  time.Time
-	step time.Duration // from one overtake to the next
-	look time.Duration // from one look that it did not overtake at to the next
+	due time.Time
+	// unsure is since when this node has not been sure that it is a member, or the members
+	// agree on a view, as far as a try is concerned; zero: it is.
+	unsure time.Time
+	step   time.Duration // from one overtake to the next
+	look   time.Duration // from one look that it did not overtake at to the next
 	// probe is when it next looks whether it is part of a deadlock.
 	probe     time.Time
 	probeStep time.Duration

@@ -22,8 +22,10 @@ const (
 	firstOvertake = time.Second
 	maxOvertake   = 30 * time.Second
 	maxLook       = 8 * time.Second
-	// A try is answered at once, but for a node that is not sure of itself:
-	// that may be over in a moment, so it is given this long.
+	// A try is answered at once, but for a node that is not sure of itself, or while
+	// the members agree on a view: that may be over in a moment, so it is given this
+	// long, from when it began. Until then who was asked will answer, or another one
+	// in its place, or the members drop it.
 	tryPatience = 2 * time.Second
 	// placeFor is how long an interrupted request keeps its place.
 	placeFor = time.Second
@@ -155,13 +157,23 @@ func (s *sweeping) waiting(t *ticket) {
 			return
 		}
 	}
+	unsure := t.req.Try && (s.phase != active || !s.o.Live(0))
+	switch {
+	case !unsure:
+		t.unsure = time.Time{}
+	case t.unsure.IsZero():
+		t.unsure = s.now
+	}
 	left := t.due.Sub(s.now)
 	switch {
 	case left > 0:
 		s.in(left)
 	case t.req.Try && len(t.entry.barrier) > 0:
 		s.tickets.withdraw(t, errBarrier, errBarrier.Error())
-	case t.told && t.req.Try && (s.phase != active || !s.o.Live(0)):
+	case t.told && unsure && s.now.Sub(t.unsure) < tryPatience:
+		t.due = t.unsure.Add(tryPatience)
+		s.in(t.due.Sub(s.now))
+	case t.told && unsure:
 		s.tickets.withdraw(t, errUnsure, "no answer: "+s.reports.waitsFor(t))
 	case !t.told:
 		t.told = true
@@ -178,6 +190,9 @@ func (s *sweeping) waiting(t *ticket) {
 		s.in(0)
 	default:
 		t.look = min(max(2*t.look, firstOvertake), maxLook)
+		if t.req.Try {
+			t.look = min(t.look, tryPatience)
+		}
 		t.due = s.tickets.after(s.now, t.look)
 		s.in(t.due.Sub(s.now))
 		if !t.req.Try {

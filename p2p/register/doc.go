@@ -14,7 +14,8 @@
 //	.dmxfs/views/ask-<node>      one asks whether another has its identity
 //	.dmxfs/views/answer-<newcomer>-<member>
 //	.dmxfs/room/<digit>          room for views while the storage is full
-//	.dmxfs/peers/<peer>          where a peer can be reached; signed by it
+//	.dmxfs/peers/<peer>          where a peer can be reached; signed by it. Removed by one that
+//	                             leaves, and has no mount any more; by others after a month
 //	.dmxfs/peers/<peer>.mark     its incarnation, and a number that it changes all the time, see Marker
 //
 // A file is written in full under a name of its own, and fsynced, before it

@@ -75,3 +75,32 @@ func (r *records) Records() (map[string][]byte, error) {
 	}
 	return records, err
 }
+
+// Recorded are the peers that have a record, this one among them: all that have ever been
+// members, but for those that have left in good order, and those of whom nothing was heard for
+// a month.
+func (r *records) Recorded() ([]string, error) {
+	dir, err := r.open(peersDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var peers []string
+	err = dir.names(func(name string) {
+		if member.ValidPeer(name) {
+			peers = append(peers, name)
+		}
+	})
+	return peers, err
+}
+
+// RemoveRecord removes this node's record: it has left in good order, and changes nothing any
+// more.
+func (r *records) RemoveRecord() error {
+	dir, err := r.open(peersDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.removeOwn(r.peer)
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/supervise"
+)
+
+// next is the daemon that the watcher has started in the place of old, as soon as it is there.
+func (m *testMount) next(old int) (pid int) {
+	m.c.t.Helper()
+	await(m.c.t, "the next daemon is there", func() bool {
+		for _, p := range children(m.watcher) {
+			if p != old && alive(p) {
+				pid = p
+			}
+		}
+		return pid != 0
+	})
+	return pid
+}
+
+// The watcher is killed while a daemon takes over, which it does not need any more, or
+// cannot do without: then the mount is made anew. In any case there are a daemon and
+// another watcher, nothing hangs, and the next death is taken over again.
+func TestTakeoverLosesItsWatcher(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "--takeover")
+	a, b := c.mounts[0], c.mounts[1]
+	anew := 0
+	for i := range 8 {
+		a.livesOn()
+		before := a.mayTakeOver()
+		hold := a.helper("append", "flock", "held", "x", "0")
+		a.held("held", 1)
+		stop := a.cutsOff()
+		old, watcher := a.daemon(), a.watcher
+		a.signal(unix.SIGKILL)
+		next := a.next(old)
+		if i%2 == 1 {
+			<-time.After(time.Duration(i) * 12 * time.Millisecond) // somewhere in what it does
+		} // else it has taken nothing yet
+		_ = unix.Kill(watcher, unix.SIGKILL)
+		await(t, "there is another watcher", func() bool {
+			pid, err := supervise.WatcherOf(a.state)
+			a.watcher = pid
+			return err == nil && pid != 0 && pid != watcher
+		})
+		a.awaitNew(old)
+		stop()
+		if out, code := a.sh("echo x >after && cat after"); code != 0 || out != "x\n" {
+			t.Fatalf("round %d: the mount: %d %q\n%s", i, code, out, read(t, a.state+"/dmxfs.log"))
+		}
+		if x := a.takeover(); x.Count > before.Count && a.daemon() == next {
+			t.Logf("round %d: it went on", i)
+			if hold.ended() {
+				t.Errorf("round %d: the holder has ended: %s", i, hold.out.String())
+			}
+			hold.signal(unix.SIGKILL)
+			// No takeover until a daemon is started anew.
+			last := a.daemon()
+			a.signal(unix.SIGKILL)
+			a.awaitNew(last)
+		} else {
+			t.Logf("round %d: it began anew: %+v", i, x)
+			anew++
+			hold.ends("the holder, whose mount is gone, ends")
+		}
+		if out, code := b.sh("flock -w 20 held true"); code != 0 {
+			t.Errorf("round %d: the lock: %d %s", i, code, out)
+		}
+		a.mayTakeOver()
+		await(t, "there is one keeper", func() bool { return a.keepers() == 1 })
+	}
+	if anew == 0 {
+		t.Error("none has begun anew")
+	}
+	if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, "has ended while it took over") {
+		t.Error("the log does not say why")
+	}
+	a.killed(unix.SIGKILL)
+}
+
+// Daemons are killed in the middle of their upgrades, at any moment. The command says
+// whether the mount is served by the new program, and whether anything was lost.
+func TestUpgradeThatIsTakenOver(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	said := map[string]int{}
+	programs := []string{programCopy(t, "one"), programCopy(t, "other")}
+	for i := range 10 {
+		m.livesOn()
+		before := m.mayTakeOver()
+		hold := m.helper("append", "flock", "held", "x", "0")
+		m.held("held", 1)
+		stop := m.cutsOff()
+		old := m.daemon()
+		program := programs[0]
+		if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", old)); exe == program {
+			program = programs[1]
+		}
+		var out bytes.Buffer
+		cmd := c.cmd("upgrade", "--program", program, m.dir)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Duration(i) * 20 * time.Millisecond)
+		_ = unix.Kill(old, unix.SIGKILL)
+		err := cmd.Wait()
+		m.awaitNew(old)
+		stop()
+		x := m.takeover()
+		lost := x.Count <= before.Count
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", m.daemon()))
+		is := exe == program
+		want := ""
+		switch {
+		case strings.Contains(out.String(), "EOF") || strings.Contains(out.String(), "reset by peer"): // it was killed when it was asked
+		case lost:
+			want = "the locks of this host were lost"
+		case is:
+			want = "upgraded from"
+		default:
+			want = "Nothing was lost"
+		}
+		if !strings.Contains(out.String(), want) || (err == nil) != (want == "upgraded from") {
+			t.Errorf("round %d: lost %v, upgraded %v (%s): %v %s", i, lost, is, exe, err, out.String())
+		}
+		said[want]++
+		if lost {
+			hold.ends("the holder, whose mount is gone, ends")
+		} else if hold.ended() {
+			t.Errorf("round %d: the holder has ended: %s", i, hold.out.String())
+		}
+		hold.signal(unix.SIGKILL)
+	}
+	t.Logf("%v", said)
+}
+
+// A program that goes on after an upgrade is killed when its view is on the storage, and
+// perhaps before it knows that. The next one knows that it is in the place of the one before.
+func TestTakeoverOfAnUpgradeWithItsView(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "--takeover")
+	a, b := c.mounts[0], c.mounts[1]
+	hold := a.helper("append", "flock", "held", "x", "0")
+	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
+	for i := range 8 {
+		a.livesOn()
+		before, stop := a.mayTakeOver(), a.cutsOff()
+		old, views := a.daemon(), c.views()
+		cmd, out := c.cmd("upgrade", a.dir), new(bytes.Buffer)
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(20 * time.Second); c.views() == views && time.Now().Before(end); {
+			runtime.Gosched()
+		}
+		_ = unix.Kill(old, unix.SIGKILL)
+		if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "upgraded from") { // by the same program
+			t.Errorf("round %d: the command: %v %s", i, err, out)
+		}
+		a.awaitNew(old)
+		stop()
+		if x := a.takeover(); x.Count != before.Count+1 {
+			t.Fatalf("round %d: nobody has gone on: %+v", i, x)
+		}
+		if out, code := b.sh("flock -n held true"); code != 1 {
+			t.Errorf("round %d: flock -n beside the holder: %d %s", i, code, out)
+		}
+		size := c.size("held")
+		await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+		if hold.ended() {
+			t.Fatalf("round %d: the holder has ended: %s", i, hold.out.String())
+		}
+	}
+	if r := a.journal("--event", "lost,fenced"); len(r) > 0 {
+		t.Errorf("lost: %+v", r)
+	}
+}
+
+// views is the last view on the storage.
+func (c *testCluster) views() (last string) {
+	list, err := os.ReadDir(filepath.Join(c.src, ".dmxfs", "views"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, e := range list {
+		if _, err := strconv.ParseUint(e.Name(), 10, 64); err == nil { // else it is not linked yet
+			last = max(last, e.Name())
+		}
+	}
+	return last
+}
+
+// programCopy is another file with this program.
+func programCopy(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
