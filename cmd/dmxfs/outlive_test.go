@@ -43,7 +43,7 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	needTool(t, "sqlite3", "git")
 	seed := cmp.Or(*outliveSeed, rand.Uint64())
 	t.Logf("-outlive.seed=%d", seed)
-	lasts := cmp.Or(*outliveTime, long.Or(15*time.Second, time.Minute))
+	lasts := cmp.Or(*outliveTime, long.Or(5*time.Second, 30*time.Second))
 	x := newOutlive(t, rand.New(rand.NewPCG(seed, 0)))
 	before := x.c.measure()
 	x.c.watch.Allow(lasts + 5*time.Minute)

@@ -232,14 +232,8 @@ func asAnotherUser(t *testing.T, script string) (out string, m *testMount, err e
 	t.Helper()
 	needTool(t, "unshare", "setpriv", "fusermount3")
 	c := newCluster(t, 0)
-	self, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
 	exe := filepath.Join(c.dir, "exe")
-	if err := os.WriteFile(exe, self, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	copyProgram(t, exe)
 	const nobody = 65534
 	for d := c.dir; d != "/tmp" && d != "/"; d = filepath.Dir(d) {
 		if err := os.Chmod(d, 0o755); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // takeover is what status says of it.
@@ -198,7 +199,7 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 		}
 	}
 	rounds := 0
-	for ; rounds < 4; rounds++ {
+	for ; rounds < long.Or(2, 4); rounds++ {
 		for _, m := range c.mounts {
 			m.livesOn()
 			m.killed(unix.SIGKILL)
@@ -266,7 +267,7 @@ func TestTakeoverOfATakeover(t *testing.T) {
 	a, b := c.mounts[0], c.mounts[1]
 	hold := a.helper("append", "flock", "held", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
-	for i := range 12 {
+	for i := 0; i < 12; i += long.Or(5, 1) {
 		a.livesOn()
 		stop := a.cutsOff()
 		a.mayTakeOver()

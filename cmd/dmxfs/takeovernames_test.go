@@ -122,7 +122,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	kills, within := 0, 0
-	for end := time.Now().Add(time.Duration(tests.Or(15, 60)) * time.Second); time.Now().Before(end) && !t.Failed(); kills++ {
+	for end := time.Now().Add(time.Duration(tests.Or(5, 30)) * time.Second); time.Now().Before(end) && !t.Failed(); kills++ {
 		m := c.mounts[r.IntN(2)]
 		m.mayTakeOver()
 		old := m.daemon()
