@@ -117,16 +117,16 @@ func (p *proc) left() *legacy {
 }
 
 func readLedger(found *ledger) (*legacy, error) {
-	id, epoch, err := engine.LedgerNode(found)
+	v, err := engine.ReadLedgerView(found)
 	if err != nil {
 		return nil, err
 	}
-	of, err := member.ParseNode(id)
+	of, err := member.ParseNode(v.Self)
 	if err != nil {
 		return nil, err
 	}
 	state, err := engine.ReadLedger(found)
-	return &legacy{state: state, heir: &member.Heir{Of: of, Epoch: epoch}}, err
+	return &legacy{state: state, heir: &member.Heir{Of: of, Epoch: v.Epoch}}, err
 }
 
 // claims is cluster.Options.Claim.

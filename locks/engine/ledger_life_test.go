@@ -18,7 +18,7 @@ func TestTheLifeOfALedger(t *testing.T) {
 			if _, err := ReadLedger(n.ledger); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", n.id, err, want)
 			}
-			if _, _, err := LedgerNode(n.ledger); !errors.Is(err, want) {
+			if _, err := ReadLedgerView(n.ledger); !errors.Is(err, want) {
 				t.Errorf("whose ledger that of %s is: %v, want %v", n.id, err, want)
 			}
 		}
@@ -54,11 +54,11 @@ func TestWhomALedgerNames(t *testing.T) {
 		c := newKeeping(t, 2, true, nil)
 		names := func(n *node, want locks.NodeID) locks.Epoch {
 			t.Helper()
-			id, epoch, err := LedgerNode(n.ledger)
-			if err != nil || id != want {
-				t.Errorf("the ledger of %s names %s (%v), want %s", n.id, id, err, want)
+			v, err := ReadLedgerView(n.ledger)
+			if err != nil || v.Self != want {
+				t.Errorf("the ledger of %s names %s (%v), want %s", n.id, v.Self, err, want)
 			}
-			return epoch
+			return v.Epoch
 		}
 		epoch := names(c.nodes["n0"], "n0")
 		x := c.killed("n0", "n0x")

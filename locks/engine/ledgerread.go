@@ -32,16 +32,6 @@ func ReadLedger(from LedgerReader) (state []byte, err error) {
 	return rd.l.bytes(rd.now), nil
 }
 
-// LedgerNode is the node that a ledger names, and the epoch at which it does: who went
-// by that name was in the view of that epoch. The error may be [ErrNoTenure].
-func LedgerNode(from LedgerReader) (locks.NodeID, locks.Epoch, error) {
-	rd := &ledgerReading{from: from, at: from.Clock(), now: time.Now(), l: &legacy{}}
-	if err := rd.node(); err != nil {
-		return "", 0, fmt.Errorf("whom the locks that were left belong to: %w", err)
-	}
-	return rd.l.self, rd.l.epoch, nil
-}
-
 func readLedger(from LedgerReader) (*ledgerReading, error) {
 	rd := &ledgerReading{from: from, at: from.Clock(), now: time.Now(), l: &legacy{newRules: true},
 		keys: map[uint32]*foundKey{}, byKey: map[locks.Key]*foundKey{}, requests: map[uint64]int{}, askers: map[asker]*asker{}}
