@@ -53,6 +53,8 @@ type conn struct {
 	held  func(opcode uint32) // tests keep answers back by it; or nil
 	dying sync.Once
 	dead  chan struct{} // closed when the mount is gone
+
+	serving chan struct{} // closed when requests are read, and those of before have begun
 }
 
 // newConn takes dev, and answers the first request of the kernel, INIT.
@@ -74,6 +76,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		readers: newReaders(max(usual, runtime.GOMAXPROCS(0))),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
+		serving: make(chan struct{}),
 		observe: f.opts.Observe,
 		pause:   f.pause,
 		redo:    &f.redo,
@@ -172,6 +175,7 @@ func (c *conn) serve() {
 	c.loops.Go(func() { <-c.dead }) // also while nobody reads
 	c.doAgain()
 	c.loops.Go(c.read)
+	close(c.serving)
 	c.loops.Wait()
 	close(over)
 	<-watch

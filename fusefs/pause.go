@@ -19,10 +19,18 @@ const (
 	pauseLook = 200 * time.Microsecond
 )
 
+var errMountEnded = errors.New("fusefs: the mount has ended")
+
 // pauseMount is [Server.Pause].
 func pauseMount(ctx context.Context, f *fileSystem, m mountpoint) error {
-	if f.pause.served.Load() == nil {
-		return errors.New("fusefs: the mount is not served")
+	// What the process before this one has left must have begun, or it would be missing
+	// in what is exported.
+	select {
+	case <-f.conn.serving:
+	case <-f.conn.dead:
+		return errMountEnded
+	case <-ctx.Done():
+		return fmt.Errorf("fusefs: the mount is not served yet: %w", context.Cause(ctx))
 	}
 	if f.pause.on.Load() {
 		return errors.New("fusefs: the mount is paused already")
@@ -39,7 +47,7 @@ func pauseMount(ctx context.Context, f *fileSystem, m mountpoint) error {
 		unpause(f)
 		select {
 		case <-f.conn.dead:
-			return errors.New("fusefs: the mount has ended")
+			return errMountEnded
 		case <-ctx.Done():
 			return fmt.Errorf("the mount does not come to rest: %s: %w", stirs, context.Cause(ctx))
 		case <-time.After(pauseBreath):

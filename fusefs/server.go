@@ -322,7 +322,8 @@ func (s *Server) CutOff(patience time.Duration) bool {
 // those that wait for other hosts, and nothing else that the mount does. Programs
 // that ask for something wait from then on, for [Server.Unpause], or the process
 // that [Server.Export] tells of all. An error says what has not come to rest
-// until ctx ended; then the mount goes on as if nothing had been. Serve must run.
+// until ctx ended; then the mount goes on as if nothing had been. It waits for Serve
+// to read requests.
 func (s *Server) Pause(ctx context.Context) error { return pauseMount(ctx, s.fs, s.mount) }
 
 // Unpause has the mount go on after [Server.Pause]: requests are read again, and
