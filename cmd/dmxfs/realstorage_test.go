@@ -95,7 +95,7 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	run("counters", func(t *testing.T) { runCounters(t, c, size(2, 4), sizeInCI(2, 5, 100)) })
 	run("appends", func(t *testing.T) { runAppends(t, c, size(2, 4), sizeInCI(2, 5, 100)) })
 	run("replacements", func(t *testing.T) { runReplacements(t, c, size(2, 4), sizeInCI(2, 5, 100)) })
-	run("writes beside", func(t *testing.T) { runWritesBeside(t, c, sizeInCI(2, 5, 100)) })
+	run("writes beside", func(t *testing.T) { runWritesBeside(t, c, sizeInCI(1, 5, 100)) })
 	run("SQLite", func(t *testing.T) { runSQLite(t, c, sizeInCI(2, 3, 100)) })
 	if *storageFull {
 		for _, mode := range []string{"truncate", "persist"} {
@@ -105,12 +105,12 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	run("lock files", func(t *testing.T) { runLockFiles(t, c, sizeInCI(2, 3, 50), kind.losesNames) })
 	run("turns", func(t *testing.T) { runTurns(t, c, size(1, 12)) })
 	if kind.namesAnew {
-		run("passing on", func(t *testing.T) { runPassingOn(t, c, sizeInCI(2, 3, 30)) })
+		run("passing on", func(t *testing.T) { runPassingOn(t, c, sizeInCI(1, 3, 30)) })
 	}
 	if kind.namesAnew {
 		run("replaced", func(t *testing.T) {
 			a, b := c.mounts[0], c.mounts[1]
-			if out, code := a.helper("replaced", strconv.Itoa(sizeInCI(3, 5, 100)), a.dir, b.dir).wait(); code != 0 {
+			if out, code := a.helper("replaced", strconv.Itoa(sizeInCI(2, 5, 100)), a.dir, b.dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 			// Clients keep what they know until a second is over, dmxfs for less. Each
@@ -122,7 +122,7 @@ func runOverStorage(t *testing.T, kind clientKind) {
 			}
 		})
 		run("followed", func(t *testing.T) {
-			if out, code := c.mounts[0].helper("followed", strconv.Itoa(sizeInCI(3, 10, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
+			if out, code := c.mounts[0].helper("followed", strconv.Itoa(sizeInCI(1, 10, 100)), c.mounts[0].dir, c.mounts[1].dir).wait(); code != 0 {
 				t.Errorf("exit code %d: %s", code, out)
 			}
 		})

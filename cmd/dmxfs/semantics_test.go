@@ -292,27 +292,12 @@ func (col *column) run(t *testing.T, number int, c *semCase) []string {
 		t.Error(err)
 		return got
 	}
-	st, err := newStage(t)
+	st, err := col.cast(t, name, c)
 	if err != nil {
 		t.Error(err)
 		return got
 	}
 	defer st.end()
-	for _, s := range c.steps {
-		if !slices.Contains(st.order, s.actor) {
-			st.order = append(st.order, s.actor)
-			if !st.spawned[s.actor] {
-				dir := filepath.Join(col.dirs[len(st.started)%len(col.dirs)], name)
-				if err := st.start(s.actor, dir); err != nil {
-					t.Errorf("%s: start actor %s: %v", col.name, s.actor, err)
-					return got
-				}
-			}
-		}
-		if s.words[0] == "spawn" {
-			st.spawned[s.words[1]] = true
-		}
-	}
 	for i, s := range c.steps {
 		out, err := st.do(&s)
 		if err != nil {
@@ -322,6 +307,39 @@ func (col *column) run(t *testing.T, number int, c *semCase) []string {
 		got[i] = st.nameProcesses(out)
 	}
 	return got
+}
+
+// cast is a stage with the actors of a case, whose process IDs rise: of several locks in
+// the way F_GETLK tells of the first one on Linux, and of the one with the lowest ID here.
+func (col *column) cast(t *testing.T, name string, c *semCase) (*stage, error) {
+	for {
+		st, err := newStage(t)
+		if err != nil {
+			return nil, err
+		}
+		rise, last := true, 0
+		for _, s := range c.steps {
+			if !slices.Contains(st.order, s.actor) {
+				st.order = append(st.order, s.actor)
+				if !st.spawned[s.actor] {
+					dir := filepath.Join(col.dirs[len(st.started)%len(col.dirs)], name)
+					if err := st.start(s.actor, dir); err != nil {
+						st.end()
+						return nil, fmt.Errorf("%s: start actor %s: %w", col.name, s.actor, err)
+					}
+					pid := st.actors[s.actor].pid
+					rise, last = rise && pid > last, pid
+				}
+			}
+			if s.words[0] == "spawn" {
+				st.spawned[s.words[1]] = true
+			}
+		}
+		if rise {
+			return st, nil
+		}
+		st.end() // the numbers have begun from the first again
+	}
 }
 
 var pidForm = regexp.MustCompile(`pid=(\d+)`)
