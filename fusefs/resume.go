@@ -99,6 +99,9 @@ func reconnect(f *fileSystem, x *saved) error {
 	if c.raw, err = c.file.SyscallConn(); err != nil {
 		return err
 	}
+	if !c.connected() { // umount -f, or by fusectl
+		return errors.Join(errors.New("its connection to the kernel was cut off"), c.file.Close())
+	}
 	f.conn = c
 	f.greeted()
 	return nil

@@ -21,7 +21,12 @@ import (
 // its place.
 func TestAbortMount(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1)
+	t.Run("takeover", func(t *testing.T) { abortMount(t, "--takeover") })
+	t.Run("anew", func(t *testing.T) { abortMount(t, "--takeover=false") })
+}
+
+func abortMount(t *testing.T, args ...string) {
+	c := newCluster(t, 1, args...)
 	m := c.mounts[0]
 	m.signal(unix.SIGSTOP)
 	await(t, "the daemon stands still", func() bool { return procState(m.daemon()) == "T" })

@@ -16,14 +16,23 @@ import (
 // say so, and what to do, and unmount ends both.
 func TestDeathBesideAStoppedWatcher(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1)
+	t.Run("takeover", func(t *testing.T) { deathBesideAStoppedWatcher(t, "--takeover") })
+	t.Run("anew", func(t *testing.T) { deathBesideAStoppedWatcher(t, "--takeover=false") })
+}
+
+func deathBesideAStoppedWatcher(t *testing.T, takeover string) {
+	c := newCluster(t, 1, takeover)
 	m := c.mounts[0]
+	daemon := m.daemon()
 	if err := unix.Kill(m.watcher, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "the watcher is stopped", func() bool { return process.Stopped(m.watcher) })
 	m.signal(unix.SIGKILL)
-	await(t, "the daemon has ended", func() bool { return mountpoint.IsDead(m.dir) })
+	await(t, "the daemon has ended", func() bool { return !alive(daemon) })
+	if dead := takeover == "--takeover=false"; dead {
+		await(t, "the mount is dead", func() bool { return mountpoint.IsDead(m.dir) })
+	}
 	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)
 	for _, command := range []string{"status", "locks"} {
 		_, err := c.try(command, m.dir)
