@@ -30,15 +30,21 @@ func deathBesideAStoppedWatcher(t *testing.T, takeover string) {
 	await(t, "the watcher is stopped", func() bool { return process.Stopped(m.watcher) })
 	m.signal(unix.SIGKILL)
 	await(t, "the daemon has ended", func() bool { return !alive(daemon) })
-	if dead := takeover == "--takeover=false"; dead {
+	want, wantCode, patience := fmt.Sprintf("stopped: kill -CONT %d", m.watcher), exitcode.NoMount, "30s"
+	if takeover == "--takeover" { // the calls wait for the next daemon
+		wantCode, patience = exitcode.Failure, "1s"
+	} else {
 		await(t, "the mount is dead", func() bool { return mountpoint.IsDead(m.dir) })
 	}
-	want := fmt.Sprintf("stopped: kill -CONT %d", m.watcher)
 	for _, command := range []string{"status", "locks"} {
-		_, err := c.try(command, m.dir)
-		if code(err) != exitcode.NoMount || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want exit number %d and %q", command, err, exitcode.NoMount, want)
+		_, err := c.try(command, "--timeout", patience, m.dir)
+		if code(err) != wantCode || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want exit number %d and %q", command, err, wantCode, want)
 		}
+	}
+	if takeover == "--takeover" {
+		_ = unix.Kill(m.watcher, unix.SIGCONT)
+		m.awaitNew(daemon)
 	}
 	pids := []int{m.watcher}
 	c.run("unmount", m.dir)

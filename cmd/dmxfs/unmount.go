@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
+	"github.com/dmxfs/dmxfs/internal/ask"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
@@ -54,7 +55,7 @@ copies, and with them the daemon.`,
 		}
 		awaitWatcher, forget := watcherEnd(r.State)
 		defer forget()
-		cl := admin.NewClient(r.State)
+		cl := ask.NewClient(r.State)
 		path := "/unmount"
 		if *lazy {
 			path += "?lazy=1"

@@ -147,7 +147,7 @@ func upgradeMount(ctx context.Context, point string, o admin.UpgradeOrder) (x ad
 	if err != nil {
 		return x, err
 	}
-	cl := admin.NewClient(r.State)
+	cl := ask.NewClient(r.State)
 	cl.Timeout = max(o.Timeout, succession.CheckTime+time.Second)
 	b, err := json.Marshal(o)
 	if err != nil {

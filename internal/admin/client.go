@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,11 +27,13 @@ type Client struct {
 	Patience time.Duration
 	// Timeout is how long an exchange may take until the answer begins.
 	Timeout time.Duration
+	// Why says what is known of a daemon that does not answer; empty if that is nothing.
+	Why func() string
 }
 
 // NewClient is a client of the daemon whose state directory state is.
 func NewClient(state string) *Client {
-	c := &Client{state: state, Messages: os.Stderr, Patience: 5 * time.Second, Timeout: OrderTime}
+	c := &Client{state: state, Messages: os.Stderr, Patience: 5 * time.Second, Timeout: OrderTime, Why: func() string { return "" }}
 	c.http.Transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			path, done, err := SocketPath(state, SocketName)
@@ -57,7 +60,7 @@ func (c *Client) Do(ctx context.Context, method, path string) (*http.Response, e
 func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(c.Timeout, func() {
-		cancel(fmt.Errorf("no answer for %v (--timeout): is the daemon stopped, or does the storage hang?", c.Timeout))
+		cancel(fmt.Errorf("no answer for %v (--timeout): %s", c.Timeout, cmp.Or(c.Why(), "is the daemon stopped, or does the storage hang?")))
 	})
 	defer late.Stop()
 	req, err := http.NewRequestWithContext(ctx, method, "http://dmxfs"+path, body)
@@ -65,8 +68,8 @@ func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) 
 		return nil, err
 	}
 	impatient := time.AfterFunc(c.Patience, func() {
-		fmt.Fprintf(c.Messages, "dmxfs: the daemon has not answered for %v: it is busy, or stopped, or the storage hangs; still waiting (Ctrl-C ends that)\n",
-			c.Patience)
+		fmt.Fprintf(c.Messages, "dmxfs: the daemon has not answered for %v: %s; still waiting (Ctrl-C ends that)\n",
+			c.Patience, cmp.Or(c.Why(), "it is busy, or stopped, or the storage hangs"))
 	})
 	defer impatient.Stop()
 	resp, err := c.http.Do(req)

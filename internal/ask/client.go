@@ -25,7 +25,7 @@ func Client(args []string) (*admin.Client, statedir.Registration, error) {
 	if err != nil {
 		return nil, r, err
 	}
-	return admin.NewClient(r.State), r, nil
+	return NewClient(r.State), r, nil
 }
 
 // TimeoutFlag gives a command a flag with a time after which each of its questions and

@@ -31,13 +31,30 @@ func startedAnew(r statedir.Registration) error {
 		return nil
 	}
 	if process.Stopped(pid) {
-		return fmt.Errorf("the process that starts it anew is stopped: kill -CONT %d lets it go on", pid)
+		return errors.New(isStopped(pid))
 	}
 	var s admin.Status
 	if supervise.AskWatcher(r.State, &s) != nil {
 		return fmt.Errorf("the process that starts it anew, %d, does not answer: end it (kill -9 %d) and mount again with: dmxfs %s", pid, pid, mountArgs(r))
 	}
 	return fmt.Errorf("process %d starts it anew: %s", pid, strings.Join(s.Problems, "; "))
+}
+
+func isStopped(watcher int) string {
+	return fmt.Sprintf("the process that starts it anew is stopped: kill -CONT %d lets it go on", watcher)
+}
+
+// NewClient is a client of the daemon whose state directory state is. With takeovers
+// there are calls that nobody answers while there is no daemon.
+func NewClient(state string) *admin.Client {
+	c := admin.NewClient(state)
+	c.Why = func() string {
+		if pid, err := supervise.WatcherOf(state); err == nil && pid != 0 && process.Stopped(pid) {
+			return "it is busy, or stopped, or it has ended, and " + isStopped(pid)
+		}
+		return ""
+	}
+	return c
 }
 
 // Waiting is the status of a mount that has no daemon, but a process that

@@ -38,7 +38,7 @@ const viewTime = 5 * time.Second
 // NewView is of the mount whose state directory state is.
 func NewView(state string) View {
 	with := func(timeout time.Duration) *admin.Client {
-		c := admin.NewClient(state)
+		c := NewClient(state)
 		c.Timeout, c.Messages = timeout, io.Discard
 		return c
 	}
