@@ -251,7 +251,7 @@ func TestFenceCommand(t *testing.T) {
 	c := newCluster(t, 0)
 	script := `echo "$DMXFS_PEER $DMXFS_HOST $DMXFS_ADDRS $DMXFS_BOOT_ID $DMXFS_MOUNT $DMXFS_SOURCE" >> ` + c.dir + `/fenced; echo broken power switch; test -e ` + c.dir + `/allowed`
 	for range 2 {
-		c.add("--fence-command", script).mount()
+		c.add("--takeover=false", "--fence-command", script).mount()
 	}
 	c.awaitMembers(2)
 	a, b := c.mounts[0], c.mounts[1]

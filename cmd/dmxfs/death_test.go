@@ -107,7 +107,7 @@ func (m *testMount) lost(file string, pid int) {
 // the new one proves that the old one is dead, and a waiter elsewhere goes on.
 func TestKilledDaemonIsReplaced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
+	c := newCluster(t, 3, "--takeover=false")
 	var took []time.Duration
 	const rounds = 10
 	for i := range rounds {

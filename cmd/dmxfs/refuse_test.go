@@ -207,12 +207,12 @@ func TestMountAsAnotherUser(t *testing.T) {
 	t.Parallel()
 	out, _, err := asAnotherUser(t, `
 echo content > $SRC/f
-"$EXE" $L --state $HOME/state1 $SRC $HOME/m || fail cannot mount
+"$EXE" $L --takeover=false --state $HOME/state1 $SRC $HOME/m || fail cannot mount
 flock -n $HOME/m/f true || fail no lock
 kill -9 $(pid $HOME/m)
 n=0; until [ "$(cat $HOME/m/f 2>/dev/null)" = content ]; do n=$((n+1)); [ $n -lt 600 ] || fail not replaced; sleep 0.1; done
 "$EXE" unmount $HOME/m || fail cannot unmount
-"$EXE" $L --state $HOME/state2 $SRC || fail cannot mount in place
+"$EXE" $L --takeover=false --state $HOME/state2 $SRC || fail cannot mount in place
 kill -9 $(pid $SRC)
 n=0; until grep -q 'not served any more' $HOME/state2/dmxfs.log; do n=$((n+1)); [ $n -lt 600 ] || fail still served; sleep 0.1; done
 cat $SRC/f 2>&1 | grep -q 'not connected' || fail uncovered

@@ -35,7 +35,7 @@ func TestNotifiesSystemd(t *testing.T) {
 		}
 		return string(b[:n])
 	}
-	cmd := c.cmd("mount", "--foreground", "--state", m.state, "--listen", "/ip4/127.0.0.1/tcp/0", c.src, m.dir)
+	cmd := c.cmd("mount", "--foreground", "--takeover=false", "--state", m.state, "--listen", "/ip4/127.0.0.1/tcp/0", c.src, m.dir)
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+sock.LocalAddr().String())
 	log, err := os.Create(filepath.Join(c.dir, "log"))
 	if err != nil {

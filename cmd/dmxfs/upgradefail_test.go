@@ -166,7 +166,7 @@ func TestUpgradeThatIsRefused(t *testing.T) {
 // anybody else has them.
 func TestUpgradeThatIsKilled(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2)
+	c := newCluster(t, 2, "--takeover=false")
 	a, b := c.mounts[0], c.mounts[1]
 	for round := range 4 {
 		name := fmt.Sprint("f", round)
