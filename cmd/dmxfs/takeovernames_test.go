@@ -256,9 +256,9 @@ func TestTakeoverAsksAllHosts(t *testing.T) {
 		t.Errorf("without locks: %d %s", code, out)
 	}
 	wants("one is cut off", "2", false)
-	if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, "may be cut off, and its programs go on without locks") {
-		t.Errorf("the log does not say why: %s", log)
-	}
+	await(t, "the log says why", func() bool {
+		return strings.Contains(read(t, a.state+"/dmxfs.log"), "may be cut off, and its programs go on without locks")
+	})
 	c.back("1|2")
 	wants("it is back", "3", true)
 	// Nor does anybody know of it who has begun anew since.

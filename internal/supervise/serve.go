@@ -131,7 +131,9 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 	err = serve(ctx, cfg, m, root, log, func(warnings []string) {
 		usable.Store(true)
 		report(nil, warnings...)
-		process.GiveBackMemory(log)
+		if m.estate == nil { // else programs wait, and what is given back is needed again
+			process.GiveBackMemory(log)
+		}
 	})
 	if err != nil && m.estate != nil && !usable.Load() && ctx.Err() == nil {
 		err = m.passOn(err)
