@@ -133,6 +133,9 @@ func (w *watcher) bequeathed(x estate.Will) {
 		l.inForce, l.goesOn, l.stuck = time.Now(), false, false
 	}
 	l.mu.Unlock()
+	if x.InForce {
+		w.next.prepare()
+	}
 	go func() { // which may take a while
 		if err := estate.End(over); err != nil {
 			w.log.Error("something is left of a daemon that was killed", "err", err)
@@ -195,6 +198,7 @@ func (w *watcher) disinherit() {
 	l.estate, l.goesOn, l.inForce, l.killed, l.crashed, l.stuck = estate.Estate{}, false, time.Time{}, 0, 0, false
 	l.endStrays(w.log)
 	l.mu.Unlock()
+	w.next.end()
 	err := estate.End(over)
 	if stuck {
 		w.cutOff()
