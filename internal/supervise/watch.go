@@ -263,6 +263,9 @@ func Watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 
 // watch is run with what belongs to it.
 func (w *watcher) watch(ctx context.Context) error {
+	if w.cfg.Takeover {
+		process.Prefer()
+	}
 	mountlog.KeepLastWords(w.cfg, crash.Watcher, w.log)
 	defer func() {
 		if w.lock != nil {
