@@ -189,8 +189,7 @@ func (x *outliving) killDaemons(d time.Duration) {
 // kill kills the daemon that serves a mount, or that is about to.
 func (x *outliving) kill(i int, m *testMount) {
 	for _, pid := range children(m.watcher) {
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if err != nil || string(comm) == "dmxfs-keeper\n" || !alive(pid) {
+		if !serves(pid) {
 			continue
 		}
 		at := monotonic()

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +134,37 @@ func (x *outliving) tellPauses() {
 		x.t.Logf("no %s was answered, on the host itself: %s", what, quantiles(ownBy[what]))
 	}
 	x.t.Logf("no lock that nobody else wanted was answered, on other hosts: %s", quantiles(others))
+	x.tellTimes()
+}
+
+// reached is how far a daemon that takes over had come after how many ms, in its log.
+var reached = regexp.MustCompile(`(\w+)_ms=(\d+)`)
+
+// tellTimes tells how far daemons had come after what time, since the ones before them were
+// found dead.
+func (x *outliving) tellTimes() {
+	var order []string
+	times := map[string][]time.Duration{}
+	for _, m := range x.c.mounts {
+		for line := range strings.Lines(read(x.t, filepath.Join(m.state, "dmxfs.log"))) {
+			if !strings.Contains(line, "taken over: ") {
+				continue
+			}
+			for _, f := range reached.FindAllStringSubmatch(line, -1) {
+				ms, err := strconv.Atoi(f[2])
+				if err != nil {
+					x.t.Fatal(err)
+				}
+				if times[f[1]] == nil {
+					order = append(order, f[1])
+				}
+				times[f[1]] = append(times[f[1]], time.Duration(ms)*time.Millisecond)
+			}
+		}
+	}
+	for _, what := range order {
+		x.t.Logf("%s after: %s", what, quantiles(times[what]))
+	}
 }
 
 func quantiles(list []time.Duration) string {

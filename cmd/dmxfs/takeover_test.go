@@ -14,6 +14,8 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/process"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // takeover is what status says of it.
@@ -90,6 +92,20 @@ func (m *testMount) nothingLost(takeovers int) {
 			m.c.t.Errorf("the log of %s: %s", m.dir, line)
 		}
 	}
+}
+
+// serves reports whether a process that a watcher has started serves the mount, or is about to:
+// it neither keeps descriptors nor waits for its turn, or will.
+func serves(pid int) bool {
+	proc := func(name string) string {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name)) // empty if it has ended
+		return string(b)
+	}
+	comm := proc("comm")
+	if strings.Contains(proc("environ"), "DMXFS_WAITS=") && comm != process.Name+"\n" {
+		return false
+	}
+	return comm != "dmxfs-keeper\n" && strings.Contains(proc("cmdline"), supervise.ServeCommand) && alive(pid)
 }
 
 // keepers counts the keepers that there are of the daemons of a mount.
@@ -236,7 +252,7 @@ func TestTakeoverIsGivenUp(t *testing.T) {
 	for range 4 {
 		await(t, "the next one is there", func() bool {
 			for _, pid := range children(m.watcher) {
-				if pid != old && alive(pid) {
+				if pid != old && serves(pid) {
 					old = pid
 					return true
 				}
@@ -276,7 +292,7 @@ func TestTakeoverOfATakeover(t *testing.T) {
 		next := 0
 		await(t, "the next one is there", func() bool {
 			for _, pid := range children(a.watcher) {
-				if pid != old && alive(pid) {
+				if pid != old && serves(pid) {
 					next = pid
 				}
 			}
@@ -395,7 +411,7 @@ func TestTakeoverOfADaemonThatHasSaidNothing(t *testing.T) {
 				return false
 			}
 			for _, pid := range children(m.watcher) {
-				if pid != old && alive(pid) && !slices.Contains(list, pid) {
+				if pid != old && serves(pid) && !slices.Contains(list, pid) {
 					_ = unix.Kill(pid, unix.SIGKILL)
 					old, killed = pid, killed+1
 				}

@@ -27,7 +27,7 @@ func (m *testMount) next(old int) (pid int) {
 		for _, list := range lists {
 			b, _ := os.ReadFile(list)
 			for _, s := range strings.Fields(string(b)) {
-				if pid, _ := strconv.Atoi(s); pid != 0 && pid != old && alive(pid) {
+				if pid, _ := strconv.Atoi(s); pid != 0 && pid != old && serves(pid) {
 					return pid
 				}
 			}
@@ -35,6 +35,22 @@ func (m *testMount) next(old int) (pid int) {
 	}
 	m.c.t.Fatal("there is no other daemon")
 	return 0
+}
+
+// isTold reports whether a process that waits to go on, and stands still, has been told that
+// it is its turn.
+func isTold(t *testing.T, pid int) bool {
+	t.Helper()
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/8", pid), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	n, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCINQ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n > 0
 }
 
 // The watcher is killed while a daemon takes over, which it does not need any more, or
@@ -51,13 +67,21 @@ func TestTakeoverLosesItsWatcher(t *testing.T) {
 		hold := a.helper("append", "flock", "held", "x", "0")
 		a.held("held", 1)
 		stop := a.cutsOff()
-		old, watcher := a.daemon(), a.watcher
-		a.signal(unix.SIGKILL)
-		next := a.next(old)
+		old, watcher, next := a.daemon(), a.watcher, 0
 		if i%2 == 1 {
-			<-time.After(time.Duration(i) * 12 * time.Millisecond) // somewhere in what it does
-		} // else it has taken nothing yet
-		_ = unix.Kill(watcher, unix.SIGKILL)
+			a.signal(unix.SIGKILL)
+			next = a.next(old)
+			<-time.After(time.Duration(i) * 5 * time.Millisecond) // somewhere in what it does
+			_ = unix.Kill(watcher, unix.SIGKILL)
+		} else { // it has taken nothing yet
+			next = a.ready()
+			_ = unix.Kill(next, unix.SIGSTOP)
+			a.signal(unix.SIGKILL)
+			await(t, "it is told what it goes on with", func() bool { return isTold(t, next) })
+			_ = unix.Kill(watcher, unix.SIGKILL)
+			await(t, "the watcher has ended", func() bool { return !alive(watcher) })
+			_ = unix.Kill(next, unix.SIGCONT)
+		}
 		await(t, "there is another watcher", func() bool {
 			pid, err := supervise.WatcherOf(a.state)
 			a.watcher = pid

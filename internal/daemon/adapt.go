@@ -199,7 +199,10 @@ func (b *boundEngine) Sync(from locks.NodeID, e locks.Epoch, s []byte) error {
 }
 
 func (b *boundEngine) Resume() {
-	b.joinedOnce.Do(func() { close(b.joined) })
+	b.joinedOnce.Do(func() {
+		b.takeover.times.mark("joined")
+		close(b.joined)
+	})
 	b.engine.Resume()
 }
 

@@ -97,7 +97,11 @@ func open(cfg config.Config, m *supervise.Minder, root *os.File, log *slog.Logge
 	if err := d.openParts(c, kept); err != nil {
 		return d, err
 	}
-	return d, d.openNetwork(c, secret)
+	err = d.openNetwork(c, secret)
+	if d.takeover.left != nil {
+		d.takeover.times.mark("opened")
+	}
+	return d, err
 }
 
 // openCluster finds the cluster of the shared directory, or founds it; kept are
@@ -125,10 +129,13 @@ func (d *daemon) openCluster() (c *register.Cluster, kept nodestate.Secrets, err
 	if err != nil {
 		return nil, kept, exitcode.With(exitcode.Usage, err)
 	}
-	if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
-		return nil, kept, err
+	goesOn := d.takeover.left != nil // for one that was not refused
+	if !goesOn {
+		if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
+			return nil, kept, err
+		}
 	}
-	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Cluster: known, Join: cfg.Join})
+	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Cluster: known, Join: cfg.Join, GoesOn: goesOn})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
 		return nil, kept, err // retryable: the storage may still get mounted
 	}

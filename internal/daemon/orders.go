@@ -29,7 +29,11 @@ type orders struct {
 // removePeer drops a member that may be alive.
 func (a *orders) removePeer(r *http.Request) error {
 	id, why := r.FormValue("peer"), r.FormValue("reason")
-	for _, m := range a.node.Load().Status().View.Members {
+	v := a.node.Load().Status().View
+	if v == nil { // a daemon that goes on answers before it is a member again
+		return errors.New("this host is no member yet: see dmxfs status")
+	}
+	for _, m := range v.Members {
 		if m.Peer != id {
 			continue
 		}

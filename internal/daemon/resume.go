@@ -67,7 +67,7 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return d.left.Back(ctx, err)
 	}
-	d.awaitConnections()
+	d.awaitConnections(ctx)
 	d.left.Mark("connected")
 	if err := d.join(); err != nil {
 		return d.left.Back(ctx, err)
@@ -134,8 +134,8 @@ func (d goer) find(v *member.View, connected func(peer string) bool) {
 // the former program had: without, they would hear of this one at their next look.
 const reconnectTime = 250 * time.Millisecond
 
-// awaitConnections waits until those are found.
-func (d goer) awaitConnections() {
+// awaitConnections waits until those are found, or ctx ends.
+func (d goer) awaitConnections(ctx context.Context) {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for limit := time.After(reconnectTime); len(missing(d.transport.Peers())) > 0; {
@@ -143,6 +143,8 @@ func (d goer) awaitConnections() {
 		case <-look.C:
 		case <-limit:
 			d.log.Info("not all members are connected again yet", "missing", missing(d.transport.Peers()))
+			return
+		case <-ctx.Done():
 			return
 		}
 	}

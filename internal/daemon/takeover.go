@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -15,9 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dmxfs/dmxfs/internal/admin"
-	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/version"
@@ -32,6 +31,8 @@ type takeover struct {
 	own  *estate.Own  // nil: it leaves nothing
 	why  error        // and that is the reason, if it should
 	left *estate.Left // nil: it began anew
+
+	times times // of what this daemon does until it has gone on
 
 	mu      sync.Mutex
 	took    time.Duration // until calls were answered
@@ -69,6 +70,8 @@ func (d testator) begin() error {
 	if err != nil { // then there is nobody to go on after this one: it is as if it began anew
 		return err
 	}
+	t.times.began = e.Died
+	t.times.mark("begun")
 	if t.left, err = e.Open(); err != nil {
 		return err
 	}
@@ -210,19 +213,24 @@ func (d taker) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer r.end()
-	d.awaitConnections()
 	if err := d.join(); err != nil {
 		return err
 	}
 	d.recordResumed("another daemon serves the mount")
 	nodeDone := make(chan error, 1)
-	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
+	// Beside the service: what needs no lock that is new needs no other host either.
+	go func() {
+		d.awaitConnections(r.nodeCtx)
+		d.takeover.times.mark("connected")
+		nodeDone <- d.node.Load().Run(r.nodeCtx)
+	}()
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
+		d.takeover.times.mark("serves")
 		testator{d.daemon}.bequeath(l)
+		ready()
 		if err := d.state.Own(); err != nil {
 			d.log.Warn("the state directory names a process that is gone", "err", err)
 		}
-		ready()
 		go d.settle(ctx)
 	})
 }
@@ -263,6 +271,7 @@ func (d taker) inherit(v *member.View) error {
 	}
 	t.left.Close()
 	d.server.Store(server)
+	t.times.mark("inherited")
 	given := d.engine.GiveUpUnknown(func(_ locks.Key, h locks.HandleID) bool { return server.Knows(h) }, "it was closed when the daemon was killed")
 	d.log.Info("this daemon goes on with what the one that was killed has left", "killed", t.left.Newest().PID, "generation", t.own.Will().Generation,
 		"requests", len(d.engine.Resumed()), "closed", given)
@@ -272,7 +281,7 @@ func (d taker) inherit(v *member.View) error {
 // settle does what is left when the mount is served, and tells what came of it.
 func (d taker) settle(ctx context.Context) {
 	t := &d.takeover
-	took := time.Duration(boottime.Milliseconds()-t.left.Died) * time.Millisecond
+	took := t.times.of("serves")
 	t.mu.Lock()
 	t.took = took
 	t.mu.Unlock()
@@ -293,7 +302,7 @@ func (d taker) settle(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	locked := time.Duration(boottime.Milliseconds()-t.left.Died) * time.Millisecond
+	locked := t.times.of("joined")
 	// One that is killed before it comes to this leaves a gap in the numbers.
 	what := fmt.Sprintf("takeover %d of this mount: process %d goes on in the place of %d: no call was answered for %d ms, and no lock granted for %d ms",
 		t.count, os.Getpid(), t.left.Newest().PID, took.Milliseconds(), locked.Milliseconds())
@@ -303,10 +312,10 @@ func (d taker) settle(ctx context.Context) {
 		what += "; " + lost
 		d.log.Error("the takeover did not go as it should", "why", what)
 	} else {
-		d.log.Info("taken over: "+what, "requests", len(d.engine.Resumed()))
+		d.log.Info("taken over: "+what, append(t.times.all(), "requests", len(d.engine.Resumed()))...)
 	}
 	d.journal.Append(journal.Record{Event: journal.TakenOver, Reason: what, Wait: took})
-	debug.FreeOSMemory() // what was read is garbage by now
+	process.GiveBackMemory(d.log) // what was read is garbage by now
 	d.upgrader.TakenOver(took, locked, lost)
 }
 

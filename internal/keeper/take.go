@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ var ErrGone = errors.New("the keeper of the descriptors is gone")
 type Found struct {
 	id    ID
 	pidfd int
+	// dir is its /proc/PID/fd, open: of the process that it is of, whoever has the number
+	// later. It is -1 until the first [Found.TakePath].
+	dir int
 }
 
 // Find finds a keeper.
@@ -40,7 +44,7 @@ func Find(id ID) (*Found, error) {
 		unix.Close(pidfd)
 		return nil, fmt.Errorf("%w: process %d is another one by now", ErrGone, id.PID)
 	}
-	return &Found{id, pidfd}, nil
+	return &Found{id, pidfd, -1}, nil
 }
 
 // Take is a descriptor for the open file that the keeper has under the number fd, which
@@ -65,27 +69,46 @@ func (f *Found) Take(fd int) (int, error) {
 }
 
 // TakePath is Take, for a file that may have been opened with O_PATH, and is so opened again
-// then. It is -1 if nothing is open under the number.
+// then. It is -1 if nothing is open under the number. There may be thousands, for which
+// programs wait.
 func (f *Found) TakePath(fd int) (int, error) {
-	got, err := f.Take(fd)
-	if !errors.Is(err, unix.EBADF) {
-		return got, err
-	}
-	got, err = unix.Open(fmt.Sprintf("/proc/%d/fd/%d", f.id.PID, fd), unix.O_PATH|unix.O_CLOEXEC, 0)
-	// The keeper may have ended, and the number may be that of another process by now.
-	if again, err := f.Take(fd); !errors.Is(err, unix.EBADF) {
-		if got >= 0 {
-			unix.Close(got)
-		}
-		return again, err
-	}
+	got, err := unix.PidfdGetfd(f.pidfd, fd, 0)
 	switch err {
 	case nil:
 		return got, nil
-	case unix.ENOENT:
+	case unix.EBADF:
+	default:
+		return f.Take(fd) // which says what is wrong, if anything is
+	}
+	if f.dir < 0 {
+		if f.dir, err = unix.Open(fmt.Sprintf("/proc/%d/fd", f.id.PID), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+			f.dir = -1
+			return -1, fmt.Errorf("open the descriptors of their keeper, process %d: %w", f.id.PID, err)
+		}
+		// The keeper may have ended, and the number may be that of another process by now.
+		if got, err := f.Take(fd); !errors.Is(err, unix.EBADF) {
+			closeDir(&f.dir)
+			return got, err
+		}
+	}
+	got, err = unix.Openat(f.dir, strconv.Itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	switch err {
+	case nil:
+		return got, nil
+	case unix.ENOENT, unix.ESRCH: // nothing is open, or the keeper has ended
+		if got, err := f.Take(fd); !errors.Is(err, unix.EBADF) {
+			return got, err
+		}
 		return -1, nil
 	}
 	return -1, fmt.Errorf("open descriptor %d of its keeper: %w", fd, err)
+}
+
+func closeDir(fd *int) {
+	if *fd >= 0 {
+		unix.Close(*fd)
+		*fd = -1
+	}
 }
 
 // endTime is how long a keeper may take to end. If it is the last one that has files
@@ -119,6 +142,7 @@ func (f *Found) Close() error {
 	}
 	fd := f.pidfd
 	f.pidfd = -1
+	closeDir(&f.dir)
 	return unix.Close(fd)
 }
 

@@ -13,8 +13,14 @@ import (
 // They run from /proc/self/exe, which would call them "exe".
 const Name = "dmxfs"
 
-// TakeName gives this process its name. It is no harm if it has another.
-func TakeName() { _ = os.WriteFile("/proc/self/comm", []byte(Name), 0) }
+// WaitsName is what they show for one that is to go on if the daemon of a mount is killed.
+const WaitsName = "dmxfs-next"
+
+// TakeName gives this process its name.
+func TakeName() { SetName(Name) }
+
+// SetName gives this process a name. It is no harm if it has another.
+func SetName(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
 // Outlive keeps this process from ending because nobody takes its log any more,
 // or a terminal is gone. A watcher logs just when its daemon has died: if that

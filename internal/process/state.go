@@ -38,6 +38,21 @@ func ends(stat []byte) bool {
 	return err == nil && flags&exiting != 0
 }
 
+// EndOf is how a process is ending that is [Dying]; zero if it ends with 0, or the kernel does
+// not tell. It has ended if it is not there any more.
+func EndOf(pid int) (how unix.WaitStatus, there bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 50 {
+		return 0, true
+	}
+	code, _ := strconv.ParseUint(string(f[49]), 10, 32) // field 52
+	return unix.WaitStatus(code), true
+}
+
 // killed reports whether a SIGKILL is pending, from /proc/PID/status: a thread does nothing
 // more in its program then.
 func killed(status []byte) bool {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmxfs/dmxfs/internal/boottime"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -74,8 +76,11 @@ func TestDying(t *testing.T) {
 	if stateOf(pid) != 'Z' {
 		t.Error("it is not a plain zombie")
 	}
-	_ = cmd.Wait() // it was killed
-	if process.Dying(pid) {
+	if how, there := process.EndOf(pid); !there || !how.Signaled() || how.Signal() != unix.SIGKILL {
+		t.Errorf("it is said to have ended by %#x, it was killed", how)
+	}
+	_ = cmd.Wait()
+	if _, there := process.EndOf(pid); there || process.Dying(pid) {
 		t.Error("a process that is no more is taken for dying")
 	}
 }

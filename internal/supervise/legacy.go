@@ -59,6 +59,9 @@ const (
 	// lookEvery is how often it is looked whether a daemon with a will is dead, and cannot end
 	// before another one goes on: programs wait meanwhile.
 	lookEvery = 50 * time.Millisecond
+	// lookSoon is the same when its first thread has ended, for as long as soon.
+	lookSoon = 2 * time.Millisecond
+	soon     = time.Second
 	// lookAgain is after what time an error counts of looking at one that was killed: it is
 	// being taken apart.
 	lookAgain = time.Second
@@ -130,6 +133,9 @@ func (w *watcher) bequeathed(x estate.Will) {
 		l.inForce, l.goesOn, l.stuck = time.Now(), false, false
 	}
 	l.mu.Unlock()
+	if x.InForce {
+		w.next.prepare()
+	}
 	go func() { // which may take a while
 		if err := estate.End(over); err != nil {
 			w.log.Error("something is left of a daemon that was killed", "err", err)
@@ -192,6 +198,7 @@ func (w *watcher) disinherit() {
 	l.estate, l.goesOn, l.inForce, l.killed, l.crashed, l.stuck = estate.Estate{}, false, time.Time{}, 0, 0, false
 	l.endStrays(w.log)
 	l.mu.Unlock()
+	w.next.end()
 	err := estate.End(over)
 	if stuck {
 		w.cutOff()
@@ -227,8 +234,24 @@ func (w *watcher) cutOff() {
 	}
 }
 
-// errStuck is how a daemon has ended that cannot end before another one goes on.
-var errStuck = errors.New("it was killed, and ends when another one goes on")
+// errStuck is how a daemon has ended that has not ended yet, and perhaps cannot before
+// another one goes on.
+type errStuck struct{ how unix.WaitStatus } // zero: it is not known
+
+func (e *errStuck) Error() string {
+	what := "it was killed"
+	if e.how.Exited() && e.how != 0 {
+		what = fmt.Sprintf("it has ended with %d", e.how.ExitStatus())
+	} else if e.how.Signaled() && e.how.Signal() != unix.SIGKILL {
+		what = "it was ended by a signal: " + e.how.Signal().String()
+	}
+	return what + ", and ends when another one goes on"
+}
+
+// killed reports whether that was by SIGKILL.
+func (e *errStuck) killed() bool {
+	return e.how == 0 || e.how.Signaled() && e.how.Signal() == unix.SIGKILL
+}
 
 // awaitEnd returns when a daemon has ended, which wait waits for, or, if there is something
 // to be taken, can do nothing any more. takes: it goes on with what another one has left.
@@ -241,7 +264,10 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 	}
 	look := time.NewTicker(every)
 	defer look.Stop()
-	var late <-chan time.Time
+	first := process.WatchFirstThread(p.Pid)
+	defer first.Stop()
+	firstEnded := first.Ended()
+	var quiet, late <-chan time.Time
 	if takes {
 		late = time.After(takeoverTime)
 	}
@@ -250,6 +276,11 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 		select {
 		case err := <-exited:
 			return err
+		case <-firstEnded:
+			firstEnded, quiet = nil, time.After(soon)
+			look.Reset(min(every, lookSoon))
+		case <-quiet:
+			look.Reset(every)
 		case <-late:
 			if w.legacy.takes() {
 				w.log.Error("the daemon has not gone on with what the one before it has left: it is ended, and the next one begins anew", "limit", takeoverTime)
@@ -265,9 +296,14 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 				dying = time.Now()
 			}
 			ended, err := w.legacy.ended(p.Pid)
-			if ended {
+			how, there := process.EndOf(p.Pid)
+			if !there {
+				continue // wait is about to return
+			}
+			// One that has ended with a reason of its own is not succeeded, see gone.
+			if ended && (how == 0 || how.Signaled() || how.ExitStatus() == exitcode.Usage) {
 				w.legacy.isStuck()
-				return errStuck
+				return &errStuck{how}
 			}
 			if since := time.Since(dying); err != nil && since > lookAgain || since > lastCalls {
 				w.log.Error("the daemon was killed and does not end: nobody can go on with what it has left", "process", p.Pid, "err", err)
@@ -279,8 +315,8 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 
 // gone is how a daemon has ended of which awaitEnd has returned err, and with which code.
 func gone(err error) (*errGone, int) {
-	if errors.Is(err, errStuck) {
-		return &errGone{err.Error(), true, true}, exitcode.Failure
+	if e, ok := errors.AsType[*errStuck](err); ok {
+		return &errGone{err.Error(), true, e.killed()}, exitcode.Failure
 	}
 	code, killed := exitcode.Failure, false
 	if e, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/dmxfs/dmxfs/internal/estate"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -69,6 +71,16 @@ func TestMayTakeOver(t *testing.T) {
 	w.disinherit()
 	if w.mayTakeOver(killed) || w.legacy.some() {
 		t.Error("there is something left")
+	}
+}
+
+// One that crashes, and has not ended when it is looked at, counts as one that has crashed.
+func TestHowOneIsStuck(t *testing.T) {
+	for how, want := range map[unix.WaitStatus]bool{0: true, 9: true, 6: false, 2 << 8: false} {
+		err := &errStuck{how}
+		if g, _ := gone(err); !g.crashed || g.killed != want {
+			t.Errorf("%#x, %q: %+v, killed should be %v", how, err, g, want)
+		}
 	}
 }
 

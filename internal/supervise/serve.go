@@ -71,7 +71,14 @@ func Serve(ctx context.Context, in io.Reader, stderr io.Writer, serve Daemon) er
 	unix.CloseOnExec(rootFD)
 	root := os.NewFile(rootFD, cfg.Source)
 	minder, err := newMinder(cfg)
-	if err == nil {
+	switch {
+	case err != nil:
+	case isToWait():
+		turn := false
+		if ctx, turn, err = minder.await(ctx); err == nil && !turn {
+			return nil
+		}
+	default:
 		err = minder.takeOver(words)
 	}
 	if err == nil {
@@ -89,7 +96,11 @@ func GoOn(ctx context.Context, cfg config.Config, m *Minder, root *os.File, stde
 // Prepare is the begin of a process that serves a mount and has nothing else to do: it
 // gets its name, and outlives who takes its log.
 func Prepare() {
-	process.TakeName()
+	if _, waits := os.LookupEnv(waitsEnv); waits {
+		process.SetName(process.WaitsName)
+	} else {
+		process.TakeName()
+	}
 	process.Outlive() // the log goes to the watcher, and the mount must survive its end
 }
 
@@ -131,7 +142,9 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 	err = serve(ctx, cfg, m, root, log, func(warnings []string) {
 		usable.Store(true)
 		report(nil, warnings...)
-		process.GiveBackMemory(log)
+		if m.estate == nil { // else programs wait, and what is given back is needed again
+			process.GiveBackMemory(log)
+		}
 	})
 	if err != nil && m.estate != nil && !usable.Load() && ctx.Err() == nil {
 		err = m.passOn(err)

@@ -8,10 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -22,7 +20,6 @@ import (
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
-	"github.com/dmxfs/dmxfs/internal/privileges"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/statedir"
 	"github.com/dmxfs/dmxfs/internal/trial"
@@ -51,6 +48,7 @@ type watcher struct {
 	waits     waits
 	found     chan found // of a look at the shared directory that hangs; else nil
 	legacy    legacy     // what the daemon leaves if it is killed
+	next      next       // who goes on with that
 }
 
 // errGone is how a process has ended that was killed, or has failed.
@@ -84,7 +82,12 @@ func (w *watcher) keep(ctx context.Context) error {
 	if w.charge != nil {
 		turn = w.adopt
 	}
+	w.next.watcher = w
+	defer w.next.close()
 	defer w.disinherit()
+	if w.legacy.some() { // another program has watched before
+		w.next.prepare()
+	}
 	for {
 		usable, err := turn(ctx)
 		turn = w.once
@@ -142,29 +145,29 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 			}
 		}
 	}
-	cmd, c, done, err := w.startDaemon(cfg)
+	c, err := w.next.start(cfg)
 	if err != nil {
 		return false, err
 	}
 	defer c.lastWord.Close()
 	ended := make(chan struct{})
 	var help sync.WaitGroup
-	help.Go(func() { askToEnd(ctx, ended, cmd.Process) })
-	help.Go(func() { helpToEnd(ended, cmd.Process.Pid, cfg.Mountpoint, w.mayNotCut, w.log) })
+	help.Go(func() { askToEnd(ctx, ended, c.process) })
+	help.Go(func() { helpToEnd(ended, c.process.Pid, cfg.Mountpoint, w.mayNotCut, w.log) })
 	m, told, heard := readyMessage{}, false, make(chan struct{})
 	go func() {
 		defer close(heard)
 		words := json.NewDecoder(c.lastWord)
 		if m, told = w.first(words); told && m.Error == "" {
 			w.usable(m.Warnings)
-			w.heed(words, c)
+			w.heed(words, &c.charge)
 		}
 	}()
-	err = w.awaitEnd(cmd.Process, cmd.Wait, takes)
+	err = w.awaitEnd(c.process, c.wait, takes)
 	c.hush(heard)
 	close(ended)
 	help.Wait()
-	if w.legacy.copies.Go(done); !cfg.Takeover { // else a keeper may have the log open
+	if w.legacy.copies.Go(c.close); !cfg.Takeover { // else a keeper may have the log open
 		w.legacy.copies.Wait()
 	}
 	usable = told && m.Error == ""
@@ -221,74 +224,6 @@ func askToEnd(ctx context.Context, ended <-chan struct{}, p *os.Process) {
 	}
 }
 
-// startDaemon starts the process that serves the mount. From its last word it can be
-// read how that goes; done is to be called when it has ended.
-func (w *watcher) startDaemon(cfg config.Config) (cmd *exec.Cmd, c *charge, done func(), err error) {
-	in, err := json.Marshal(cfg)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	left, life, err := w.legacy.gives(cfg)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	in = append(in, left...)
-	// It has all of it whenever this process is killed.
-	stdin, err := process.Text("configuration", in)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("start the daemon: %w", err)
-	}
-	defer stdin.Close()
-	var theirs, ours []*os.File
-	pipe := func() (r, w *os.File) {
-		if err == nil {
-			r, w, err = os.Pipe()
-		}
-		return r, w
-	}
-	ready, tell := pipe()
-	leash, hold := pipe()
-	theirs, ours = append(theirs, tell, leash), append(ours, hold)
-	// The program file may have been replaced since, or removed (go run).
-	cmd = exec.Command("/proc/self/exe", ServeCommand, cfg.Mountpoint)
-	var logs *os.File
-	if _, ok := w.out.(*os.File); ok {
-		cmd.Stderr = w.out
-	} else {
-		var log *os.File
-		logs, log = pipe()
-		cmd.Stderr = log
-		theirs, ours = append(theirs, log), append(ours, logs)
-	}
-	cmd.Args[0] = process.Name
-	cmd.Dir = "/"
-	cmd.Stdin = stdin
-	cmd.ExtraFiles = []*os.File{tell, w.root, leash, logs, life}
-	cmd.Env = process.WithoutSystemd()
-	// Of a group of its own: what a terminal sends is for the watcher, which
-	// passes it on.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err == nil {
-		err = privileges.Start(cmd, cfg.FenceCommand != "")
-	}
-	closeAll(theirs)
-	if err != nil {
-		closeAll(append(ours, ready))
-		return nil, nil, nil, fmt.Errorf("start the daemon: %w", err)
-	}
-	var copied sync.WaitGroup
-	if logs != nil {
-		copied.Go(func() { copyLog(w.out, logs, &w.copying) })
-	}
-	return cmd, &charge{process: cmd.Process, lastWord: ready, logs: logs, hold: hold}, func() { copied.Wait(); closeAll(ours) }, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close() // no harm if it is nil
-	}
-}
-
 // tellSystemd does nothing where systemd has not started the process.
 func (w *watcher) tellSystemd(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
@@ -328,6 +263,9 @@ func Watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 
 // watch is run with what belongs to it.
 func (w *watcher) watch(ctx context.Context) error {
+	if w.cfg.Takeover {
+		process.Prefer()
+	}
 	mountlog.KeepLastWords(w.cfg, crash.Watcher, w.log)
 	defer func() {
 		if w.lock != nil {

@@ -103,6 +103,9 @@ func (w *watcher) become(c *charge) error {
 		return err
 	}
 	defer unix.Close(left)
+	// Who would go on is the next program, too; and that knows nothing of this one.
+	w.next.end()
+	defer w.next.prepare()
 	w.copying.Lock() // no piece of the log is on its way
 	defer w.copying.Unlock()
 	return process.Inherit(append(files, left), func() error {

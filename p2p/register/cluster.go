@@ -40,6 +40,9 @@ type Expect struct {
 	Cluster string
 	// Join: a cluster is not founded, for the same reason.
 	Join bool
+	// GoesOn is for who goes on for a process of this node that had the cluster open until
+	// now: it is not founded, and nothing is made or tried on the storage. Programs wait.
+	GoesOn bool
 }
 
 // founder opens clusters, and founds them.
@@ -60,9 +63,9 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 	case errors.Is(err, errNoCluster) && e.Cluster != "":
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
 			"%s: no cluster is here (there is no %s/%s), but this mount was in one, %s: is the shared directory mounted? Nothing was made; if somebody has removed it, dmxfs cluster restore makes it anew", f.source, Name, ClusterFile, e.Cluster)}
-	case errors.Is(err, errNoCluster) && e.Join:
+	case errors.Is(err, errNoCluster) && (e.Join || e.GoesOn):
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
-			"%s: no cluster is here (there is no %s/%s), and none is to be founded (--join): is the shared directory mounted? Nothing was made", f.source, Name, ClusterFile)}
+			"%s: no cluster is here (there is no %s/%s), and none is to be founded%s: is the shared directory mounted? Nothing was made", f.source, Name, ClusterFile, map[bool]string{true: " (--join)"}[e.Join])}
 	case errors.Is(err, errNoCluster):
 		c, err = f.found(e.Secret)
 	case err == nil && e.Cluster != "" && c.ID != e.Cluster:
@@ -73,6 +76,9 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 		return nil, err
 	}
 	f.views.ofCluster(c.ID)
+	if e.GoesOn {
+		return c, nil
+	}
 	if err := f.makeDirs(); err != nil { // it may have died before it made all
 		return nil, err
 	}

@@ -1,0 +1,213 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/config"
+	"github.com/dmxfs/dmxfs/internal/estate"
+	"github.com/dmxfs/dmxfs/internal/process"
+)
+
+// With a takeover the process that goes on next is there before it is needed: it has begun,
+// has read its configuration, and waits until it is told what was left. So programs do not
+// wait until a process has started. It is one of the program and the configuration of the
+// watcher, as any that is started, uses nothing of the mount, and ends with the watcher.
+
+// waitsEnv says that a process is to wait for its turn.
+const waitsEnv = "DMXFS_WAITS"
+
+// turnFD is where such a process is told that it is its turn, beside readyFD and so on.
+const turnFD = 8
+
+const (
+	// prepareAfter is how long after a daemon has begun to serve the next one is made ready:
+	// programs that have waited go first. prepareAgain is the same after one that has died.
+	prepareAfter = 50 * time.Millisecond
+	prepareAgain = 5 * time.Second
+)
+
+// next is who goes on next.
+type next struct {
+	*watcher // set before it is used
+
+	mu     sync.Mutex
+	waits  *launched // nil: there is none
+	timer  *time.Timer
+	closed bool
+}
+
+// start starts a process that serves the mount; if that is to go on with what was left, and
+// one waits for that, it is that one.
+func (n *next) start(cfg config.Config) (*launched, error) {
+	left, life, err := n.legacy.gives(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if left == nil {
+		n.end() // what it has of the watcher may not be what the next one needs
+	} else if x := n.take(left); x != nil {
+		return x, nil
+	}
+	in, err := marshal(cfg, left)
+	if err != nil {
+		return nil, err
+	}
+	return n.launch(cfg, in, life, false)
+}
+
+// take tells the one that waits what it goes on with; nil: there is none.
+func (n *next) take(left []byte) *launched {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	x := n.waits
+	n.unschedule()
+	if x == nil {
+		return nil
+	}
+	n.waits = nil
+	// It is empty, and takes that at once. Who has begun to read it reads all of it.
+	_, err := x.turn.Write(left)
+	if err == nil {
+		err = x.turn.Close()
+	}
+	if err != nil { // it has just ended
+		x.discard()
+		return nil
+	}
+	return x
+}
+
+// prepare has somebody wait soon, if nobody does.
+func (n *next) prepare() { n.prepareIn(prepareAfter) }
+
+func (n *next) prepareIn(d time.Duration) {
+	if n.watcher == nil || !n.cfg.Takeover || !n.cfg.Restart {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unschedule(); !n.closed && n.waits == nil {
+		n.timer = time.AfterFunc(d, n.ready)
+	}
+}
+
+// unschedule: REQUIRES mu held.
+func (n *next) unschedule() {
+	if n.timer != nil {
+		n.timer.Stop()
+		n.timer = nil
+	}
+}
+
+// ready starts who waits.
+func (n *next) ready() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.timer == nil || n.waits != nil || n.closed {
+		return
+	}
+	n.timer = nil
+	_, life, err := n.legacy.gives(n.cfg)
+	var in []byte
+	if err == nil {
+		in, err = marshal(n.cfg, nil)
+	}
+	var x *launched
+	if err == nil {
+		x, err = n.launch(n.cfg, in, life, true)
+	}
+	if err != nil {
+		n.log.Warn("no process is ready to go on if the daemon is killed: it would be started then, which takes longer", "err", err)
+		return
+	}
+	n.waits = x
+	go func() {
+		if err := x.wait(); n.forget(x) {
+			n.log.Warn("the process that was ready to go on if the daemon is killed has ended: another one is started", "end", fmt.Sprint(err), "after", prepareAgain)
+			n.prepareIn(prepareAgain)
+		}
+	}()
+}
+
+// forget reports whether x has waited still. It has ended.
+func (n *next) forget(x *launched) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.waits != x {
+		return false
+	}
+	n.waits = nil
+	x.discard()
+	return true
+}
+
+// end ends the one that waits.
+func (n *next) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unschedule()
+	if x := n.waits; x != nil {
+		n.waits = nil
+		x.discard()
+	}
+}
+
+// close is end, for good.
+func (n *next) close() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.end()
+}
+
+// discard ends a process that has waited.
+func (x *launched) discard() {
+	_ = x.process.Kill() // it may have ended
+	_ = x.wait()
+	x.close()
+	x.lastWord.Close()
+}
+
+// isToWait reports whether this process is to wait for its turn.
+func isToWait() bool {
+	_, yes := os.LookupEnv(waitsEnv)
+	os.Unsetenv(waitsEnv)
+	return yes
+}
+
+// await has a process wait that is to go on with what another one leaves, and returns when
+// its turn has come, or with false when the watcher has no use for it any more. A signal ends
+// it meanwhile, in which the next one in its place sees that it has done nothing. ctx is to
+// end with SIGTERM and SIGINT, and what await returns does from then on.
+func (m *Minder) await(ctx context.Context) (context.Context, bool, error) {
+	unix.CloseOnExec(turnFD)
+	turn := os.NewFile(turnFD, "turn")
+	defer turn.Close()
+	asked := []os.Signal{unix.SIGTERM, unix.SIGINT}
+	signal.Reset(asked...)
+	if ctx.Err() != nil { // one has come before
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	debug.FreeOSMemory()
+	m.estate = &estate.Estate{}
+	switch err := json.NewDecoder(turn).Decode(m.estate); {
+	case errors.Is(err, io.EOF):
+		return ctx, false, nil
+	case err != nil:
+		return ctx, false, fmt.Errorf("what the daemon that was killed has left: %w", err)
+	}
+	process.TakeName()
+	ctx, _ = signal.NotifyContext(ctx, asked...) // until the end of the process
+	return ctx, true, nil
+}
