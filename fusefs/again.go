@@ -50,8 +50,15 @@ import (
 //	             gone meanwhile: it is done if what was to be written stands there, and
 //	             otherwise made again, within one page.
 //
-// Who is asked before it is admitted, so that nobody who is asked waits for it. If it cannot
+// All are asked before it is admitted, so that nobody who is asked waits for it. If it cannot
 // be known, for askTime, the change fails with EIO, and the log names it.
+//
+// The process that finds this out may be killed, too, as any number after it. As long as it has
+// not made the change again nothing is other than it was: what was noted when the change was
+// begun is in the slot of the request still, and the next process asks by that. What is made again
+// is begun anew, with what there is by then: so what has happened before counts no more, and what
+// the first process had begun is one of the things that this host may have done before. What was
+// found to be made is noted as that (Memory.Decide), and is not asked again.
 //
 // Locks do not help with names: a program that holds one may count on
 // mkdir(2) against hosts that do not lock. That this process had a descriptor of what has
@@ -153,6 +160,7 @@ func (f *fence) findOut(t *tracked, c *change) {
 	f.asks(t, c, func(ctx context.Context) (recent.Verdict, error) {
 		return f.evidence.find(ctx, c, &p.step, func() { f.conn.willWait(c.in.Unique) })
 	})
+	f.pointAt(c, atAsked)
 }
 
 // asks has the verdict be what find says, which is called until that is known or never will be.
@@ -199,11 +207,26 @@ func (f *fence) do(t *tracked, c *change, a *admission, call func() error) (err 
 	if t.past != nil {
 		return f.doPast(t, c, call)
 	}
+	return f.doStep(s, c, f.newStep(c, a), nil, call)
+}
+
+// doStep is do with x as what is noted, in place of p, unless that is nil. What there is is looked
+// at before the change is among those under way, so that a kill meanwhile leaves no doubt whether it
+// was made.
+func (f *fence) doStep(s *slot, c *change, x step, p *past, call func() error) error {
 	before := s.phase.Load()
+	x.began = recent.Now()
+	x.was = was{}
+	f.evidence.lookBefore(c, &x.was)
+	x.looked = recent.Now()
 	u := f.touches.begin(c)
-	f.beginStep(s, c, a, &u)
+	x.touched = u.ids()
+	f.beginStep(s, x)
+	if p != nil {
+		f.touches.decide(p, c, false)
+	}
 	f.pointAt(c, atBegun)
-	err = call()
+	err := call()
 	f.pointAt(c, atCalled)
 	f.touches.end(&u, c, err)
 	if err == errBehind { // nothing was done: it is made again
@@ -233,26 +256,17 @@ func (f *fence) doPast(t *tracked, c *change, call func() error) error {
 	if done || err != nil {
 		c.repeated = done
 		if done {
-			f.touches.decide(p, c, true, 0, nil)
+			f.touches.decide(p, c, true)
 		}
 		f.madeStep(s, c, err)
 		return err
 	}
+	// It is begun anew, after what there is now, so that the next process has to find out only
+	// whether this one has made it. It depends on what it has depended on.
 	c.again = true
-	before := s.phase.Load()
-	s.steps[s.phase.Load()>>phaseBits&1].again++
-	again := recent.Now()
-	f.pointAt(c, atBegun)
-	err = call()
-	f.pointAt(c, atCalled)
-	f.touches.decide(p, c, false, again, err)
-	if err == errBehind {
-		s.phase.Store(before)
-		return err
-	}
-	f.madeStep(s, c, err)
-	f.pointAt(c, atMade)
-	return err
+	x := p.step
+	x.n, x.errno, x.fd = 0, 0, 0
+	return f.doStep(s, c, x, p, call)
 }
 
 // heldThrough reports whether what protected the step x, which another process had begun
@@ -298,14 +312,9 @@ func (f *fence) pointAt(c *change, where string) {
 	}
 }
 
-// beginStep notes that c is begun.
-func (f *fence) beginStep(s *slot, c *change, a *admission, u *touched) {
-	at := s.phase.Load() >> phaseBits & 1
-	if s.phase.Load()&(1<<phaseBits-1) >= phaseBegun {
-		at ^= 1 // the other one counts until this one does
-	}
-	x := &s.steps[at]
-	*x = step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load(), touched: u.ids()}
+// newStep is c, admitted as a says.
+func (f *fence) newStep(c *change, a *admission) step {
+	x := step{tenure: uint64(a.tenure), turn: f.records.turns.Load(), unlocks: f.records.unlocks.Load()}
 	if !a.explicit {
 		x.unlocks = noUnlocks
 	}
@@ -318,9 +327,16 @@ func (f *fence) beginStep(s *slot, c *change, a *admission, u *touched) {
 			x.token = ownToken
 		}
 	}
-	x.began = recent.Now()
-	f.evidence.lookBefore(c, &x.was)
-	x.looked = recent.Now()
+	return x
+}
+
+// beginStep notes that x is begun.
+func (f *fence) beginStep(s *slot, x step) {
+	at := s.phase.Load() >> phaseBits & 1
+	if s.phase.Load()&(1<<phaseBits-1) >= phaseBegun {
+		at ^= 1 // the other one counts until this one does
+	}
+	s.steps[at] = x
 	s.phase.Store(phaseBegun | at<<phaseBits)
 }
 

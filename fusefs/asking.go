@@ -22,7 +22,13 @@ var errUnsure = errors.New("other hosts have changed the same")
 // find is findOut once. Without an error nothing more can be found out.
 func (e *evidence) find(ctx context.Context, c *change, x *step, waits func()) (v recent.Verdict, err error) {
 	w := &x.was
-	if e.opts.Others == nil || e.opts.Recent == nil || x.began == 0 {
+	if e.opts.Recent == nil || x.began == 0 {
+		return v, nil
+	}
+	if c.reopen == nil && e.touches.wasMade(c, x) {
+		return recent.Done, nil // whatever has happened since
+	}
+	if e.opts.Others == nil {
 		return v, nil
 	}
 	if c.looksDone == nil {
@@ -148,13 +154,9 @@ func (e *evidence) decide(ctx context.Context, c *change, x *step) (v recent.Ver
 func (e *evidence) decideBy(ctx context.Context, c *change, x *step, open func() error) (recent.Verdict, error) {
 	w := &x.was
 	dir, name := c.names()
-	p := recent.Pending{Kind: recent.Loses, Before: w.a != fileKey{}, LookedFrom: x.began, LookedTo: x.looked, Again: int(x.again)}
+	p := recent.Pending{Kind: recent.Loses, Before: w.a != fileKey{}, LookedFrom: x.began, LookedTo: x.looked, Made: e.touches.wasMade(c, x)}
 	if c.makes != 0 || c.links != nil {
 		p.Kind = recent.Gains
-	}
-	p.Made = e.opts.Recent.WasMade(x.touched[0])
-	if c.moves != "" && w.a != w.b { // else it changes nothing
-		p.Made = e.opts.Recent.WasMade(x.touched[1])
 	}
 	p.FoundFrom = recent.Now()
 	is, st, err := e.lookNow(dir, name)

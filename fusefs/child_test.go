@@ -291,7 +291,7 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
 	m := &testMount{t: t, dir: c.Mount, back: c.Root, exited: make(chan error, 1), stderr: new(strings.Builder)}
-	m.killed = c.Kept.Dies
+	m.killed = c.Kept.Dies || c.Kept.Crash.Where != ""
 	m.cmd = exec.Command(thisProgram)
 	m.cmd.Env = append(os.Environ(), childEnv+"="+string(conf))
 	m.cmd.ExtraFiles = []*os.File{theirs}

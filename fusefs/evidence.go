@@ -11,8 +11,9 @@ import (
 // evidence finds out whether another process has done what it had begun, see again.go.
 type evidence struct {
 	*base
-	actor  *actor
-	client *client
+	actor   *actor
+	client  *client
+	touches touches
 }
 
 // identity of a file at a name; the zero value is none.

@@ -80,7 +80,7 @@ func (f *fileSystem) assemble() {
 		pages: f.pages, attrs: f.attrs, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.fence = &fence{base: b, actor: f.actor, stirring: f.stirring, pages: f.pages, waits: f.waits,
 		records: f.records, openLocks: f.openLocks, leases: f.leases,
-		evidence: &evidence{base: b, actor: f.actor, client: f.client}, touches: touches{b}}
+		evidence: &evidence{base: b, actor: f.actor, client: f.client, touches: touches{b}}, touches: touches{b}}
 	f.finder = &finder{base: b, descriptors: f.descriptors, actor: f.actor, private: f.private, client: f.client}
 	f.retries = &retries{base: b, openLocks: f.openLocks, finder: f.finder}
 	f.moves = &moves{base: b, finder: f.finder, rules: f.rules, yielder: f.yielder}

@@ -32,6 +32,7 @@ type keptConfig struct {
 	Expelled   bool        // all locks were lost meanwhile
 	Suspended  bool        // it goes on in a node that is not live yet
 	Dies       bool        // as soon as its own ledger counts
+	Crash      Crash       // or there, at the first time
 	Alone      bool        // there is no other host
 	// PID and Other are where the memory is of what another host has changed; 0: there is none.
 	PID, Other int
@@ -130,6 +131,9 @@ func beginKept(c *keptConfig, o Options, ctl *control) (s *Server, accept func()
 	}
 	if err == nil {
 		s.fs.point, s.fs.conn.point = ctl.point, ctl.point
+	}
+	if c.Crash.Where != "" {
+		ctl.crash.Store(&c.Crash)
 	}
 	return s, accept, err
 }
@@ -386,6 +390,7 @@ type keptMount struct {
 	lifeline *os.File // the end that children have
 	next     KeptState
 	tried    []KeptState // those who died before they had taken its place
+	again    *Crash      // where the server after one that was killed is killed, too, in between
 }
 
 // mountKept mounts with a ledger.

@@ -1,15 +1,19 @@
 package fusefs
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/shm"
 )
 
@@ -22,14 +26,187 @@ func (k *keptMount) goOnAndDie() {
 	if err == nil {
 		k.t.Fatal("the server lives")
 	}
-	b, err := os.ReadFile(k.conf.Kept.Locks + ".kept")
-	must(k.t, err)
-	var x KeptState
-	must(k.t, json.Unmarshal(b, &x))
+	x := k.announced()
 	if want := k.next.Generation + uint64(len(k.tried)) + 1; x.Generation != want {
 		k.t.Fatalf("the server that was killed is of generation %d, want %d", x.Generation, want)
 	}
 	k.tried = append(k.tried, x)
+}
+
+// announced is what the last server has left, or will.
+func (k *keptMount) announced() (x KeptState) {
+	k.t.Helper()
+	b, err := os.ReadFile(k.conf.Kept.Locks + ".kept")
+	must(k.t, err)
+	must(k.t, json.Unmarshal(b, &x))
+	return x
+}
+
+// goOnUntil starts a server that serves, and kills itself where x says, if it comes to that: else
+// it does so later. It returns what has the answer of p, if that comes meanwhile.
+func (k *keptMount) goOnUntil(x Crash, p *testProgram) (answered chan string, dead bool) {
+	k.t.Helper()
+	c := k.conf
+	c.Kept.After = append([]KeptState{k.next}, k.tried...)
+	c.Kept.Generation = k.next.Generation + uint64(len(c.Kept.After))
+	c.Kept.Crash, c.lifeline = x, k.lifeline
+	m, err := startChild(k.t, c, nil)
+	if k.next, k.tried = k.announced(), nil; k.next.Generation != c.Kept.Generation {
+		k.t.Fatalf("the server has not begun: %v", err)
+	}
+	if err == nil {
+		k.testMount = m
+	}
+	answered = make(chan string, 1)
+	go func() { answered <- p.answer() }()
+	await(k.t, "it answers or is dead", func() bool {
+		r, err := openedRequests(k.next)
+		must(k.t, err)
+		defer r.Close()
+		dead, err = r.Ended(k.next.PID)
+		must(k.t, err)
+		return dead || len(answered) > 0
+	})
+	return answered, dead
+}
+
+// Servers are killed in a call, and when they have gone on with it. What the last one tells the
+// program, and does, is what the second one would have, had it lived.
+func TestKilledAgainAndAnotherHostIsAsked(t *testing.T) {
+	t.Parallel()
+	for i, c := range betweenCases {
+		if c.told != "" {
+			c.want, c.left = c.told, c.toldLeft
+		}
+		for _, where := range []string{atTaken, atAsked, atBegun, atCalled, atMade, atDone} {
+			t.Run(fmt.Sprintf("%d %s %s", i, strings.Fields(c.call)[0], where), func(t *testing.T) {
+				t.Parallel()
+				other, err := recent.Create()
+				must(t, err)
+				t.Cleanup(func() { other.Close() })
+				m := mountKept(t, func(c *childConfig) { c.Rule = &Rule{} })
+				m.conf.Kept.Alone, m.conf.Kept.PID, m.conf.Kept.Other = false, os.Getpid(), other.FD()
+				m.again = &Crash{Op: c.op, Where: where}
+				between(t, m, startProgram(t, m.dir, nil), &c, other)
+			})
+		}
+	}
+}
+
+// The same, and another host does something before the second one goes on, or afterwards. It may be
+// killed itself, and not know what it has done.
+func TestKilledAgainAndAnotherHostDoesMore(t *testing.T) {
+	t.Parallel()
+	maybe := func(k recent.Kind) func(*testing.T, *recent.Memory, string) {
+		return func(t *testing.T, other *recent.Memory, name string) { notes(t, other, name, k, recent.Unknown, nil) }
+	}
+	does := func(k recent.Kind, how func(*testing.T, string)) func(*testing.T, *recent.Memory, string) {
+		return func(t *testing.T, other *recent.Memory, name string) { notes(t, other, name, k, recent.Changed, how) }
+	}
+	for _, x := range []struct {
+		op            uint32
+		before, call  string
+		where         string
+		first         func(*testing.T, *recent.Memory, string)
+		again         string
+		then          func(*testing.T, *recent.Memory, string)
+		want, content string
+	}{
+		{9, "", "mkdir n 0700", atBegun, maybe(recent.Gains), atCalled, nil, "ok", ""},
+		{9, "", "mkdir n 0700", atBegun, does(recent.Gains, otherMkdir), atBegun, does(recent.Loses, otherRemoves), "ok", ""},
+		{9, "", "mkdir n 0700", atBegun, nil, atCalled, does(recent.Loses, otherRemoves), "ok", ""},
+		{9, "", "mkdir n 0700", atBegun, nil, atBegun, does(recent.Gains, otherMkdir), "EEXIST", ""},
+		{9, "", "mkdir n 0700", atBegun, maybe(recent.Gains), atBegun, does(recent.Gains, otherMkdir), "EEXIST", ""},
+		{9, "", "mkdir n 0700", atCalled, nil, atAsked, maybe(recent.Loses), "ok", ""},
+		{9, "", "mkdir n 0700", atBegun, nil, atCalled, maybe(recent.Gains), "EIO", ""},
+		{6, "", "symlink to n", atBegun, maybe(recent.Gains), atCalled, nil, "ok", ""},
+		{opCreate, "", "open n rw,creat,excl 0600", atBegun, maybe(recent.Gains), atCalled, nil, "ok 4", ""},
+		{opCreate, "", "open n rw,creat,excl 0600", atBegun, nil, atBegun, does(recent.Gains, otherMakes), "EEXIST", ""},
+		{10, "put n x", "unlink n", atBegun, maybe(recent.Loses), atCalled, nil, "ok", ""},
+		{10, "put n x", "unlink n", atBegun, nil, atCalled, does(recent.Gains, otherAnew), "ok", "theirs"},
+		{10, "put n x", "unlink n", atCalled, nil, atAsked, does(recent.Gains, otherAnew), "ok", "theirs"},
+		{10, "put n x", "unlink n", atBegun, nil, atBegun, does(recent.Loses, otherRemoves), "ENOENT", ""},
+		{12, "put n x", "rename n n.to", atBegun, maybe(recent.Loses), atCalled, does(recent.Gains, otherAnew), "ok", "theirs"},
+	} {
+		t.Run(fmt.Sprintf("%s %s %s", x.call, x.where, x.again), func(t *testing.T) {
+			t.Parallel()
+			other, err := recent.Create()
+			must(t, err)
+			t.Cleanup(func() { other.Close() })
+			m := mountKept(t, func(c *childConfig) { c.Rule = &Rule{} })
+			m.conf.Kept.Alone, m.conf.Kept.PID, m.conf.Kept.Other = false, os.Getpid(), other.FD()
+			p := startProgram(t, m.dir, nil)
+			if x.before != "" {
+				p.want("ok", "%s", x.before)
+			}
+			back := m.backing("n")
+			m.crashAt(Crash{Op: x.op, Where: x.where})
+			p.tell("%s", x.call)
+			m.killed()
+			if x.first != nil {
+				x.first(t, other, back)
+			}
+			answered, dead := m.goOnUntil(Crash{Op: x.op, Where: x.again}, p)
+			if !dead {
+				t.Fatalf("the second server has answered %s", <-answered)
+			}
+			if x.then != nil {
+				x.then(t, other, back)
+			}
+			must(t, m.goOn())
+			m.within("a call returns", func() {
+				if got := <-answered; got != x.want && !(x.want == "ok 4" && strings.HasPrefix(got, "ok ")) {
+					t.Errorf("%s, want %s", got, x.want)
+				}
+			})
+			if b, err := os.ReadFile(back); x.content != "" && (err != nil || string(b) != x.content) {
+				t.Errorf("the file has %q, want %q (%v)", b, x.content, err)
+			}
+		})
+	}
+}
+
+// notes has another host do something with a name, and note it.
+func notes(t *testing.T, other *recent.Memory, name string, k recent.Kind, o recent.Outcome, how func(*testing.T, string)) {
+	t.Helper()
+	var dir unix.Stat_t
+	must(t, unix.Stat(filepath.Dir(name), &dir))
+	n := recent.NameOf(dir.Ino, filepath.Base(name))
+	u := other.Begin(&n, k)
+	if how != nil {
+		how(t, name)
+	}
+	other.End(u, o)
+}
+
+// What a server that was killed has noted as made is made, whatever can be found out.
+func TestWhatIsMadeIsNotAsked(t *testing.T) {
+	t.Parallel()
+	var err error
+	f := handlersOnly(t, func(o *Options) {
+		o.Recent, err = recent.New()
+		must(t, err)
+		o.Others = func(context.Context, *recent.Question, bool) ([]recent.Host, error) { return nil, recent.ErrNever }
+	})
+	e := f.fence.evidence
+	for _, c := range []*change{
+		{in: &fuse.InHeader{}, op: "mkdir", dir: f.tree.root, name: "d", makes: unix.S_IFDIR},
+		{in: &fuse.InHeader{}, op: "unlink", dir: f.tree.root, name: "f", removes: true},
+		{in: &fuse.InHeader{}, op: "rename", dir: f.tree.root, name: "to", leave: f.tree.root, moves: "from"},
+	} {
+		for _, made := range []bool{true, false} {
+			x := step{began: recent.Now()}
+			e.lookBefore(c, &x.was)
+			u := f.fence.touches.begin(c)
+			x.touched = u.ids()
+			if made {
+				f.fence.touches.end(&u, c, nil)
+			}
+			if v, _ := e.find(t.Context(), c, &x, func() {}); (v == recent.Done) != made {
+				t.Errorf("%s, made %v: %d", c.op, made, v)
+			}
+		}
+	}
 }
 
 // A server that is killed when its ledger has just begun to count leaves all that was

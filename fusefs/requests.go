@@ -103,8 +103,6 @@ type step struct {
 	n         int64 // bytes
 	fd        int32 // plus one: what it has made and opened
 	protected uint32
-	again     uint32 // so often a process after the one that has begun it made it again
-	_         uint32
 	tenure    uint64
 	token     uint64 // of the open lock; or ownToken
 	turn      uint64 // so many explicit locks were granted before

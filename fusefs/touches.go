@@ -91,23 +91,32 @@ func (x *touch) outcome(err error) recent.Outcome {
 	return recent.Unknown
 }
 
-// decide notes what has become of c, which the process before had begun as p says. done: that
-// one had made it; otherwise it was made again at that time, with the outcome err.
-func (ts touches) decide(p *past, c *change, done bool, again int64, err error) {
+// decide notes what has become of c, which a process before this one had begun as p says. done:
+// that one had made it.
+func (ts touches) decide(p *past, c *change, done bool) {
 	m := ts.opts.Recent
 	if m == nil {
 		return
 	}
 	for i, x := range c.touches() {
-		m.Decide(p.step.touched[i], done && !(x.moves && x.kind == recent.Loses), again, x.outcome(err))
+		m.Decide(p.step.touched[i], done && !(x.moves && x.kind == recent.Loses))
 	}
+}
+
+// wasMade reports whether it is noted that a process before this one has made c, as the step x.
+func (ts touches) wasMade(c *change, x *step) bool {
+	last := 0
+	if c.moves != "" { // see outcome
+		last = 1
+	}
+	return ts.opts.Recent.WasMade(x.touched[last])
 }
 
 // over notes that nobody will find out what has become of p, if it is not decided.
 func (ts touches) over(p *past) {
 	if m := ts.opts.Recent; m != nil && p.phase == phaseBegun {
 		for _, id := range p.step.touched {
-			m.Decide(id, false, 0, recent.Unknown)
+			m.Decide(id, false)
 		}
 	}
 }

@@ -136,6 +136,7 @@ func (s *slot) notes(c *conn, in []byte, n int) {
 // The points of a request, as tests call them.
 const (
 	atTaken    = "taken"
+	atAsked    = "asked" // the others; see findOut
 	atBegun    = "begun"
 	atCalled   = "called"
 	atMade     = "made"

@@ -98,8 +98,8 @@ func nameLockOf(kind string) (take, give func() error) {
 var changesNames = []int{unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_SYMLINKAT, unix.SYS_LINKAT}
 
 // Programs on two hosts lock by names, as by mkdir(2), and count, while the daemons of both are
-// killed again and again, most of them in such a call. No two have a lock at a time, and no
-// program sees an error.
+// killed again and again, most of them in such a call, and the next ones soon afterwards. No two
+// have a lock at a time, and no program sees an error.
 func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	t.Parallel()
 	needTool(t, "mkfs.ext4")
@@ -121,7 +121,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	}
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
-	kills, within := 0, 0
+	kills, within, again := 0, 0, 0
 	for end := time.Now().Add(time.Duration(tests.Or(5, 30)) * time.Second); time.Now().Before(end) && !t.Failed(); kills++ {
 		m := c.mounts[r.IntN(2)]
 		m.mayTakeOver()
@@ -141,6 +141,10 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 			thaw()
 		} else {
 			m.signal(unix.SIGKILL)
+		}
+		for r.IntN(2) == 0 {
+			old = m.diesAgain(old, r.IntN(2) == 0, r.IntN(2) == 0, time.Duration(r.IntN(150))*time.Millisecond)
+			again++
 		}
 		m.awaitNew(old)
 		inTime()
@@ -165,7 +169,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 			t.Errorf("%s: counted to %s, want %d", kind, got, total[kind])
 		}
 	}
-	t.Logf("%d kills, %d of them within a call, seed %d: %v", kills, within, seed, total)
+	t.Logf("%d kills, %d of them within a call, and %d of the next daemon, seed %d: %v", kills, within, again, seed, total)
 	for _, m := range c.mounts {
 		for line := range strings.Lines(read(t, m.state+"/dmxfs.log")) {
 			if strings.Contains(line, "cannot be known") || strings.Contains(line, "cannot be found out") {
@@ -173,6 +177,37 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 			}
 		}
 	}
+}
+
+// diesAgain kills the daemon that goes on for old, some time after it has begun; or, if serves,
+// after it has begun to serve, when it may make anew what that had begun.
+func (m *testMount) diesAgain(old int, serves, frozen bool, after time.Duration) (next int) {
+	m.c.t.Helper()
+	await(m.c.t, m.dir+" has another daemon", func() bool {
+		next = m.daemon()
+		if !serves {
+			next = m.successor(old)
+		}
+		return next != 0 && next != old
+	})
+	if frozen {
+		defer freezes(m.c.t, m.src)()
+	}
+	time.Sleep(after) // at any moment
+	if err := unix.Kill(next, unix.SIGKILL); err != nil {
+		m.c.t.Fatalf("the daemon %d has ended by itself: %v", next, err)
+	}
+	return next
+}
+
+// successor is the process that is about to go on for the daemon old; 0: there is none.
+func (m *testMount) successor(old int) int {
+	for _, pid := range children(m.watcher) {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && pid != old && string(comm) != "dmxfs-keeper\n" {
+			return pid
+		}
+	}
+	return 0
 }
 
 // freezes keeps all changes from the file system of dir until thaw is called.

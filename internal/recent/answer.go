@@ -106,7 +106,7 @@ func (m *Memory) Answer(ctx context.Context, q *Question, except ...uint64) (*An
 	defer m.mu.Unlock()
 	a.Sent = Now()
 	a.Since = max(m.s.since.Load(), m.s.lost.Load(), from)
-	if m.untracked > 0 {
+	if m.s.untracked.Load() > 0 {
 		a.Since = a.Sent
 	}
 	take := func(e *noted, end int64, open bool) {
@@ -127,7 +127,11 @@ func (m *Memory) Answer(ctx context.Context, q *Question, except ...uint64) (*An
 		take(&m.s.log[i], m.s.log[i].end, false)
 	}
 	for i := range m.s.cells {
-		take(&m.s.cells[i], a.Sent, true)
+		if c := &m.s.cells[i]; c.left { // if it is made again that is another one
+			take(c, c.end, false)
+		} else {
+			take(c, a.Sent, true)
+		}
 	}
 	if q.Name.Exact == (hash{}) {
 		a.Altered = max(a.Altered, m.file(q.Name.Dir).Load())

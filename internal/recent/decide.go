@@ -86,7 +86,6 @@ type Pending struct {
 	Other              bool // and it is certainly not what was there before
 	FoundFrom, FoundTo int64
 	Made               bool // it is known that it was made
-	Again              int  // and so often it may have been made again
 }
 
 // Verdict is what is known of a pending change.
@@ -207,10 +206,7 @@ func (s *search) collect(hosts []Host) bool {
 	all := []item{own(lookedBefore, p.LookedFrom, p.LookedTo), own(found, p.FoundFrom, p.FoundTo)}
 	x := own(pending, p.LookedTo+1, p.FoundFrom-1)
 	x.kind, x.sure = p.Kind, p.Made
-	for range 1 + min(p.Again, mostWide) {
-		all = append(all, x)
-		x.sure = false
-	}
+	all = append(all, x)
 	for i := range hosts {
 		h := &hosts[i]
 		for _, e := range h.Seen {

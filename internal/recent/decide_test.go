@@ -228,21 +228,33 @@ func (w *world) run() (p Pending, hosts []Host, done, mine bool) {
 	p.LookedTo = w.now
 	w.steps(w.IntN(3))
 	w.now++
-	for i := range 1 + w.IntN(3)/2 { // or it is made again
-		p.Again = i
-		if w.IntN(2) == 0 && (p.Kind == Gains) != w.present {
-			w.present, w.by, done = p.Kind == Gains, -2, true
-			w.made++
-		}
-		w.now++
-		w.steps(w.IntN(6))
-		w.now++
+	if w.IntN(2) == 0 {
+		done = w.makes(p.Kind)
 	}
+	w.now++
+	w.steps(w.IntN(6))
+	w.now++
 	p.FoundFrom, p.There, mine = w.now, w.present, w.present && w.by == -2
 	p.Other = p.Before && p.There && number != w.made && w.IntN(2) == 0
 	w.now += w.Int64N(ms)
 	p.FoundTo = w.now
 	w.steps(w.IntN(3))
+	return p, w.answers(), done, mine
+}
+
+// makes has the host that is killed make the change, which nobody notes. It reports whether it was
+// made.
+func (w *world) makes(k Kind) bool {
+	if (k == Gains) == w.present {
+		return false
+	}
+	w.present, w.by = k == Gains, -2
+	w.made++
+	return true
+}
+
+// answers has all hosts be asked.
+func (w *world) answers() (hosts []Host) {
 	for i := range w.seen {
 		sent := w.now
 		w.now += w.Int64N(3 * ms)
@@ -256,7 +268,7 @@ func (w *world) run() (p Pending, hosts []Host, done, mine bool) {
 		}
 		hosts = append(hosts, h)
 	}
-	return p, hosts, done, mine
+	return hosts
 }
 
 // Hosts that make and remove a name as fast as they can.

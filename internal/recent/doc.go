@@ -16,7 +16,8 @@
 // such that it changed nothing is forgotten.
 //
 // The memory can be one that outlives the process. The next one goes on with it ([Open]): what
-// was under way then, and is not decided by that process, stays under way.
+// was under way then may have been made until then, and not later. Which it was is noted if that
+// process finds it out, or the one after it; whoever makes it again begins a change of its own.
 //
 // # What follows
 //

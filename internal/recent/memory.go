@@ -42,7 +42,7 @@ const (
 	page     = 4096
 
 	magic   = 0x746e_6365_7278_6d64 // dmxrcent
-	version = 1
+	version = 2
 )
 
 // shared is the memory.
@@ -61,6 +61,7 @@ type head struct {
 	logged         atomic.Uint64 // so many were written to the log
 	// since is when it began; lost is the time of the last change that is not in it any more.
 	since, lost atomic.Int64
+	untracked   atomic.Int64  // changes that are under way, and for which there was no cell
 	note        atomic.Uint64 // which of the notes counts: one, plus one
 }
 
@@ -71,7 +72,7 @@ type noted struct {
 	begin, end int64
 	kind       Kind
 	sure       bool
-	left       bool // of a process that is dead, and not decided
+	left       bool // of a process that is dead, which was known at end; and not decided
 }
 
 type note struct {
@@ -85,10 +86,8 @@ type Memory struct {
 	fd int
 	s  *shared
 
-	mu        sync.Mutex
-	free      []uint16
-	untracked int   // changes for which there was no cell
-	adopted   int64 // when this process went on with the memory of another one
+	mu   sync.Mutex
+	free []uint16
 }
 
 // Now is the time by which changes are told, that of CLOCK_BOOTTIME in ns.
@@ -165,20 +164,40 @@ func Open(fd int) (*Memory, error) {
 	if err != nil {
 		return fail(err)
 	}
-	m := &Memory{fd: fd, s: (*shared)(unsafe.Pointer(&mem[0])), adopted: Now()}
+	m := &Memory{fd: fd, s: (*shared)(unsafe.Pointer(&mem[0]))}
 	if atomic.LoadUint64(&m.s.magic) != magic || m.s.version != version {
 		_ = unix.Munmap(mem)
 		return fail(errors.New("it is of another version"))
 	}
+	m.goOn(Now())
+	return m, nil
+}
+
+// goOn takes what is noted, by a process that was dead at now.
+func (m *Memory) goOn(now int64) {
+	if m.s.untracked.Load() != 0 {
+		m.forgets(now)
+		m.s.untracked.Store(0)
+	}
 	for i := range m.s.cells {
 		c := &m.s.cells[i]
-		if id := c.id.Load(); id == 0 || m.inLog(id) != nil { // it was about to be cleared
+		id := c.id.Load()
+		if id == 0 {
 			m.clear(uint16(i))
 			continue
 		}
-		c.left = true
+		if e := m.inLog(id); e != nil { // it was about to be cleared
+			if at := m.s.logged.Load(); e == &m.s.log[at%entries] {
+				m.s.logged.Store(at + 1)
+			}
+			m.clear(uint16(i))
+			continue
+		}
+		if !c.left { // of the last process, not of one before it
+			c.end = max(now, c.begin)
+			c.left = true
+		}
 	}
-	return m, nil
 }
 
 // inLog is the entry of a change; nil if there is none.
@@ -223,7 +242,7 @@ func (m *Memory) Begin(n *Name, k Kind) (u Under) {
 	defer m.mu.Unlock()
 	last := len(m.free) - 1
 	if last < 0 {
-		m.untracked++
+		m.s.untracked.Add(1)
 		return u
 	}
 	u = Under{m.s.lastID.Add(1), m.free[last]}
@@ -242,8 +261,8 @@ func (m *Memory) End(u Under, o Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if u.ID == 0 {
-		m.untracked--
 		m.forgets(Now())
+		m.s.untracked.Add(-1)
 		return
 	}
 	c := &m.s.cells[u.cell]
@@ -298,15 +317,14 @@ func (m *Memory) Adopt(ids []uint64) {
 		if id == 0 || !c.left || slices.Contains(ids, id) {
 			continue
 		}
-		m.append(c, c.begin, m.adopted, false)
+		m.append(c, c.begin, c.end, false)
 		m.clear(uint16(i))
 	}
 }
 
-// Decide notes what has come of a change that the process before had begun. done: it was made
-// by that. Otherwise it may have been, and undone since; and this process makes it now, from
-// again on, with this outcome.
-func (m *Memory) Decide(id uint64, done bool, again int64, o Outcome) {
+// Decide notes what has come of a change that a process before this one had begun. made: it was
+// made by that. Otherwise it may have been, and undone since. Who makes it again begins it anew.
+func (m *Memory) Decide(id uint64, made bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.s.cells {
@@ -314,10 +332,7 @@ func (m *Memory) Decide(id uint64, done bool, again int64, o Outcome) {
 		if id == 0 || c.id.Load() != id {
 			continue
 		}
-		m.append(c, c.begin, max(m.adopted, c.begin), done)
-		if !done && again != 0 && o != Unchanged {
-			m.append(c, again, Now(), o == Changed)
-		}
+		m.append(c, c.begin, c.end, made)
 		m.clear(uint16(i))
 	}
 }

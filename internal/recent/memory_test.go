@@ -199,7 +199,8 @@ func TestNextMemory(t *testing.T) {
 	if string(o.Note()) != "a note" || o.asks(t, n).Since != since {
 		t.Errorf("%q, %d", o.Note(), o.asks(t, n).Since)
 	}
-	if got := o.asks(t, n).says(); got != "3 1 2open 1open 4open" {
+	dead := Now()
+	if got := o.asks(t, n).says(); got != "3 1 2maybe 1maybe 4maybe" {
 		t.Errorf("what was under way: %q", got)
 	}
 	if !o.WasMade(made.ID) || o.WasMade(lost.ID) || o.WasMade(0) {
@@ -210,22 +211,61 @@ func TestNextMemory(t *testing.T) {
 		t.Error(a, err)
 	}
 	o.Adopt([]uint64{decided.ID, again.ID})
-	if got := o.asks(t, n).says(); got != "3 1 2open 1open 4maybe" {
+	if got := o.asks(t, n).says(); got != "3 1 2maybe 1maybe 4maybe" {
 		t.Errorf("what another one will decide: %q", got)
 	}
-	o.Decide(decided.ID, true, 0, Changed)
-	o.Decide(again.ID, false, Now(), Changed)
-	o.Decide(again.ID, true, 0, Changed) // nothing is decided twice
-	if got := o.asks(t, n).says(); got != "3 1 2 1maybe 4maybe 1" {
-		t.Errorf("what was decided: %q", got)
-	}
+	// It is killed when it has decided one, and is making the other one again.
+	o.Decide(decided.ID, true)
+	o.Decide(decided.ID, false) // nothing is decided twice
+	anew := o.Begin(&n, Gains)
 	p := next(t, o)
-	p.Adopt(nil)
-	if got := p.asks(t, n).says(); got != "3 1 2 1maybe 4maybe 1" || len(p.free) != cells {
-		t.Errorf("the third process: %q, %d", got, len(p.free))
+	p.Adopt([]uint64{decided.ID, again.ID})
+	if a := p.asks(t, n, anew.ID); a.says() != "3 1 2 1maybe 4maybe" || !p.WasMade(decided.ID) {
+		t.Errorf("the third process: %q", a.says())
+	} else if end := a.Seen[3].End; end > dead {
+		t.Errorf("what the first one had begun was over at %d, as the third one has it at %d", dead, end)
+	}
+	p.Decide(again.ID, false)
+	if got := p.asks(t, n).says(); got != "3 1 2 1maybe 4maybe 1maybe" || len(p.free) != cells {
+		t.Errorf("what was decided: %q, %d", got, len(p.free))
 	}
 	if u := p.Begin(&n, Gains); slices.Contains([]uint64{decided.ID, again.ID, lost.ID, made.ID}, u.ID) {
 		t.Error("a number was given twice")
+	}
+}
+
+// What is not noted, as there is no room, is not known to the next process either.
+func TestNextMemoryOfOneThatWasFull(t *testing.T) {
+	t.Parallel()
+	m := newMemory(t)
+	n, other := NameOf(1, "n"), NameOf(1, "other")
+	for range cells + 1 {
+		m.Begin(&n, Gains)
+	}
+	before := Now()
+	for range 2 {
+		m = next(t, m)
+		if a := m.asks(t, other); a.Since < before || a.Since == a.Sent {
+			t.Errorf("it is complete since %d, and the process was killed after %d", a.Since, before)
+		}
+		m.Adopt(nil)
+		before = 0
+	}
+}
+
+// A process is killed when a change is in the log, and before the log is longer.
+func TestNextMemoryOfOneThatWrote(t *testing.T) {
+	t.Parallel()
+	m := newMemory(t)
+	n := NameOf(1, "n")
+	since := m.s.since.Load()
+	u := m.Begin(&n, Gains)
+	m.append(&m.s.cells[u.cell], 1, Now(), true)
+	m.s.logged.Add(^uint64(0))
+	o := next(t, m)
+	o.did(n, Loses, Changed)
+	if a := o.asks(t, n); a.says() != "1 2" || a.Since != since {
+		t.Errorf("%q, complete since %d, want %d", a.says(), a.Since, since)
 	}
 }
 
