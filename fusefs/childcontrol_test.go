@@ -138,6 +138,7 @@ type Counts struct {
 	Telling                                    int // see pausing
 	Looks, Parked                              int // of watchHolders; requests that wait, with something of a file locked
 	Storage                                    Storage
+	Dropped                                    bool // what the kernel had while a server was killed
 }
 
 func (c *control) Counts(_ None, n *Counts) error {
@@ -161,6 +162,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
+	n.Dropped = f.redo.dropped != nil && closed(f.redo.dropped)
 	n.Looks, n.Telling = int(f.waits.looks.Load()), int(f.pause.telling.Load())
 	return err
 }
@@ -171,3 +173,14 @@ func (c *control) CPU(_ None, us *int64) error { return loopbackControl{}.CPU(No
 func (c *control) Unmount(lazy bool, _ *None) error { return c.s.Unmount(lazy) }
 
 func (c *control) Ended(_ None, _ *None) error { return <-c.ended }
+
+// OpenHandles tells how many open files the nodes have.
+func (c *control) OpenHandles(_ None, n *int) error {
+	t := c.s.fs.tree
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.byID {
+		*n += len(x.openHandles())
+	}
+	return nil
+}

@@ -47,6 +47,8 @@ type conn struct {
 	unused   func(reservation)
 	left     leftOver
 
+	writesFirst writesFirst
+
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 
 	stale func(id uint64)     // is told of nodes that are stale
@@ -278,6 +280,9 @@ func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
 	op := head(in).Opcode
 	if op == opInterrupt {
 		c.readers.interrupt(in)
+	}
+	if c.writesFirst.on.Load() {
+		defer c.writesFirst.before(in, c.dead)()
 	}
 	n, err := c.answer(in, &p.slot)
 	if err != nil {

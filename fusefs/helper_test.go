@@ -124,15 +124,17 @@ func (p *testProgram) open(name, how string) int {
 // sleeping waits until the helper waits for the file system.
 func (p *testProgram) sleeping() {
 	p.t.Helper()
-	await(p.t, "the helper waits for the file system", func() bool {
-		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.cmd.Process.Pid))
-		for _, where := range []string{"request_wait_answer", "fuse_", "folio_wait"} {
-			if strings.Contains(string(b), where) {
-				return true
-			}
+	await(p.t, "the helper waits for the file system", p.isSleeping)
+}
+
+func (p *testProgram) isSleeping() bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.cmd.Process.Pid))
+	for _, where := range []string{"request_wait_answer", "fuse_", "folio_wait"} {
+		if strings.Contains(string(b), where) {
+			return true
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // One thread makes all calls, and it is the one whose wchan is that of the

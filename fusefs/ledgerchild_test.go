@@ -266,12 +266,18 @@ type Crash struct {
 	Op    uint32 // 0: any request
 	Where string
 	After int32 // so many times it does not
+	Waits bool  // it does not at all, but the request waits there for CrashAt
 }
 
 func (c *control) point(op uint32, where string) {
 	x := c.crash.Load()
 	if x == nil || x.Op != 0 && x.Op != op || x.Where != where || atomic.AddInt32(&x.After, -1) >= 0 {
 		return
+	}
+	for ; x.Waits; <-time.After(time.Millisecond) {
+		if c.crash.Load() != x {
+			return
+		}
 	}
 	unix.Kill(os.Getpid(), unix.SIGKILL)
 	select {}
@@ -296,17 +302,6 @@ func (k *keptMount) crashAt(x Crash) {
 	case <-time.After(20 * time.Second):
 		k.t.Fatalf("CrashAt: %v", err)
 	}
-}
-
-// OpenHandles tells how many open files the nodes have.
-func (c *control) OpenHandles(_ None, n *int) error {
-	t := c.s.fs.tree
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, x := range t.byID {
-		*n += len(x.openHandles())
-	}
-	return nil
 }
 
 // Kept tells what the next child needs.

@@ -168,18 +168,23 @@ func (c *conn) doAgain() {
 		c.readers.mu.Lock()
 		r.slot, r.past = x.slot, x.past
 		c.readers.mu.Unlock()
-		c.loops.Go(func() { c.doOneAgain(r, in, &x.slot, x.elsewhere) })
+		answered := func() {}
+		if head(in).Opcode == opWrite && c.writesFirst.on.Load() {
+			answered = c.writesFirst.write(head(in)) // reads that are left have their pages locked
+		}
+		c.loops.Go(func() { c.doOneAgain(r, in, &x.slot, x.elsewhere, answered) })
 		if x.Interrupted {
 			c.loops.Go(func() { c.interruptSoon(head(in).Unique) })
 		}
 	}
 }
 
-func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool) {
+func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool, answered func()) {
 	number, op := head(in).Unique, head(in).Opcode
 	if _, err := c.answer(in, s); err != nil {
 		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
 	}
+	answered()
 	if x := c.reserved(number, nil); x.handle != 0 {
 		c.unused(x) // it has come to something else this time
 	}

@@ -431,8 +431,10 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		ns = append(ns, n)
 	}
 	f.tree.mu.Unlock()
+	f.conn.writesFirst.begin()
 	f.background(func() {
 		defer close(dropped)
+		defer f.conn.writesFirst.end()
 		f.entries.expireEntries()
 		for _, n := range ns {
 			switch {
