@@ -128,7 +128,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept nodestate.Secrets, err
 	if err := refuseFolded(cfg, d.root, d.storage, d.register); err != nil {
 		return nil, kept, err
 	}
-	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Cluster: known, Join: cfg.Join})
+	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Cluster: known, Join: cfg.Join, Tried: d.takeover.left != nil})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
 		return nil, kept, err // retryable: the storage may still get mounted
 	}

@@ -40,6 +40,10 @@ type Expect struct {
 	Cluster string
 	// Join: a cluster is not founded, for the same reason.
 	Join bool
+	// Tried: this process goes on in the place of one that has tried the storage. A cluster is
+	// not founded, and that there is no room now is no error. (The trial is made all the same:
+	// clients that keep listings look at that of the views anew after it.)
+	Tried bool
 }
 
 // founder opens clusters, and founds them.
@@ -60,6 +64,9 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 	case errors.Is(err, errNoCluster) && e.Cluster != "":
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
 			"%s: no cluster is here (there is no %s/%s), but this mount was in one, %s: is the shared directory mounted? Nothing was made; if somebody has removed it, dmxfs cluster restore makes it anew", f.source, Name, ClusterFile, e.Cluster)}
+	case errors.Is(err, errNoCluster) && e.Tried:
+		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
+			"%s: the cluster is not here any more (there is no %s/%s): is the shared directory mounted?", f.source, Name, ClusterFile)}
 	case errors.Is(err, errNoCluster) && e.Join:
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
 			"%s: no cluster is here (there is no %s/%s), and none is to be founded (--join): is the shared directory mounted? Nothing was made", f.source, Name, ClusterFile)}
@@ -76,7 +83,7 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 	if err := f.makeDirs(); err != nil { // it may have died before it made all
 		return nil, err
 	}
-	if err := f.trials.probe(); err != nil {
+	if err := f.trials.probe(); err != nil && !(e.Tried && errors.Is(err, ErrFull)) {
 		return nil, err
 	}
 	if err := f.room.fill(); err != nil && !errors.Is(err, ErrFull) {

@@ -343,3 +343,22 @@ func TestDamagedClusterFile(t *testing.T) {
 		t.Errorf("of another format: %v", err)
 	}
 }
+
+// Who goes on in the place of another process founds nothing.
+func TestInitOfWhoGoesOn(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := newDir(t, dir, "a").Init(Expect{Tried: true}); !errors.Is(err, ErrNoCluster) {
+		t.Errorf("where there is no cluster: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, Name)); err == nil {
+		t.Error("something was made")
+	}
+	a, err := newDir(t, dir, "a").Init(Expect{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := newDir(t, dir, "a").Init(Expect{Tried: true, Cluster: a.ID})
+	if err != nil || b.ID != a.ID || string(b.Secret) != string(a.Secret) || b.Founded {
+		t.Errorf("%+v, %v; it was %+v", b, err, a)
+	}
+}
