@@ -32,6 +32,9 @@ type takeover struct {
 	own  *estate.Own  // nil: it leaves nothing
 	why  error        // and that is the reason, if it should
 	left *estate.Left // nil: it began anew
+	gc   int          // see debug.SetGCPercent
+
+	times []any // what was done when, for the log; nobody else has it until settle
 
 	mu      sync.Mutex
 	took    time.Duration // until calls were answered
@@ -69,6 +72,8 @@ func (d testator) begin() error {
 	if err != nil { // then there is nobody to go on after this one: it is as if it began anew
 		return err
 	}
+	// What is taken over is needed, and to look for garbage meanwhile takes time.
+	t.gc = debug.SetGCPercent(-1)
 	if t.left, err = e.Open(); err != nil {
 		return err
 	}
@@ -76,9 +81,16 @@ func (d testator) begin() error {
 		return err
 	}
 	t.count = e.Newest().Takeovers + 1
+	t.mark("read")
 	t.left.HangUp()
+	t.mark("hung_up")
 	d.cfg.Restored, d.cfg.Replace = false, false
 	return nil
+}
+
+// mark notes how long after the death that was found something was done.
+func (t *takeover) mark(what string) {
+	t.times = append(t.times, what+"_ms", boottime.Milliseconds()-t.left.Died)
 }
 
 // memory is where this daemon notes what it changes, so that it can say so: with what the one
@@ -195,6 +207,7 @@ func (d taker) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	d.takeover.mark("opened")
 	// Before anything changes: whoever goes on after this one has to know of it.
 	w, err := testator{d.daemon}.will(l, false)
 	if err == nil {
@@ -211,6 +224,7 @@ func (d taker) run(ctx context.Context, ready func()) error {
 	}
 	defer r.end()
 	d.awaitConnections()
+	d.takeover.mark("connected")
 	if err := d.join(); err != nil {
 		return err
 	}
@@ -222,6 +236,7 @@ func (d taker) run(ctx context.Context, ready func()) error {
 		if err := d.state.Own(); err != nil {
 			d.log.Warn("the state directory names a process that is gone", "err", err)
 		}
+		debug.SetGCPercent(d.takeover.gc)
 		ready()
 		go d.settle(ctx)
 	})
@@ -255,9 +270,11 @@ func (d taker) inherit(v *member.View) error {
 	if err != nil {
 		return err
 	}
+	t.mark("mount")
 	if err := d.engine.Inherit(t.left.Locks); err != nil {
 		return err
 	}
+	t.mark("locks")
 	if err := t.left.Supersede(t.own); err != nil {
 		return err
 	}
@@ -303,7 +320,7 @@ func (d taker) settle(ctx context.Context) {
 		what += "; " + lost
 		d.log.Error("the takeover did not go as it should", "why", what)
 	} else {
-		d.log.Info("taken over: "+what, "requests", len(d.engine.Resumed()))
+		d.log.Info("taken over: "+what, append(t.times, "requests", len(d.engine.Resumed()))...)
 	}
 	d.journal.Append(journal.Record{Event: journal.TakenOver, Reason: what, Wait: took})
 	debug.FreeOSMemory() // what was read is garbage by now

@@ -81,6 +81,9 @@ func Serve(ctx context.Context, in io.Reader, stderr io.Writer, serve Daemon) er
 	return err
 }
 
+// giveBackLater is after what time a daemon that has taken over gives memory back.
+const giveBackLater = 5 * time.Second
+
 // GoOn is Serve for a process in which another program has served the mount.
 func GoOn(ctx context.Context, cfg config.Config, m *Minder, root *os.File, stderr io.Writer, serve Daemon) error {
 	return serveWatched(ctx, cfg, m, root, stderr, true, serve, func(error, ...string) {})
@@ -131,7 +134,11 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 	err = serve(ctx, cfg, m, root, log, func(warnings []string) {
 		usable.Store(true)
 		report(nil, warnings...)
-		process.GiveBackMemory(log)
+		if m.estate == nil {
+			process.GiveBackMemory(log)
+		} else { // programs have waited for what it would take the processors from
+			time.AfterFunc(giveBackLater, func() { process.GiveBackMemory(log) })
+		}
 	})
 	if err != nil && m.estate != nil && !usable.Load() && ctx.Err() == nil {
 		err = m.passOn(err)
