@@ -37,7 +37,7 @@ semantics: ## what programs see of locks on a local file system, one mount and t
 	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs
 
 storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size, a line for each part that is done; docs/storage.md has the last results
-	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full
+	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$|TestProgramsOutliveTheDaemonOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full
 
 storage-nfs: ## the same over NFS 3 and NFS 4, in user-mode Linux (no NFS in the kernel needed); SMALL=1 for some minutes of it, TESTS=TestOverNFS/counters for a part
 	go test -count $(or $(RUNS),5) -run 'TestNFS$$' -timeout 10h -v ./cmd/dmxfs -storage.nfs '$(or $(TESTS),Test.*OverNFS)' $(if $(SMALL),,-storage.full)

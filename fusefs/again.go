@@ -249,8 +249,9 @@ func (f *fence) doPast(t *tracked, c *change, call func() error) error {
 		}
 		// Another host may have come between, and nothing is evidence.
 		f.evidence.close(c)
-		f.madeStep(s, c, unix.EIO)
-		return unix.EIO
+		err := f.evidence.guess(c)
+		f.madeStep(s, c, err)
+		return err
 	}
 	done, err := f.evidence.conclude(c, &p.step, t.verdict)
 	if done || err != nil {

@@ -1,9 +1,12 @@
 package fusefs
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -20,7 +23,9 @@ func TestKilledInAWriteWhoseLockHasGone(t *testing.T) {
 	other, err := recent.New()
 	must(t, err)
 	var unheard error
+	log := new(bytes.Buffer)
 	f := handlersOnly(t, func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
 		o.Recent, err = recent.New()
 		must(t, err)
 		o.Others = func(ctx context.Context, q *recent.Question, _ bool) ([]recent.Host, error) {
@@ -76,6 +81,10 @@ func TestKilledInAWriteWhoseLockHasGone(t *testing.T) {
 		if err = f.fence.doPast(&tr, c, call); err != x.want || err == nil && c.length != len(c.writes) {
 			t.Errorf("%s: %v, %d bytes; want %v", x.what, err, c.length, x.want)
 		}
+		if says := strings.Contains(log.String(), "cannot be known") && strings.Contains(log.String(), "path=f"); says != (x.want == unix.EIO) {
+			t.Errorf("%s: the log says %q", x.what, log)
+		}
+		log.Reset()
 		if got := readFile(t, path); got != x.left {
 			t.Errorf("%s: the file has %q, want %q", x.what, got, x.left)
 		}

@@ -36,6 +36,19 @@ func ResumeKilled(o Options, from LedgerReader, requests *Requests, fds func(old
 	return resume(o, x)
 }
 
+// LedgerFiles are descriptors of files: of what is open, and of names. There may be others.
+func LedgerFiles(from LedgerReader) map[int]bool {
+	files := map[int]bool{}
+	for table, word := range map[int]int{tableNodes: nodeFD, tableHandles: handleFD, tableDirs: dirFD} {
+		for _, w := range from.All(table) {
+			if fd := w[word]; fd > 0 && fd <= math.MaxInt32 {
+				files[int(fd)-1] = true
+			}
+		}
+	}
+	return files
+}
+
 // ledgerReader makes of a ledger what an Export would have left.
 type ledgerReader struct {
 	from LedgerReader

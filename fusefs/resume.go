@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -436,15 +438,29 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		defer close(dropped)
 		defer f.conn.writesFirst.end()
 		f.entries.expireEntries()
-		for _, n := range ns {
-			switch {
-			case ctx.Err() != nil:
-			case n.isRegular() && n.cached.Load():
-				f.pages.dropLogged(n)
-			default:
-				f.dev.forgetAttr(n.id)
-			}
-			f.tree.unpin(n)
+		var drops sync.WaitGroup
+		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
+			drops.Go(func() {
+				for _, n := range some {
+					dropOfKilled(ctx, f, n)
+				}
+			})
 		}
+		drops.Wait()
 	})
+}
+
+// dropAtOnce is how many files are dropped at a time: one may have to wait for its pages,
+// and most of what one takes is to begin.
+const dropAtOnce = 16
+
+func dropOfKilled(ctx context.Context, f *fileSystem, n *node) {
+	switch {
+	case ctx.Err() != nil:
+	case n.isRegular() && n.cached.Load():
+		f.pages.dropLogged(n)
+	default:
+		f.dev.forgetAttr(n.id)
+	}
+	f.tree.unpin(n)
 }

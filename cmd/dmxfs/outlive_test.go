@@ -44,22 +44,35 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	seed := cmp.Or(*outliveSeed, rand.Uint64())
 	t.Logf("-outlive.seed=%d", seed)
 	lasts := cmp.Or(*outliveTime, long.Or(5*time.Second, 30*time.Second))
-	x := newOutlive(t, rand.New(rand.NewPCG(seed, 0)))
+	args := []string{"--takeover"}
+	if long.Race { // with which a daemon takes some seconds to begin, beside all other tests
+		args = append(args, "--tenure", "30s")
+	}
+	kinds := slices.Sorted(maps.Keys(outlivers))
+	if *outliveOnly != "" {
+		kinds = strings.Split(*outliveOnly, ",")
+	}
+	c := newCluster(t, 3, args...)
+	newOutlive(t, rand.New(rand.NewPCG(seed, 0)), c, c.src, kinds).run(lasts, (*outliving).killDaemons)
+}
+
+// run has disturb do to the daemons what programs must not notice.
+func (x *outliving) run(lasts time.Duration, disturb func(*outliving, time.Duration)) {
 	before := x.c.measure()
 	x.c.watch.Allow(lasts + 5*time.Minute)
 	x.start()
-	x.killDaemons(lasts)
+	disturb(x, lasts)
 	if x.unharmed() {
 		for _, m := range x.c.mounts {
 			m.mayTakeOver()
 		}
 		x.c.awaitMembers(len(x.c.mounts))
-		x.awaitSteps("when no daemon is killed any more")
+		x.awaitSteps("when no daemon is disturbed any more")
 	}
 	x.stop()
 	x.tell()
 	x.check()
-	if !t.Failed() {
+	if !x.t.Failed() {
 		x.c.compare(before, x.c.measure(), x.files())
 		x.nothingIsLeft()
 	}
@@ -70,6 +83,8 @@ type outliving struct {
 	t        *testing.T
 	c        *testCluster
 	r        *rand.Rand
+	root     string // where the test finds the files of the programs
+	kinds    []string
 	local    string // where the programs write down what is true
 	programs []*outlivingProgram
 
@@ -88,12 +103,10 @@ type outlivingProgram struct {
 	told      bool
 }
 
-func newOutlive(t *testing.T, r *rand.Rand) *outliving {
-	args := []string{"--takeover"}
-	if long.Race { // with which a daemon takes some seconds to begin, beside all other tests
-		args = append(args, "--tenure", "30s")
-	}
-	x := &outliving{t: t, c: newCluster(t, 3, args...), r: r}
+// newOutlive prepares programs of these kinds. root is the shared directory, or one of the
+// mounts where the storage is seen through clients alone.
+func newOutlive(t *testing.T, r *rand.Rand, c *testCluster, root string, kinds []string) *outliving {
+	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds}
 	x.local = filepath.Join(x.c.dir, "local")
 	t.Cleanup(func() {
 		if t.Failed() && *outliveKeep != "" {
@@ -101,9 +114,12 @@ func newOutlive(t *testing.T, r *rand.Rand) *outliving {
 		}
 	})
 	makeDirs(t, x.c.dir, "local")
-	makeDirs(t, x.c.src, slices.Sorted(maps.Keys(outlivers))...)
+	makeDirs(t, x.root, kinds...)
 	in := func(kind, name, text string) {
-		write(t, filepath.Join(x.c.src, kind, name), text)
+		if !x.has(kind) {
+			return
+		}
+		write(t, filepath.Join(x.root, kind, name), text)
 		write(t, filepath.Join(x.local, "truth-"+kind), text)
 	}
 	for _, kind := range []string{"counter-flock", "counter-fcntl", "counter-ofd", "counter-open", "queue"} {
@@ -115,26 +131,34 @@ func newOutlive(t *testing.T, r *rand.Rand) *outliving {
 	in("append", "data", "")
 	in("replace", "current", "first")
 	for i := range x.c.mounts {
-		write(t, filepath.Join(x.c.src, "log", fmt.Sprintf("%d-log", i)), "")
-		write(t, filepath.Join(x.local, fmt.Sprintf("truth-%d-log", i)), "")
+		if x.has("log") {
+			write(t, filepath.Join(x.root, "log", fmt.Sprintf("%d-log", i)), "")
+			write(t, filepath.Join(x.local, fmt.Sprintf("truth-%d-log", i)), "")
+		}
 	}
-	if out, code := x.c.mounts[0].sh("sqlite3 sqlite/t.db 'create table t(id text primary key); create table n(n); insert into n values(0)'"); code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
-	if out, code := x.c.mounts[0].sh("export " + gitEnds + "; cd git && git init -q -b main repo && cd repo && git config gc.auto 0 && git commit -q --allow-empty -m first"); code != 0 {
-		t.Fatalf("%d %s", code, out)
-	}
+	x.begin("sqlite", "sqlite3 sqlite/t.db 'create table t(id text primary key); create table n(n); insert into n values(0)'")
+	x.begin("git", "export "+gitEnds+"; cd git && git init -q -b main repo && cd repo && git config gc.auto 0 && git commit -q --allow-empty -m first")
 	write(t, filepath.Join(x.local, "truth-git"), "first")
 	return x
+}
+
+func (x *outliving) has(kind string) bool { return slices.Contains(x.kinds, kind) }
+
+// begin runs what programs of a kind need to have been done.
+func (x *outliving) begin(kind, script string) {
+	x.t.Helper()
+	if !x.has(kind) {
+		return
+	}
+	if out, code := x.c.mounts[0].sh(script); code != 0 {
+		x.t.Fatalf("%s: %d %s", kind, code, out)
+	}
 }
 
 // start starts the programs.
 func (x *outliving) start() {
 	for i, m := range x.c.mounts {
-		for _, kind := range slices.Sorted(maps.Keys(outlivers)) {
-			if *outliveOnly != "" && !slices.Contains(strings.Split(*outliveOnly, ","), kind) {
-				continue
-			}
+		for _, kind := range x.kinds {
 			names := []string{fmt.Sprintf("%d-%s", i, kind)}
 			if kind == "queue" {
 				names = append(names, names[0]+"-again")
@@ -247,6 +271,13 @@ func (x *outliving) awaitSteps(when string) {
 	for i, o := range x.programs {
 		had[i] = o.state.steps.Load()
 	}
+	defer func() { // await may have failed
+		for i, o := range x.programs {
+			if n := o.state.steps.Load(); n <= had[i]+1 {
+				x.t.Logf("%s has made %d steps since\n%s", o.who, n-had[i], x.where(o))
+			}
+		}
+	}()
 	await(x.t, "all programs go on "+when, func() bool {
 		all := true
 		for i, o := range x.programs {

@@ -179,7 +179,7 @@ func hoard() error {
 		l.Cur = l.Max
 		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &l)
 	}
-	fd := -1
+	fd, fds := -1, []int(nil)
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		n, answer, name := 0, "ok", ""
@@ -207,8 +207,18 @@ func hoard() error {
 			for i := 0; i < n && err == nil; i++ {
 				err = setRange(fd, true, int64(i)*10, 5)
 			}
+		case "chdir":
+			err = os.Chdir(name)
 		case "files":
-			err = hoardFiles(n)
+			beside := n
+			if _, rest, ok := strings.Cut(rest, " "); ok {
+				_, err = fmt.Sscan(rest, &beside)
+			}
+			if err == nil {
+				fds, err = hoardFiles(n, beside)
+			}
+		case "check":
+			err = checkHoarded(fds)
 		case "waiters":
 			err = hoardWaiters(n)
 		case "exit":
@@ -230,27 +240,28 @@ func setRange(fd int, lock bool, start, length int64) error {
 	return retry(func() error { return unix.FcntlFlock(uintptr(fd), unix.F_SETLKW, &l) })
 }
 
-// hoardFiles has n files locked and n others open.
-func hoardFiles(n int) error {
-	for i := range 2 * n {
+// hoardFiles has some files locked and others open.
+func hoardFiles(locked, open int) (fds []int, err error) {
+	for i := range locked + open {
 		dir := fmt.Sprintf("d%d", i%100)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
+			return nil, err
 		}
 		fd, err := unix.Open(filepath.Join(dir, fmt.Sprint(i)), unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if _, err := unix.Write(fd, []byte("x")); err != nil {
-			return err
+			return nil, err
 		}
-		if i%2 == 0 {
+		if i < locked {
 			if err := lockCall("flock", fd, true); err != nil {
-				return err
+				return nil, err
 			}
 		}
+		fds = append(fds, fd)
 	}
-	return nil
+	return fds, nil
 }
 
 // hoardWaiters has n locks for reading, each of an open file of its own, and n

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type takeover struct {
 	own  *estate.Own  // nil: it leaves nothing
 	why  error        // and that is the reason, if it should
 	left *estate.Left // nil: it began anew
+	gc   int          // see debug.SetGCPercent
 
 	times times // of what this daemon does until it has gone on
 
@@ -72,6 +74,8 @@ func (d testator) begin() error {
 	}
 	t.times.began = e.Died
 	t.times.mark("begun")
+	// What is taken over is needed, and to look for garbage meanwhile takes time.
+	t.gc = debug.SetGCPercent(-1)
 	if t.left, err = e.Open(); err != nil {
 		return err
 	}
@@ -228,6 +232,7 @@ func (d taker) run(ctx context.Context, ready func()) error {
 		d.takeover.times.mark("serves")
 		testator{d.daemon}.bequeath(l)
 		ready()
+		debug.SetGCPercent(d.takeover.gc)
 		if err := d.state.Own(); err != nil {
 			d.log.Warn("the state directory names a process that is gone", "err", err)
 		}

@@ -50,6 +50,10 @@ func (l *Left) open() (err error) {
 			return err
 		}
 	}
+	room := l.keepers[l.Wills[0].Generation]
+	made := make(chan error, 1)
+	go func() { made <- room.MakeRoom() }() // the processors have time for that meanwhile
+	defer func() { <-made }()               // if it fails the table grows as it is needed
 	if l.mount, err = l.newest(mountForm(), fusefs.LedgerWhose, func(w *Will) int { return w.Mount }); err != nil {
 		return fmt.Errorf("of its mount: %w", err)
 	}
@@ -180,16 +184,13 @@ func (l *Left) Control() (*os.File, error) {
 // others hear of its death, and this process can listen where that did.
 func (l *Left) HangUp() {
 	for _, w := range l.Wills {
-		dir := fmt.Sprintf("/proc/%d/fd", w.Keeper.PID)
-		files, _ := os.ReadDir(dir)
-		for _, f := range files {
-			old := 0
-			if to, err := os.Readlink(dir + "/" + f.Name()); err != nil || len(to) < 7 || to[:7] != "socket:" {
-				continue
-			}
-			if _, err := fmt.Sscan(f.Name(), &old); err != nil {
-				continue
-			}
+		known := func(int) bool { return false }
+		if w.Generation == l.mount.Generation() {
+			files := fusefs.LedgerFiles(l.mount)
+			known = func(fd int) bool { return files[fd] }
+		}
+		sockets, _ := l.keepers[w.Generation].Sockets(known) // if it has ended there is nobody to hang up
+		for _, old := range sockets {
 			fd, err := l.keepers[w.Generation].Take(old)
 			if err != nil {
 				continue

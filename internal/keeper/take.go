@@ -18,9 +18,7 @@ var ErrGone = errors.New("the keeper of the descriptors is gone")
 type Found struct {
 	id    ID
 	pidfd int
-	// dir is its /proc/PID/fd, open: of the process that it is of, whoever has the number
-	// later. It is -1 until the first [Found.TakePath].
-	dir int
+	files *os.File // its directory in /proc of what it has open; nil: not needed yet
 }
 
 // Find finds a keeper.
@@ -44,7 +42,7 @@ func Find(id ID) (*Found, error) {
 		unix.Close(pidfd)
 		return nil, fmt.Errorf("%w: process %d is another one by now", ErrGone, id.PID)
 	}
-	return &Found{id, pidfd, -1}, nil
+	return &Found{id: id, pidfd: pidfd}, nil
 }
 
 // Take is a descriptor for the open file that the keeper has under the number fd, which
@@ -69,47 +67,109 @@ func (f *Found) Take(fd int) (int, error) {
 }
 
 // TakePath is Take, for a file that may have been opened with O_PATH, and is so opened again
-// then. It is -1 if nothing is open under the number. There may be thousands, for which
-// programs wait.
+// then. It is -1 if nothing is open under the number.
 func (f *Found) TakePath(fd int) (int, error) {
-	got, err := unix.PidfdGetfd(f.pidfd, fd, 0)
-	switch err {
-	case nil:
-		return got, nil
-	case unix.EBADF:
-	default:
-		return f.Take(fd) // which says what is wrong, if anything is
+	got, err := f.Take(fd)
+	if !errors.Is(err, unix.EBADF) {
+		return got, err
 	}
-	if f.dir < 0 {
-		if f.dir, err = unix.Open(fmt.Sprintf("/proc/%d/fd", f.id.PID), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-			f.dir = -1
-			return -1, fmt.Errorf("open the descriptors of their keeper, process %d: %w", f.id.PID, err)
-		}
-		// The keeper may have ended, and the number may be that of another process by now.
-		if got, err := f.Take(fd); !errors.Is(err, unix.EBADF) {
-			closeDir(&f.dir)
-			return got, err
-		}
+	dir, err := f.open()
+	if err != nil {
+		return -1, err
 	}
-	got, err = unix.Openat(f.dir, strconv.Itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
-	switch err {
-	case nil:
+	got, err = unix.Openat(int(dir.Fd()), strconv.Itoa(fd), unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == nil {
 		return got, nil
-	case unix.ENOENT, unix.ESRCH: // nothing is open, or the keeper has ended
-		if got, err := f.Take(fd); !errors.Is(err, unix.EBADF) {
-			return got, err
-		}
+	}
+	if _, gone := f.Take(fd); !errors.Is(gone, unix.EBADF) { // it may have ended
+		return -1, gone
+	}
+	if err == unix.ENOENT {
 		return -1, nil
 	}
 	return -1, fmt.Errorf("open descriptor %d of its keeper: %w", fd, err)
 }
 
-func closeDir(fd *int) {
-	if *fd >= 0 {
-		unix.Close(*fd)
-		*fd = -1
+// open is the directory of what the keeper has open. It is that of the keeper for good,
+// whatever process has its number later.
+func (f *Found) open() (*os.File, error) {
+	if f.files != nil {
+		return f.files, nil
 	}
+	dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", f.id.PID))
+	if err == nil {
+		// It may have ended before that.
+		if start, bad := startOf(f.id.PID); bad != nil || start != f.id.Start {
+			dir.Close()
+			err = ErrGone
+		}
+	} else if errors.Is(err, os.ErrNotExist) {
+		err = ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what the keeper of descriptors, process %d, has open: %w", f.id.PID, err)
+	}
+	f.files = dir
+	return dir, nil
 }
+
+// smallTable is for how many descriptors there is no need to make room.
+const smallTable = 256
+
+// MakeRoom has the table of descriptors of this process be so large that all that the keeper
+// has open can be taken. It would grow by itself, from one power of two to the next; but each
+// time the kernel waits until no processor looks at the old one any more, some 10 ms, if the
+// process has threads.
+func (f *Found) MakeRoom() error {
+	dir, err := f.open()
+	if err != nil {
+		return err
+	}
+	st, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	most := min(uint64(st.Size()), limit.Cur) // the size is how many there are; before Linux 6.2 it is 0
+	if most < smallTable {
+		return nil
+	}
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, int(most)-1)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// Sockets are the descriptors of sockets that the keeper has, but for those of which known
+// says that they are of something else: to look at one takes some microseconds.
+func (f *Found) Sockets(known func(fd int) bool) (list []int, err error) {
+	dir, err := f.open()
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("what the keeper of descriptors, process %d, has open: %w", f.id.PID, err)
+	}
+	b := make([]byte, len(socketLink))
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil || known(fd) {
+			continue
+		}
+		if n, err := unix.Readlinkat(int(dir.Fd()), name, b); err == nil && string(b[:n]) == socketLink {
+			list = append(list, fd)
+		}
+	}
+	return list, nil
+}
+
+// socketLink is how the link of a socket begins.
+const socketLink = "socket:"
 
 // endTime is how long a keeper may take to end. If it is the last one that has files
 // open, these are closed by its end.
@@ -142,7 +202,9 @@ func (f *Found) Close() error {
 	}
 	fd := f.pidfd
 	f.pidfd = -1
-	closeDir(&f.dir)
+	if f.files != nil {
+		f.files.Close()
+	}
 	return unix.Close(fd)
 }
 

@@ -40,8 +40,9 @@ type Expect struct {
 	Cluster string
 	// Join: a cluster is not founded, for the same reason.
 	Join bool
-	// GoesOn is for who goes on for a process of this node that had the cluster open until
-	// now: it is not founded, and nothing is made or tried on the storage. Programs wait.
+	// GoesOn: this process goes on in the place of one that had the cluster open. It is not
+	// founded, and that there is no room now is no error. (The storage is tried all the same:
+	// clients that keep listings look at that of the views anew after it.)
 	GoesOn bool
 }
 
@@ -76,13 +77,10 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 		return nil, err
 	}
 	f.views.ofCluster(c.ID)
-	if e.GoesOn {
-		return c, nil
-	}
 	if err := f.makeDirs(); err != nil { // it may have died before it made all
 		return nil, err
 	}
-	if err := f.trials.probe(); err != nil {
+	if err := f.trials.probe(); err != nil && !(e.GoesOn && errors.Is(err, ErrFull)) {
 		return nil, err
 	}
 	if err := f.room.fill(); err != nil && !errors.Is(err, ErrFull) {
