@@ -327,7 +327,9 @@ func (col *column) cast(t *testing.T, name string, c *semCase) (*stage, error) {
 						st.end()
 						return nil, fmt.Errorf("%s: start actor %s: %w", col.name, s.actor, err)
 					}
+					st.mu.Lock()
 					pid := st.actors[s.actor].pid
+					st.mu.Unlock()
 					rise, last = rise && pid > last, pid
 				}
 			}
