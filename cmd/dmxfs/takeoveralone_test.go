@@ -74,7 +74,10 @@ func TestTakeoverLosesItsWatcher(t *testing.T) {
 			<-time.After(time.Duration(i) * 5 * time.Millisecond) // somewhere in what it does
 			_ = unix.Kill(watcher, unix.SIGKILL)
 		} else { // it has taken nothing yet
-			next = a.ready()
+			await(t, "the watcher has a next daemon", func() bool { // not the one of a former watcher, which ends
+				next = a.ready()
+				return parent(next) == watcher
+			})
 			_ = unix.Kill(next, unix.SIGSTOP)
 			a.signal(unix.SIGKILL)
 			await(t, "it is told what it goes on with", func() bool { return isTold(t, next) })
