@@ -88,7 +88,7 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 func TestWritesBesideOverSSHFS(t *testing.T) {
 	t.Parallel()
 	c := newClientCluster(t, clientKind{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}}, 2)
-	runWritesBeside(t, c, long.Or(1, times(100)))
+	runWritesBeside(t, c, long.Or(1, times(25)))
 }
 
 // runWritesBeside lets two mounts change a file n times in turn, for locks of every

@@ -26,7 +26,7 @@ func TestUpgradesWithTakeover(t *testing.T) {
 	seed := cmp.Or(*outliveSeed, rand.Uint64())
 	t.Logf("-outlive.seed=%d", seed)
 	c := newCluster(t, 2, "--takeover")
-	times := cmp.Or(*upgradeTimes, long.Or(2, 5))
+	times := cmp.Or(*upgradeTimes, long.Or(2, 3))
 	dies := successorFile(t, diesAtStart)
 	kinds := []string{"counter-flock", "counter-fcntl", "counter-ofd", "queue", "content", "shared", "replace", "append", "mkdir", "sqlite", "git", "probe"}
 	var calls, locks []time.Duration

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	tests "github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 const ms = int64(1e6)
@@ -141,7 +141,7 @@ func TestDecide(t *testing.T) {
 func TestDecideIsRight(t *testing.T) {
 	t.Parallel()
 	count := map[Verdict]int{}
-	for seed := range uint64(tests.Or(20_000, 500_000)) {
+	for seed := range uint64(long.Pure(20_000, long.Or(20_000, 500_000))) {
 		w := newWorld(seed)
 		p, hosts, done, mine := w.run()
 		got := Decide(&p, hosts)

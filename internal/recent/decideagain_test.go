@@ -3,7 +3,7 @@ package recent
 import (
 	"testing"
 
-	tests "github.com/dmxfs/dmxfs/internal/long"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // told is what the program comes to know of its call.
@@ -103,7 +103,7 @@ func TestDecideIsRightAfterManyKills(t *testing.T) {
 	t.Parallel()
 	var count [mostTold]int
 	kills := 0
-	for seed := range uint64(tests.Or(20_000, 500_000)) {
+	for seed := range uint64(long.Pure(20_000, long.Or(20_000, 500_000))) {
 		c := &call{world: newWorld(seed)}
 		c.steps(c.IntN(8))
 		c.p.Kind = Kind(1 + c.IntN(2))
