@@ -162,7 +162,7 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
-	n.Dropped = f.redo.dropped != nil && closed(f.redo.dropped)
+	n.Dropped = closed(f.conn.serving) && f.redo.dropped != nil && closed(f.redo.dropped)
 	n.Looks, n.Telling = int(f.waits.looks.Load()), int(f.pause.telling.Load())
 	return err
 }
