@@ -38,13 +38,16 @@ func (c *conn) ended(d time.Duration) bool {
 
 // connected asks the kernel whether there is still a mount.
 func (c *conn) connected() (yes bool) {
-	p := []unix.PollFd{{Events: unix.POLLOUT}}
-	if e := c.raw.Control(func(fd uintptr) {
-		p[0].Fd = int32(fd)
-		_ = retryEINTR(func() error { _, err := unix.Poll(p, 0); return err })
-	}); e != nil {
+	if e := c.raw.Control(func(fd uintptr) { yes = isConnected(int(fd)) }); e != nil {
 		return false // it is closed
 	}
+	return yes
+}
+
+// isConnected reports whether there is still a mount of a connection, dev.
+func isConnected(dev int) bool {
+	p := []unix.PollFd{{Fd: int32(dev), Events: unix.POLLOUT}}
+	_ = retryEINTR(func() error { _, err := unix.Poll(p, 0); return err })
 	return p[0].Revents&unix.POLLERR == 0
 }
 

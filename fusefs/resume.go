@@ -97,12 +97,12 @@ func reconnect(f *fileSystem, x *saved) error {
 	if err := c.repeatGreeting(x.Asked, x.Answered); err != nil {
 		return err
 	}
+	if !isConnected(x.Dev) { // umount -f, or by fusectl; the descriptor stays the caller's
+		return errors.New("its connection to the kernel was cut off")
+	}
 	c.file = os.NewFile(uintptr(x.Dev), "/dev/fuse")
 	if c.raw, err = c.file.SyscallConn(); err != nil {
 		return err
-	}
-	if !c.connected() { // umount -f, or by fusectl
-		return errors.Join(errors.New("its connection to the kernel was cut off"), c.file.Close())
 	}
 	f.conn = c
 	f.greeted()
