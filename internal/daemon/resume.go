@@ -79,8 +79,8 @@ func (d successor) run(ctx context.Context, ready func()) error {
 	d.recordResumed("another program serves the mount")
 	nodeDone := make(chan error, 1)
 	go func() { nodeDone <- d.node.Load().Run(r.nodeCtx) }()
-	go d.upgrader.Await(ctx)
 	d.left.Mark("serves")
+	go d.upgrader.Await(ctx) // marks, too: from here on it alone does
 	return d.serveAll(ctx, g, l, nodeDone, r.netDone, func() {
 		d.left.Collect()
 		ready()
