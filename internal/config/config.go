@@ -100,7 +100,7 @@ func (c *Config) Flags() *pflag.FlagSet {
 	c.Times.flags(f)
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
-	f.BoolVar(&c.Takeover, "takeover", false, "when the daemon is killed, or crashes, the next one goes on with its open files and locks: programs wait for a moment, and get no errors. It costs memory, and a little with each lock")
+	f.BoolVar(&c.Takeover, "takeover", true, "when the daemon is killed, or crashes, the next one goes on with its open files and locks: programs wait for a moment, and get no errors. Not with --no-restart or --journal=required")
 	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
 	f.StringVar(&c.Metrics, "metrics", "", "`HOST:PORT` on which Prometheus reads metrics, at /metrics, without a password: best a loopback address, and one for each mount (default: none; dmxfs metrics shows them in any case)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")
@@ -261,6 +261,9 @@ func (c *Config) Complete(flags *pflag.FlagSet, options []string, file string) e
 			return err
 		}
 	}
+	if !flags.Changed("takeover") && !c.mayTakeOver() {
+		c.Takeover = false // only who asks for both is told that they exclude each other
+	}
 	if err := c.Validate(); err != nil {
 		return err
 	}
@@ -272,6 +275,10 @@ func (c *Config) Complete(flags *pflag.FlagSet, options []string, file string) e
 	}
 	return c.ReadPolicy()
 }
+
+// mayTakeOver is whether the other options allow a daemon to go on in the place of one that
+// was killed.
+func (c *Config) mayTakeOver() bool { return c.Restart && c.Journal != JournalRequired }
 
 // ReadPolicy sets Rules to what the options ask for.
 func (c *Config) ReadPolicy() error {

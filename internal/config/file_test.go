@@ -109,3 +109,43 @@ func TestWrongConfigurations(t *testing.T) {
 		}
 	}
 }
+
+// A daemon that is killed is succeeded, unless that is refused or can't be.
+func TestTakeoverIsTheDefault(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		file string
+		want bool
+		err  string
+	}{
+		{want: true},
+		{args: []string{"--takeover=false"}},
+		{file: "takeover = false\n"},
+		{args: []string{"--no-restart"}},
+		{args: []string{"--journal=required"}},
+		{file: "restart = false\n"},
+		{args: []string{"--takeover", "--no-restart"}, err: "--takeover and --no-restart"},
+		{args: []string{"--no-restart"}, file: "takeover = true\n", err: "--takeover and --no-restart"},
+		{args: []string{"--takeover", "--journal=required"}, err: "--takeover and --journal required"},
+	} {
+		c := Config{Mountpoint: t.TempDir(), Source: t.TempDir()}
+		flags := c.Flags()
+		if err := flags.Parse(tt.args); err != nil {
+			t.Fatal(err)
+		}
+		path := ""
+		if tt.file != "" {
+			path = filepath.Join(t.TempDir(), "m.toml")
+			if err := os.WriteFile(path, []byte(tt.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := c.Complete(flags, nil, path)
+		if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%q %q: %v", tt.args, tt.file, err)
+		}
+		if err == nil && c.Takeover != tt.want {
+			t.Errorf("%q %q: %v", tt.args, tt.file, c.Takeover)
+		}
+	}
+}
