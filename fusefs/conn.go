@@ -167,7 +167,7 @@ func (c *conn) next(b []byte) (n int, err error) {
 }
 
 // serve answers requests until the mount is gone and all are answered.
-func (c *conn) serve() {
+func (c *conn) serve(killed bool) {
 	over := make(chan struct{})
 	watch := make(chan struct{})
 	go func() {
@@ -175,6 +175,9 @@ func (c *conn) serve() {
 		c.watch(over)
 	}()
 	c.loops.Go(func() { <-c.dead }) // also while nobody reads
+	if killed {
+		c.takeQueued()
+	}
 	c.doAgain()
 	c.loops.Go(c.read)
 	close(c.serving)

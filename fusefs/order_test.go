@@ -19,6 +19,9 @@ func TestKilledWhileAFileIsMadeLonger(t *testing.T) {
 	p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
 	p.want("ok", "put f hello")
 	w, r := p.open("f", "rw"), q.open("f", "r")
+	// What is under an open lock is not dropped.
+	p.want("ok", "flock %d sh", w)
+	q.want("ok", "flock %d sh", r)
 	q.want("ok hello", "read %d 0 20", r)
 	m.crashAt(Crash{Op: opWrite, Where: atTaken})
 	p.tell("write %d 5 world", w)
@@ -88,4 +91,36 @@ func TestWritesComeFirst(t *testing.T) {
 			t.Errorf("of a mount that is gone: %v", took)
 		}
 	})
+}
+
+// The kernel keeps the pages of a file that a program has under an open lock when the server is
+// killed: nobody else can have changed them. To drop them it would have to write out what the
+// program has changed through a mapping, and it puts zeros behind the end that it knows then,
+// also where a write is on its way (see takeQueued).
+func TestPagesUnderAnOpenLockOutliveTheServer(t *testing.T) {
+	t.Parallel()
+	m := mountKept(t)
+	p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	p.want("ok", "put held hello")
+	p.want("ok", "put shared hello")
+	held, shared := p.open("held", "rw"), q.open("shared", "rw")
+	q.want("ok", "flock %d ex", shared)
+	p.want("ok", "map %d 5", held)
+	p.want("ok", "poke 0 J")
+	q.want("ok hello", "read %d 0 5", shared)
+	m.kill()
+	must(t, m.goOn())
+	await(t, "all is dropped", func() bool { return ask[Counts](m.testMount, "Counts", None{}).Dropped })
+	if s := ask[Stats](m.testMount, "Stats", None{}); s.PageDrops != 1 {
+		t.Errorf("the pages of %d files were dropped, want those of the one without an open lock", s.PageDrops)
+	}
+	p.want("ok Jello", "read %d 0 5", held)
+	if b, err := os.ReadFile(m.backing("held")); err != nil || string(b) != "hello" {
+		t.Errorf("on the storage: %q %v", b, err)
+	}
+	p.want("ok", "unmap")
+	p.want("ok", "fsync %d", held)
+	if b, err := os.ReadFile(m.backing("held")); err != nil || string(b) != "Jello" {
+		t.Errorf("on the storage: %q %v", b, err)
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeQueued takes the requests that the kernel has ready, before it is told anything, if
+// takeQueued takes the requests that the kernel has ready, before it is told to drop pages, if
 // the process before this one was killed: they are done with those that it has left.
 //
 // The data of a WRITE are in pages until it is read. If a program makes a file longer, and

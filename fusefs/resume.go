@@ -70,9 +70,6 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	f.conn.left.keep(f.conn, x.unlocks)
 	f.fence.touches.adopt(f.conn.left.requests)
 	f.ledger.begin(f, m) // from now on this one counts, with the requests that it has kept
-	if x.killed {
-		f.conn.takeQueued()
-	}
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 
@@ -422,7 +419,8 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 
 // goOnKilled makes the kernel drop what it may have of files: the process that was killed
 // may have been about to, and owe that to a lock that was coming or going. Until it is
-// done no lock is used that is granted.
+// done no lock is used that is granted. The pages of a file that is under an open lock stay:
+// that was had when what others had changed was dropped, and nobody has changed it since.
 func goOnKilled(ctx context.Context, f *fileSystem) {
 	dropped := make(chan struct{})
 	f.redo.dropped = dropped
@@ -437,6 +435,10 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 	f.background(func() {
 		defer close(dropped)
 		defer f.conn.writesFirst.end()
+		select {
+		case <-f.conn.serving: // all that was queued is taken, and what comes is read
+		case <-ctx.Done():
+		}
 		f.entries.expireEntries()
 		var drops sync.WaitGroup
 		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
@@ -457,7 +459,7 @@ const dropAtOnce = 16
 func dropOfKilled(ctx context.Context, f *fileSystem, n *node) {
 	switch {
 	case ctx.Err() != nil:
-	case n.isRegular() && n.cached.Load():
+	case n.isRegular() && n.cached.Load() && !n.holds():
 		f.pages.dropLogged(n)
 	default:
 		f.dev.forgetAttr(n.id)

@@ -241,6 +241,7 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 	g := &guard{f.locker, f.pause}
 	f.locker = g
 	f.pause.served.Store(g)
+	killed := s.resumed != nil && s.resumed.killed
 	if s.resumed != nil {
 		goOn(ctx, f, s.resumed)
 		s.resumed = nil
@@ -258,7 +259,7 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 		}
 	})
 
-	f.conn.serve()
+	f.conn.serve(killed)
 
 	stop()
 	cancel()

@@ -281,6 +281,48 @@ func (w *outliver) changesRemoved() func() error {
 	}
 }
 
+// makesLonger changes the last page of a file through a mapping, and makes the file longer
+// by a write from somewhere in that page on: it is the kernel's to write both out, and what
+// it knows of the end of the file is late.
+func (w *outliver) makesLonger() func() error {
+	const most = 20_000
+	var m *modelled
+	return func() (err error) {
+		if m == nil {
+			fd, err := w.makes(filepath.Join(w.dir, w.who), unix.O_RDWR)
+			if err != nil {
+				return err
+			}
+			m = &modelled{fd: fd, most: most}
+		}
+		n := 1 + w.r.IntN(most/2)
+		if err := retry(func() error { return unix.Ftruncate(m.fd, int64(n)) }); err != nil {
+			return err
+		}
+		if n < len(m.model) {
+			m.model = m.model[:n:n]
+		}
+		m.set(nil, n)
+		if err := m.writeMapped(w.r, false); err != nil {
+			return err
+		}
+		mem, err := m.mapping()
+		if err != nil {
+			return err
+		}
+		mem[n-1], m.model[n-1] = 'x', 'x'
+		b := randomBytes(w.r, 1+w.r.IntN(most-n))
+		if _, err := unix.Pwrite(m.fd, b, int64(n)); err != nil {
+			return err
+		}
+		m.set(b, n)
+		if err := m.all(nil); err != nil {
+			return fmt.Errorf("made longer, from %d by %d bytes: %w", n, len(b), err)
+		}
+		return nil
+	}
+}
+
 const sharedSize = 60_000
 
 // changesShared changes a file under a lock that all hosts change, with its mapping.

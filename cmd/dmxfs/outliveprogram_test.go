@@ -47,6 +47,7 @@ var outlivers = map[string]func(w *outliver) func() error{
 	"content":       (*outliver).changesOwn,
 	"shared":        (*outliver).changesShared,
 	"removed":       (*outliver).changesRemoved,
+	"longer":        (*outliver).makesLonger,
 	"append":        (*outliver).appendsInTurn,
 	"replace":       (*outliver).replaces,
 	"log":           (*outliver).writesLog,

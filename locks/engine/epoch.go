@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -85,7 +84,7 @@ func (ep *epochs) state() []byte {
 	ep.stated = true         // machines that are made from now on say nothing at once
 	ep.outboxes.beginFlush() // a call for a later epoch waits for this one
 	var said statement
-	var todo []*entry
+	var dirty []*entry
 	for _, en := range ep.entries.snapshot() {
 		if ep.phase >= restoring {
 			break
@@ -95,30 +94,19 @@ func (ep *epochs) state() []byte {
 		}
 		state, tells, beside := en.machine.State(), ep.tells(en), ep.beside(en)
 		said.add(en, state, tells && !beside, tells && beside)
-		// What is given up from now on is said to be held, and what is held can
-		// still be written; both are handed over later. What is not held any more
-		// others may see soon.
 		if en.dirty {
-			en.dirty, en.gave = en.holdsWrite(), false
 			en.writing++
-			todo = append(todo, en)
+			dirty = append(dirty, en)
 		}
 		ep.mu.breathe()
 	}
-	for len(todo) > 0 {
+	for todo := ep.given(dirty); len(todo) > 0; todo = ep.given(dirty) {
 		ep.writeOut(todo)
-		// Nevertheless, what is given up meanwhile goes out as well, as this node
-		// may be about to leave.
-		todo = slices.DeleteFunc(todo, func(en *entry) bool {
-			ep.mu.breathe()
-			if ep.phase >= restoring || ep.entries.all[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
-				en.writing--
-				ep.ledger.written(en)
-				return true
-			}
-			en.dirty, en.gave = en.holdsWrite(), false
-			return false
-		})
+	}
+	for _, en := range dirty {
+		en.writing--
+		ep.ledger.written(en)
+		ep.mu.breathe()
 	}
 	ep.outboxes.endFlush()
 	ep.outboxes.awaitFlushes()
@@ -126,6 +114,23 @@ func (ep *epochs) state() []byte {
 		return nil // another epoch has begun meanwhile
 	}
 	return said.bytes()
+}
+
+// given are those of dirty that have to be written out now. What is held can still be
+// written, and is handed over later; to have the kernel write out what a program is just
+// changing costs it a wait. What is not held any more others may see soon. What is given up
+// from now on is said to be held; nevertheless it goes out as well, as this node may be about
+// to leave.
+// REQUIRES: mu held. It lets go of it in between.
+func (ep *epochs) given(dirty []*entry) (todo []*entry) {
+	for _, en := range dirty {
+		if ep.phase < restoring && ep.entries.all[en.key] == en && en.dirty && (en.gave || !en.holdsWrite()) {
+			en.dirty, en.gave = en.holdsWrite(), false
+			todo = append(todo, en)
+		}
+		ep.mu.breathe()
+	}
+	return todo
 }
 
 // writeOut writes out the files of todo.

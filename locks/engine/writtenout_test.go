@@ -123,6 +123,28 @@ func TestEveryRangeIsWrittenOutBeforeAnEpoch(t *testing.T) {
 	})
 }
 
+// What is held for writing stays held, and is written out when it goes to another node,
+// not at each new epoch: a program may be about to change it.
+func TestWhatIsHeldIsNotWrittenOutBeforeAnEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newNet(t, 2)
+		a, b := c.nodes["n0"], c.nodes["n1"]
+		w := req(locks.Flock, 1, locks.Write, locks.Whole)
+		mustGrant(t, a.start(w))
+		for range 3 {
+			c.view("n0", "n1")
+		}
+		if flushes, _ := a.counts(); flushes != 0 {
+			t.Errorf("%d write-outs of what is held", flushes)
+		}
+		a.Unlock(w.Key, 1, locks.Whole)
+		mustGrant(t, b.start(w))
+		if flushes, _ := a.counts(); flushes != 1 {
+			t.Errorf("%d write-outs when it went", flushes)
+		}
+	})
+}
+
 // A blind request renews nothing, and leaves that to the next one.
 func TestBlindRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -156,6 +178,10 @@ func TestWrittenOutWhatIsGivenUpBeforeAnEpoch(t *testing.T) {
 			c := newNet(t, 2)
 			a := c.nodes["n0"]
 			first, second := locks.Range{Start: 0, End: 10}, locks.Range{Start: 10, End: 20}
+			gone := req(locks.Posix, 1, locks.Write, locks.Whole)
+			gone.Key.File = "g"
+			mustGrant(t, a.start(gone))
+			a.Unlock(gone.Key, 1, locks.Whole)
 			mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, first)))
 			if other {
 				mustGrant(t, a.start(req(locks.Posix, 2, locks.Write, second)))
