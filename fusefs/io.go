@@ -24,9 +24,17 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	waited := false
+	waited, direct, tries := false, in.Flags&unix.O_DIRECT != 0, orderTries
 	for range behindTries {
+		begun := uint64(0)
+		if !direct {
+			begun = h.n.writes.await(fc.conn, in)
+		}
 		n, st, behind := fc.read(cancel, h, in, buf, &waited)
+		if !behind && st.Ok() && !direct && tries > 0 && h.n.writes.since(begun, pagesOf(in.Offset, in.Size)) {
+			tries--
+			continue
+		}
 		switch {
 		case !behind && st.Ok():
 			return readBytes(buf[:n]), st
@@ -90,7 +98,16 @@ func (b readBytes) Size() int                          { return len(b) }
 func (b readBytes) Done()                              {}
 
 func (fc *fileCalls) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
-	if in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_APPEND != 0 && in.Flags&unix.O_DIRECT != 0 {
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		return fc.writePieces(cancel, in, data)
+	}
+	h := fc.handles.get(in.Fh)
+	if h == nil {
+		return 0, fuse.EBADF
+	}
+	h.n.writes.begin(in, false)
+	defer h.n.writes.written(fc.base, in)
+	if in.Flags&unix.O_APPEND != 0 && in.Flags&unix.O_DIRECT != 0 {
 		return fc.appendDirectly(cancel, in, data)
 	}
 	return fc.writePieces(cancel, in, data)

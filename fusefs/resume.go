@@ -433,10 +433,8 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		ns = append(ns, n)
 	}
 	f.tree.mu.Unlock()
-	f.conn.writesFirst.begin()
 	f.background(func() {
 		defer close(dropped)
-		defer f.conn.writesFirst.end()
 		f.entries.expireEntries()
 		var drops sync.WaitGroup
 		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
