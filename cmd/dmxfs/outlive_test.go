@@ -264,6 +264,17 @@ func (x *outliving) where(o *outlivingProgram) string {
 	return b.String()
 }
 
+// writeStacks has each daemon write down, in its log, where it stands, and end.
+func (x *outliving) writeStacks() {
+	for _, m := range x.c.mounts {
+		for _, pid := range children(m.watcher) {
+			if serves(pid) {
+				_ = unix.Kill(pid, unix.SIGABRT)
+			}
+		}
+	}
+}
+
 // awaitSteps waits until each program has made two more steps: one may have been under way.
 func (x *outliving) awaitSteps(when string) {
 	x.t.Helper()
@@ -272,10 +283,15 @@ func (x *outliving) awaitSteps(when string) {
 		had[i] = o.state.steps.Load()
 	}
 	defer func() { // await may have failed
+		hang := false
 		for i, o := range x.programs {
 			if n := o.state.steps.Load(); n <= had[i]+1 {
 				x.t.Logf("%s has made %d steps since\n%s", o.who, n-had[i], x.where(o))
+				hang = true
 			}
+		}
+		if hang && x.t.Failed() {
+			x.writeStacks()
 		}
 	}()
 	await(x.t, "all programs go on "+when, func() bool {
