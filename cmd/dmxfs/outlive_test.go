@@ -85,6 +85,7 @@ type outliving struct {
 	r        *rand.Rand
 	root     string // where the test finds the files of the programs
 	kinds    []string
+	numbers  bool   // all hosts see the same numbers of files
 	local    string // where the programs write down what is true
 	programs []*outlivingProgram
 
@@ -106,7 +107,7 @@ type outlivingProgram struct {
 // newOutlive prepares programs of these kinds. root is the shared directory, or one of the
 // mounts where the storage is seen through clients alone.
 func newOutlive(t *testing.T, r *rand.Rand, c *testCluster, root string, kinds []string) *outliving {
-	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds}
+	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true}
 	x.local = filepath.Join(x.c.dir, "local")
 	t.Cleanup(func() {
 		if t.Failed() && *outliveKeep != "" {
