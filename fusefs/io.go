@@ -68,6 +68,9 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 	if err == unix.EINVAL && !direct && h.buffer() {
 		n, err = fc.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
+	if err == nil && n < len(buf) && !direct {
+		n = readOn(h, buf, n, int64(in.Offset))
+	}
 	if err == nil && n < len(buf) {
 		end := int64(in.Offset) + int64(n)
 		if h.n.isBehind(end) {
@@ -87,6 +90,20 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 		err = unix.EIO // the kernel could take what is missing for zeros
 	}
 	return n, status(err), false
+}
+
+// readOn reads on where a READ has met the end of the file, n bytes behind off, if somebody was told
+// meanwhile that there is more: another host has made it longer. The kernel believes that by the time
+// it has the answer, and would show zeros for what is missing.
+func readOn(h *handle, buf []byte, n int, off int64) int {
+	for n < len(buf) && off+int64(n) < h.n.bounds.most.Load() {
+		more, err := pread(h.fd, buf[n:], off+int64(n))
+		if err != nil || more == 0 {
+			break // it was as long as that, and is not any more
+		}
+		n += more
+	}
+	return n
 }
 
 // readBytes are the first bytes of the buffer that Read was given. Unlike

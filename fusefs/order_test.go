@@ -177,3 +177,28 @@ func (c *control) Order(k locks.Key, x *Order) error {
 }
 
 func (m *testMount) order(name string) Order { return ask[Order](m, "Order", m.key(name, locks.Open)) }
+
+// Another host makes a file longer while a READ has met its end: it gives what there is, if somebody
+// was told of that.
+func TestAFileGrowsUnderARead(t *testing.T) {
+	f := handlersOnly(t)
+	path := f.opts.Root.Name() + "/f"
+	writeFile(t, path, "first")
+	h := f.openForTest(t, "f", os.O_RDWR)
+	buf := make([]byte, 20)
+	copy(buf, "first")
+	writeFile(t, path, "firstsecond")
+	if n := readOn(h, buf, 5, 0); n != 5 {
+		t.Errorf("%q, though nobody was told of it", buf[:n])
+	}
+	h.n.bounds.add(11)
+	if n := readOn(h, buf, 5, 0); string(buf[:n]) != "firstsecond" {
+		t.Errorf("%q", buf[:n])
+	}
+	h.n.bounds.add(15)
+	writeFile(t, path, "firstsecond")
+	if n := readOn(h, buf, 5, 0); n != 11 {
+		t.Errorf("%q of a file that is shorter by now", buf[:n])
+	}
+	f.Release(nil, &fuse.ReleaseIn{Fh: h.id})
+}
