@@ -48,7 +48,8 @@ import (
 //	             that change places.
 //	written      and nobody has touched the file, where an explicit lock of the program has
 //	             gone meanwhile: it is done if what was to be written stands there, and
-//	             otherwise made again, within one page.
+//	             otherwise made again, within one page. A client of the storage that keeps
+//	             data is made to look at it first.
 //
 // All are asked before it is admitted, so that nobody who is asked waits for it. If it cannot
 // be known, for askTime, the change fails with EIO, and the log names it.

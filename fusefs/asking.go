@@ -59,9 +59,15 @@ func (e *evidence) find(ctx context.Context, c *change, x *step, waits func()) (
 
 // written finds out once whether c was written since the step x, if nobody else has changed the
 // file since: it was if it stands there.
+//
+// A client of the storage that keeps data does not matter, as it does to names: what this host has
+// written it has, and it is made to look at what others have written before, as when a lock comes.
 func (e *evidence) written(ctx context.Context, c *change, x *step) (v recent.Verdict, err error) {
-	if e.opts.Others == nil || e.opts.Recent == nil || x.began == 0 {
+	if e.opts.Others == nil || e.opts.Recent == nil || x.began == 0 || e.storage.KeepsNames {
 		return v, nil
+	}
+	if err := e.client.lookAgain(c.h.n); err != nil {
+		return v, nil // what is there cannot be known
 	}
 	fd, err := unix.Openat(e.fds, itoa(c.h.fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -77,10 +83,17 @@ func (e *evidence) written(ctx context.Context, c *change, x *step) (v recent.Ve
 	if !done && c.off/pageSize != (c.off+int64(len(b))-1)/pageSize {
 		return v, nil // a kill may have come between two pages
 	}
-	if v, err = e.untouched(ctx, x, done, subject{c.h.n, ""}); v == recent.Done {
+	p := subject{c.h.n, ""}
+	hosts, err := e.askOf(ctx, x, p, e.isUnnumbered(p))
+	if v, err = verdict(hosts, err, x, done); v == recent.Done {
 		c.length = len(c.writes)
 	}
 	return v, err
+}
+
+// isUnnumbered reports whether hosts have no number in common for where p is.
+func (e *evidence) isUnnumbered(p subject) bool {
+	return e.tree.ids.paths || p.n.key.dev != e.tree.root.key.dev
 }
 
 // close gives up what was opened to find out whose it is.
@@ -99,13 +112,17 @@ type subject struct {
 
 // ask has all hosts tell what they have done with p since the step x.
 func (e *evidence) ask(ctx context.Context, x *step, p subject) ([]recent.Host, error) {
+	// What a client of the storage has kept was not so when the change was begun, perhaps,
+	// and is not now.
+	return e.askOf(ctx, x, p, e.storage.ClientCache || e.isUnnumbered(p))
+}
+
+// askOf is ask; here: what this host sees says nothing, if there is another one.
+func (e *evidence) askOf(ctx context.Context, x *step, p subject, here bool) ([]recent.Host, error) {
 	q := recent.Question{Version: recent.Version, Name: recent.Content(p.n.key.ino), Back: recent.Back(x.began, recent.Now()), Wide: e.opts.FoldsNames, Since: x.began}
 	if p.name != "" {
 		q.Name = recent.NameOf(p.n.key.ino, p.name)
 	}
-	// What a client of the storage has kept was not so when the change was begun, perhaps,
-	// and is not now.
-	here := e.storage.ClientCache || e.tree.ids.paths || p.n.key.dev != e.tree.root.key.dev
 	hosts, err := e.opts.Others(ctx, &q, here)
 	if err != nil {
 		return nil, err
@@ -119,16 +136,25 @@ func (e *evidence) ask(ctx context.Context, x *step, p subject) ([]recent.Host, 
 
 // untouched is the verdict done, if nobody has touched any of these places since x was begun.
 func (e *evidence) untouched(ctx context.Context, x *step, done bool, all ...subject) (recent.Verdict, error) {
+	v, err := recent.Unsure, error(nil)
 	for _, p := range all {
-		hosts, err := e.ask(ctx, x, p)
-		if err == nil && !recent.Untouched(hosts, x.began) {
-			err = recent.ErrNever // what has happened stays so
-		}
-		if err != nil {
-			return recent.Unsure, err
+		hosts, e := e.ask(ctx, x, p)
+		if v, err = verdict(hosts, e, x, done); err != nil {
+			break
 		}
 	}
-	if done {
+	return v, err
+}
+
+// verdict is done, if hosts, of which err is the error, have not touched a place since x was begun.
+func verdict(hosts []recent.Host, err error, x *step, done bool) (recent.Verdict, error) {
+	if err == nil && !recent.Untouched(hosts, x.began) {
+		err = recent.ErrNever // what has happened stays so
+	}
+	switch {
+	case err != nil:
+		return recent.Unsure, err
+	case done:
 		return recent.Done, nil
 	}
 	return recent.NotDone, nil

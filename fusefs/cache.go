@@ -39,6 +39,7 @@ type nodeCache struct {
 	seen   seenAt // by the client of the storage
 	bounds sizeBounds
 	made   madeSize
+	writes writes
 	again  atomic.Pointer[rereading] // or nil
 
 	cacheMu sync.Mutex

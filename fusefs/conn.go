@@ -47,7 +47,7 @@ type conn struct {
 	unused   func(reservation)
 	left     leftOver
 
-	writesFirst writesFirst
+	again func(in []byte) (over func()) // is told of WRITEs of before, see writesAgain
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 
@@ -85,6 +85,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		over:    touches{f.base}.over,
 		point:   f.point,
 		stale:   f.finder.distrustPath,
+		again:   func(in []byte) (over func()) { return writesAgain(f.base, in) },
 		unused: func(r reservation) {
 			f.locker.UnlockHandle(r.key, r.handle, "the request has come to something else")
 		},
@@ -283,9 +284,6 @@ func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
 	op := head(in).Opcode
 	if op == opInterrupt {
 		c.readers.interrupt(in)
-	}
-	if c.writesFirst.on.Load() {
-		defer c.writesFirst.before(in, c.dead)()
 	}
 	n, err := c.answer(in, &p.slot)
 	if err != nil {

@@ -158,18 +158,24 @@ func (c *attrCache) growTo(n *node, size int64) {
 	c.tellSize(n.id, size)
 }
 
-// blindTime is how long tellSize waits where it cannot see what its thread does: the
-// kernel takes over the size first of all.
-const blindTime = 10 * time.Millisecond
-
 // tellSize tells the kernel that a node is so long, and returns when it has taken that
 // over. The kernel may go on to wait for the page, which can be locked for a READ.
 func (c *attrCache) tellSize(node uint64, size int64) {
+	untilItWaits(c.base, func() { c.dev.grow(node, size) })
+}
+
+// blindTime is how long untilItWaits waits where it cannot see what its thread does: the
+// kernel takes over a size, and drops pages that it need not wait for, first of all.
+const blindTime = 10 * time.Millisecond
+
+// untilItWaits calls tell, which notifies the kernel, and returns when that has returned, or waits
+// in the kernel.
+func untilItWaits(b *base, tell func()) {
 	done := make(chan struct{})
 	var thread atomic.Pointer[os.File]
 	var blind atomic.Bool
 	began := time.Now()
-	c.background(func() {
+	b.background(func() {
 		defer close(done)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -179,7 +185,7 @@ func (c *attrCache) tellSize(node uint64, size int64) {
 		} else {
 			blind.Store(true)
 		}
-		c.dev.grow(node, size)
+		tell()
 	})
 	t := time.NewTicker(settleEvery)
 	defer t.Stop()

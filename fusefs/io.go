@@ -24,9 +24,17 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	waited := false
+	waited, direct, tries := false, in.Flags&unix.O_DIRECT != 0, orderTries
 	for range behindTries {
+		begun := uint64(0)
+		if !direct {
+			begun = h.n.writes.await(fc.conn, in)
+		}
 		n, st, behind := fc.read(cancel, h, in, buf, &waited)
+		if !behind && st.Ok() && !direct && tries > 0 && h.n.writes.since(begun, pagesOf(in.Offset, in.Size)) {
+			tries--
+			continue
+		}
 		switch {
 		case !behind && st.Ok():
 			return readBytes(buf[:n]), st
@@ -60,6 +68,9 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 	if err == unix.EINVAL && !direct && h.buffer() {
 		n, err = fc.memory.pread(h.fd, buf, int64(in.Offset), direct, blocks)
 	}
+	if err == nil && n < len(buf) && !direct {
+		n = readOn(h, buf, n, int64(in.Offset))
+	}
 	if err == nil && n < len(buf) {
 		end := int64(in.Offset) + int64(n)
 		if h.n.isBehind(end) {
@@ -81,6 +92,20 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 	return n, status(err), false
 }
 
+// readOn reads on where a READ has met the end of the file, n bytes behind off, if somebody was told
+// meanwhile that there is more: another host has made it longer. The kernel believes that by the time
+// it has the answer, and would show zeros for what is missing.
+func readOn(h *handle, buf []byte, n int, off int64) int {
+	for n < len(buf) && off+int64(n) < h.n.bounds.most.Load() {
+		more, err := pread(h.fd, buf[n:], off+int64(n))
+		if err != nil || more == 0 {
+			break // it was as long as that, and is not any more
+		}
+		n += more
+	}
+	return n
+}
+
 // readBytes are the first bytes of the buffer that Read was given. Unlike
 // fuse.ReadResultData they are not copied to where they are already.
 type readBytes []byte
@@ -90,7 +115,16 @@ func (b readBytes) Size() int                          { return len(b) }
 func (b readBytes) Done()                              {}
 
 func (fc *fileCalls) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
-	if in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_APPEND != 0 && in.Flags&unix.O_DIRECT != 0 {
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		return fc.writePieces(cancel, in, data)
+	}
+	h := fc.handles.get(in.Fh)
+	if h == nil {
+		return 0, fuse.EBADF
+	}
+	h.n.writes.begin(in, false)
+	defer h.n.writes.written(fc.base, in)
+	if in.Flags&unix.O_APPEND != 0 && in.Flags&unix.O_DIRECT != 0 {
 		return fc.appendDirectly(cancel, in, data)
 	}
 	return fc.writePieces(cancel, in, data)

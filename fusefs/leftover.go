@@ -151,6 +151,7 @@ func (c *conn) doAgain() {
 	c.left.requests = nil
 	c.left.mu.Unlock()
 	answerAgain(c)
+	var begun []func()
 	for i := range requests {
 		x := &requests[i]
 		in := x.Bytes
@@ -168,23 +169,28 @@ func (c *conn) doAgain() {
 		c.readers.mu.Lock()
 		r.slot, r.past = x.slot, x.past
 		c.readers.mu.Unlock()
-		answered := func() {}
-		if head(in).Opcode == opWrite && c.writesFirst.on.Load() {
-			answered = c.writesFirst.write(head(in)) // reads that are left have their pages locked
+		over := func() {}
+		if head(in).Opcode == opWrite {
+			over = c.again(in)
 		}
-		c.loops.Go(func() { c.doOneAgain(r, in, &x.slot, x.elsewhere, answered) })
-		if x.Interrupted {
-			c.loops.Go(func() { c.interruptSoon(head(in).Unique) })
-		}
+		begun = append(begun, func() {
+			c.loops.Go(func() { c.doOneAgain(r, in, &x.slot, x.elsewhere, over) })
+			if x.Interrupted {
+				c.loops.Go(func() { c.interruptSoon(head(in).Unique) })
+			}
+		})
+	}
+	for _, begin := range begun { // when all WRITEs are known
+		begin()
 	}
 }
 
-func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool, answered func()) {
+func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool, over func()) {
 	number, op := head(in).Unique, head(in).Opcode
 	if _, err := c.answer(in, s); err != nil {
 		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
 	}
-	answered()
+	over()
 	if x := c.reserved(number, nil); x.handle != 0 {
 		c.unused(x) // it has come to something else this time
 	}

@@ -124,7 +124,12 @@ func parks(in *fuse.InHeader) parkedRequest {
 // give up when letsGo is closed, see errLetGo.
 func (w *waits) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	p := parks(in)
-	return w.park(n, &p)
+	letsGo, goesOn := w.park(n, &p)
+	if in.Opcode != opWrite {
+		return letsGo, goesOn
+	}
+	n.writes.parks(in.Unique, true)
+	return letsGo, func() { n.writes.parks(in.Unique, false); goesOn() }
 }
 
 func (w *waits) park(n *node, p *parkedRequest) (letsGo <-chan struct{}, unpark func()) {

@@ -431,10 +431,8 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		ns = append(ns, n)
 	}
 	f.tree.mu.Unlock()
-	f.conn.writesFirst.begin()
 	f.background(func() {
 		defer close(dropped)
-		defer f.conn.writesFirst.end()
 		select {
 		case <-f.conn.serving: // all that was queued is taken, and what comes is read
 		case <-ctx.Done():

@@ -85,6 +85,7 @@ type outliving struct {
 	r        *rand.Rand
 	root     string // where the test finds the files of the programs
 	kinds    []string
+	numbers  bool   // all hosts see the same numbers of files
 	local    string // where the programs write down what is true
 	programs []*outlivingProgram
 
@@ -106,7 +107,7 @@ type outlivingProgram struct {
 // newOutlive prepares programs of these kinds. root is the shared directory, or one of the
 // mounts where the storage is seen through clients alone.
 func newOutlive(t *testing.T, r *rand.Rand, c *testCluster, root string, kinds []string) *outliving {
-	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds}
+	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true}
 	x.local = filepath.Join(x.c.dir, "local")
 	t.Cleanup(func() {
 		if t.Failed() && *outliveKeep != "" {
@@ -264,6 +265,17 @@ func (x *outliving) where(o *outlivingProgram) string {
 	return b.String()
 }
 
+// writeStacks has each daemon write down, in its log, where it stands, and end.
+func (x *outliving) writeStacks() {
+	for _, m := range x.c.mounts {
+		for _, pid := range children(m.watcher) {
+			if serves(pid) {
+				_ = unix.Kill(pid, unix.SIGABRT)
+			}
+		}
+	}
+}
+
 // awaitSteps waits until each program has made two more steps: one may have been under way.
 func (x *outliving) awaitSteps(when string) {
 	x.t.Helper()
@@ -272,10 +284,15 @@ func (x *outliving) awaitSteps(when string) {
 		had[i] = o.state.steps.Load()
 	}
 	defer func() { // await may have failed
+		hang := false
 		for i, o := range x.programs {
 			if n := o.state.steps.Load(); n <= had[i]+1 {
 				x.t.Logf("%s has made %d steps since\n%s", o.who, n-had[i], x.where(o))
+				hang = true
 			}
+		}
+		if hang && x.t.Failed() {
+			x.writeStacks()
 		}
 	}()
 	await(x.t, "all programs go on "+when, func() bool {

@@ -40,7 +40,7 @@ func (x *outliving) tell() {
 			}
 		}
 	}
-	if x.root == x.c.src && doubts["probe"] > 0 {
+	if x.numbers && doubts["probe"] > 0 {
 		x.t.Errorf("%d writes of which it could be known whether they were made have failed", doubts["probe"])
 	}
 	if n > 0 && *outliveSure {
