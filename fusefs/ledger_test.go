@@ -232,6 +232,32 @@ func TestKilledWithOpenFiles(t *testing.T) {
 	}
 }
 
+// What was written through an open file of a server that was killed is written out only where
+// a client of the storage may keep it.
+func TestKilledOwesWhatAClientKeeps(t *testing.T) {
+	t.Parallel()
+	for _, client := range []bool{false, true} {
+		root := tempDir(t)
+		if client {
+			mountConfig(t, childConfig{Loopback: true, Root: tempDir(t), Mount: root})
+		}
+		m := mountKept(t, func(c *childConfig) { c.Root, c.FileIDs = root, FileIDInode })
+		p := startProgram(t, m.dir, nil)
+		p.want("ok", "write %d 0 text", p.open("f", "rw,creat"))
+		p.open("f", "r")
+		m.kill()
+		must(t, m.goOn())
+		n, want := ask[Counts](m.testMount, "Counts", None{}), 0
+		if client {
+			want = 1
+		}
+		if n.Unsynced != want || n.Handles != 2 || n.Storage.ClientCache != client {
+			t.Errorf("a client caches %v: of %d open files %d are owed a sync, want %d", n.Storage.ClientCache, n.Handles, n.Unsynced, want)
+		}
+		p.kill()
+	}
+}
+
 // An open file that was written down, and of which nobody was told, is not there twice.
 func TestKilledBeforeAnOpenFileIsAnswered(t *testing.T) {
 	t.Parallel()

@@ -336,7 +336,8 @@ func (r *restorer) restoreOpen() {
 			h.since.Store(uint64(x.Tenure) + 1)
 		}
 		h.lost.Store(x.Lost)
-		h.wrote.Store(x.Wrote)
+		// The ledger does not say whether something was written: its client may keep it.
+		h.wrote.Store(x.Wrote && (!r.killed || r.storage.ClientCache))
 		h.touched.Store(x.Touched)
 		h.fresh.Store(x.Fresh)
 		h.knows.Store(x.Knows)

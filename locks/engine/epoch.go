@@ -97,8 +97,8 @@ func (ep *epochs) state() []byte {
 		said.add(en, state, tells && !beside, tells && beside)
 		// What is given up from now on is said to be held, and what is held can
 		// still be written; both are handed over later. What is not held any more
-		// others may see soon.
-		if en.dirty {
+		// others may see soon. But for a node that leaves: nothing stays its own.
+		if en.dirty && (ep.sync == nil || !ep.keepsAll(en)) {
 			en.dirty, en.gave = en.holdsWrite(), false
 			en.writing++
 			todo = append(todo, en)
@@ -126,6 +126,27 @@ func (ep *epochs) state() []byte {
 		return nil // another epoch has begun meanwhile
 	}
 	return said.bytes()
+}
+
+// keepsAll reports whether nobody else can be let in to any byte of en before this node
+// lets them in: then what was written under it goes out when that happens, however long ago
+// it was written. That some of it is held for writing is not enough: what was written under
+// the rest, which is held no more, others see when the epoch begins.
+func (ep *epochs) keepsAll(en *entry) bool {
+	switch {
+	case len(en.barrier) > 0:
+		return false // by an algorithm before this one others may hold it as well
+	case !en.alg.Shared:
+		return en.held > 0
+	case en.written == 0 || en.written > 1 && en.key.Class != locks.Open: // of one owner pieces are joined
+		return false
+	}
+	for _, t := range en.tickets {
+		if t.held && t.Mode == locks.Write && t.Range == locks.Whole {
+			return true
+		}
+	}
+	return false
 }
 
 // writeOut writes out the files of todo.
