@@ -71,6 +71,7 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	f.fence.touches.adopt(f.conn.left.requests)
 	f.ledger.begin(f, m) // from now on this one counts, with the requests that it has kept
 	if x.killed {
+		f.redo.dropped = make(chan struct{}) // before anybody asks
 		f.conn.takeQueued()
 	}
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
@@ -423,10 +424,9 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 
 // goOnKilled makes the kernel drop what it may have of files: the process that was killed
 // may have been about to, and owe that to a lock that was coming or going. Until it is
-// done no lock is used that is granted.
+// done no lock is used that is granted. The first refresh is not to do it all once more:
+// it waits for this one.
 func goOnKilled(ctx context.Context, f *fileSystem) {
-	dropped := make(chan struct{})
-	f.redo.dropped = dropped
 	f.tree.mu.Lock()
 	var ns []*node
 	for _, n := range f.tree.byID {
@@ -436,18 +436,17 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 	f.tree.mu.Unlock()
 	f.conn.writesFirst.begin()
 	f.background(func() {
-		defer close(dropped)
+		defer close(f.redo.dropped)
 		defer f.conn.writesFirst.end()
+		defer f.tree.unpinAll(ns)
 		f.entries.expireEntries()
 		var drops sync.WaitGroup
 		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
-			drops.Go(func() {
-				for _, n := range some {
-					dropOfKilled(ctx, f, n)
-				}
-			})
+			drops.Go(func() { dropOfKilled(ctx, f, some) })
 		}
-		drops.Wait()
+		if drops.Wait(); ctx.Err() == nil {
+			f.unprotected.forgot(ns)
+		}
 	})
 }
 
@@ -455,13 +454,24 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 // and most of what one takes is to begin.
 const dropAtOnce = 16
 
-func dropOfKilled(ctx context.Context, f *fileSystem, n *node) {
-	switch {
-	case ctx.Err() != nil:
-	case n.isRegular() && n.cached.Load():
-		f.pages.dropLogged(n)
-	default:
-		f.dev.forgetAttr(n.id)
+// dropOfKilled is for some files what a refresh is that concerns all.
+func dropOfKilled(ctx context.Context, f *fileSystem, ns []*node) {
+	var opened []*node
+	for _, n := range ns {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case n.isRegular() && n.cached.Load():
+			f.pages.dropLogged(n)
+		default:
+			n.attrTold.Swap(false)
+			f.attrs.forgetAttr(n)
+		}
+		if n.isRegular() && len(n.openHandles()) > 0 {
+			opened = append(opened, n)
+		}
 	}
-	f.tree.unpin(n)
+	for _, n := range f.attrs.growAll(opened) {
+		f.pages.dropLogged(n)
+	}
 }
