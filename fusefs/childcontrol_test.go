@@ -139,6 +139,7 @@ type Counts struct {
 	Looks, Parked                              int // of watchHolders; requests that wait, with something of a file locked
 	Storage                                    Storage
 	Dropped                                    bool // what the kernel had while a server was killed
+	Unsynced                                   int  // open files that fsync(2) is owed
 }
 
 func (c *control) Counts(_ None, n *Counts) error {
@@ -162,6 +163,11 @@ func (c *control) Counts(_ None, n *Counts) error {
 	fds, err := os.ReadDir("/proc/self/fd")
 	n.Descriptors = len(fds)
 	n.Storage = f.storage
+	for _, h := range f.handles.all() {
+		if h.wrote.Load() {
+			n.Unsynced++
+		}
+	}
 	n.Dropped = closed(f.conn.serving) && f.redo.dropped != nil && closed(f.redo.dropped)
 	n.Looks, n.Telling = int(f.waits.looks.Load()), int(f.pause.telling.Load())
 	return err

@@ -108,26 +108,57 @@ func (y *yielder) isRereading(n *node) bool {
 // reports whether it had to be told. If a request is parked that keeps the last page
 // locked that is left to growLate.
 func (c *attrCache) grow(n *node) bool {
-	fd := c.tree.anchorOf(n)
-	if !n.isRegular() || fd < 0 {
-		return false
-	}
-	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil {
-		return false
-	}
 	b := &n.bounds
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	x, is := c.grown(n)
+	if is {
+		c.tellSizes([]longer{x})
+	}
+	return is
+}
+
+// growAll is grow of each of ns, at less cost, and returns those of which the kernel had to
+// be told. REQUIRES: no lock of them is used before it returns.
+func (c *attrCache) growAll(ns []*node) (told []*node) {
+	var list []longer
+	for _, n := range ns {
+		n.bounds.mu.Lock()
+		if x, is := c.grown(n); is {
+			list, told = append(list, x), append(told, n)
+		}
+		n.bounds.mu.Unlock()
+	}
+	c.tellSizes(list)
+	return told
+}
+
+// longer is a file that is longer than the kernel may believe.
+type longer struct {
+	node uint64
+	size int64
+}
+
+// grown reports whether n is that, which the kernel is going to be told.
+// REQUIRES: n.bounds.mu held.
+func (c *attrCache) grown(n *node) (x longer, is bool) {
+	fd := c.tree.anchorOf(n)
+	if !n.isRegular() || fd < 0 {
+		return x, false
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return x, false
+	}
+	b := &n.bounds
 	switch {
 	case st.Size <= b.least.Load():
-		return false
+		return x, false
 	case n.isParkedAt(st.Size - 1):
 		b.late.Store(st.Size)
-		return false
+		return x, false
 	}
-	c.growTo(n, st.Size)
-	return true
+	return c.growsTo(n, st.Size), true
 }
 
 // growLate is called before a program is answered that goes on with the size, and
@@ -142,12 +173,13 @@ func (c *attrCache) growLate(n *node, fd int) {
 	var st unix.Stat_t
 	size := b.late.Swap(0)
 	if size > b.least.Load() && unix.Fstat(fd, &st) == nil && st.Size >= size {
-		c.growTo(n, size)
+		c.tellSizes([]longer{c.growsTo(n, size)})
 	}
 }
 
+// growsTo notes that the kernel is going to be told that n is so long.
 // REQUIRES: n.bounds.mu held.
-func (c *attrCache) growTo(n *node, size int64) {
+func (c *attrCache) growsTo(n *node, size int64) longer {
 	// Before: an answer with a smaller size that is made from now on may be taken over.
 	n.bounds.least.Store(size)
 	n.bounds.raise(size)
@@ -155,26 +187,30 @@ func (c *attrCache) growTo(n *node, size int64) {
 	n.cached.Store(true) // the kernel makes the page, without content
 	c.unprotected.noteKnown(n)
 	c.stats.Grown.Add(1)
-	c.tellSize(n.id, size)
+	return longer{n.id, size}
 }
 
-// tellSize tells the kernel that a node is so long, and returns when it has taken that
-// over. The kernel may go on to wait for the page, which can be locked for a READ.
-func (c *attrCache) tellSize(node uint64, size int64) {
-	untilItWaits(c.base, func() { c.dev.grow(node, size) })
+// tellSizes tells the kernel how long files are, and returns when it has taken that over.
+// It may go on to wait for a page, which can be locked for a READ.
+func (c *attrCache) tellSizes(list []longer) {
+	for len(list) > 0 {
+		n := untilItWaits(c.base, len(list), func(i int) { c.dev.grow(list[i].node, list[i].size) })
+		list = list[n:]
+	}
 }
 
 // blindTime is how long untilItWaits waits where it cannot see what its thread does: the
 // kernel takes over a size, and drops pages that it need not wait for, first of all.
 const blindTime = 10 * time.Millisecond
 
-// untilItWaits calls tell, which notifies the kernel, and returns when that has returned, or waits
-// in the kernel.
-func untilItWaits(b *base, tell func()) {
+// untilItWaits calls tell, which notifies the kernel, for 0 and so on up to n by one thread, and
+// returns when the last call has returned, or one waits in the kernel. It tells how many were begun.
+func untilItWaits(b *base, n int, tell func(i int)) int {
+	const stop = math.MaxInt64
 	done := make(chan struct{})
+	var begun atomic.Int64 // how many; stop: no more
 	var thread atomic.Pointer[os.File]
 	var blind atomic.Bool
-	began := time.Now()
 	b.background(func() {
 		defer close(done)
 		runtime.LockOSThread()
@@ -185,19 +221,27 @@ func untilItWaits(b *base, tell func()) {
 		} else {
 			blind.Store(true)
 		}
-		tell()
+		for i := 0; i < n && begun.CompareAndSwap(int64(i), int64(i)+1); i++ {
+			tell(i)
+		}
 	})
 	t := time.NewTicker(settleEvery)
 	defer t.Stop()
+	at, since := int64(0), time.Now()
 	for {
 		select {
 		case <-done:
-			return
+			return n
 		case <-t.C:
+			if now := begun.Load(); now != at {
+				at, since = now, time.Now()
+			}
 			// Where that cannot be seen (no descriptor is left) the time has to do:
 			// who is answered next may be whom the kernel waits for.
-			if stat := thread.Load(); stat != nil && waitsInKernel(stat) || blind.Load() && time.Since(began) > blindTime {
-				return
+			stat := thread.Load()
+			waits := stat != nil && waitsInKernel(stat) || blind.Load() && time.Since(since) > blindTime
+			if waits && at > 0 && begun.CompareAndSwap(at, stop) {
+				return int(at)
 			}
 		}
 	}

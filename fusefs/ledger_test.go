@@ -232,6 +232,65 @@ func TestKilledWithOpenFiles(t *testing.T) {
 	}
 }
 
+// What the kernel had of files while a server was killed is dropped once. The first lock that
+// comes from another host concerns only what it was told since, however many are open.
+func TestKilledIsDroppedOnce(t *testing.T) {
+	t.Parallel()
+	m := mountKept(t)
+	p := startProgram(t, m.dir, nil)
+	const files = 20
+	lock := p.open("lock", "rw,creat")
+	p.want("ok", "flock %d ex", lock) // from now on it takes no open locks
+	var fds []int
+	for i := range files {
+		fds = append(fds, p.open(fmt.Sprint("f", i), "rw,creat"))
+		p.want("ok", "write %d 0 text", fds[i])
+	}
+	p.want("ok", "flock %d un", lock)
+	m.kill()
+	must(t, m.goOn())
+	await(t, "all is dropped", func() bool { return ask[Counts](m.testMount, "Counts", None{}).Dropped })
+	before := ask[Stats](m.testMount, "Stats", None{})
+	if n := ask[Counts](m.testMount, "Counts", None{}); n.Unprotected < files || n.Known > 0 || before.Grown < files {
+		t.Errorf("of %d files that are open without an open lock %d may be known; %d were made as long as they are", n.Unprotected, n.Known, before.Grown)
+	}
+	drop := m.remote("lock", locks.Flock, locks.Write)
+	writeFile(t, m.backing("f7"), "longer text")
+	drop()
+	p.want("ok", "flock %d ex", lock)
+	p.want("ok longer text", "read %d 0 100", fds[7])
+	after := ask[Stats](m.testMount, "Stats", None{})
+	if drops := after.PageDrops + after.AttrDrops - before.PageDrops - before.AttrDrops; after.Refreshes != before.Refreshes+1 || drops > 3 {
+		t.Errorf("%d files were dropped by %d refreshes", drops, after.Refreshes-before.Refreshes)
+	}
+}
+
+// What was written through an open file of a server that was killed is written out only where
+// a client of the storage may keep it.
+func TestKilledOwesWhatAClientKeeps(t *testing.T) {
+	t.Parallel()
+	for _, client := range []bool{false, true} {
+		root := tempDir(t)
+		if client {
+			mountConfig(t, childConfig{Loopback: true, Root: tempDir(t), Mount: root})
+		}
+		m := mountKept(t, func(c *childConfig) { c.Root, c.FileIDs = root, FileIDInode })
+		p := startProgram(t, m.dir, nil)
+		p.want("ok", "write %d 0 text", p.open("f", "rw,creat"))
+		p.open("f", "r")
+		m.kill()
+		must(t, m.goOn())
+		n, want := ask[Counts](m.testMount, "Counts", None{}), 0
+		if client {
+			want = 1
+		}
+		if n.Unsynced != want || n.Handles != 2 || n.Storage.ClientCache != client {
+			t.Errorf("a client caches %v: of %d open files %d are owed a sync, want %d", n.Storage.ClientCache, n.Handles, n.Unsynced, want)
+		}
+		p.kill()
+	}
+}
+
 // An open file that was written down, and of which nobody was told, is not there twice.
 func TestKilledBeforeAnOpenFileIsAnswered(t *testing.T) {
 	t.Parallel()

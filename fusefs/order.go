@@ -183,7 +183,7 @@ func (w *writes) since(begun uint64, r pageRange) bool {
 func (w *writes) written(b *base, in *fuse.WriteIn) {
 	if x := w.over(in.Unique); x.passed {
 		b.stats.PageDrops.Add(1)
-		untilItWaits(b, func() { b.dev.forgetPages(in.NodeId, x.off, x.end-x.off) })
+		untilItWaits(b, 1, func(int) { b.dev.forgetPages(in.NodeId, x.off, x.end-x.off) })
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // and what is kept for long go altogether.
 func (c *coherence) refresh(k locks.Key) error {
 	c.stats.Refreshes.Add(1)
+	if d := c.redo.dropped; d != nil {
+		<-d
+	}
 	now := time.Now()
 	c.arrivals.last.Store(&now)
 	if k.Class != locks.Open {

@@ -70,6 +70,9 @@ func resume(o Options, x *saved) (_ *Server, err error) {
 	f.conn.left.keep(f.conn, x.unlocks)
 	f.fence.touches.adopt(f.conn.left.requests)
 	f.ledger.begin(f, m) // from now on this one counts, with the requests that it has kept
+	if x.killed {
+		f.redo.dropped = make(chan struct{}) // before anybody asks
+	}
 	return &Server{fs: f, mount: m, done: make(chan struct{}), resumed: x, lease: x.LeaseHandle}, nil
 }
 
@@ -333,7 +336,8 @@ func (r *restorer) restoreOpen() {
 			h.since.Store(uint64(x.Tenure) + 1)
 		}
 		h.lost.Store(x.Lost)
-		h.wrote.Store(x.Wrote)
+		// The ledger does not say whether something was written: its client may keep it.
+		h.wrote.Store(x.Wrote && (!r.killed || r.storage.ClientCache))
 		h.touched.Store(x.Touched)
 		h.fresh.Store(x.Fresh)
 		h.knows.Store(x.Knows)
@@ -419,11 +423,12 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 
 // goOnKilled makes the kernel drop what it may have of files: the process that was killed
 // may have been about to, and owe that to a lock that was coming or going. Until it is
-// done no lock is used that is granted. The pages of a file that is under an open lock stay:
-// that was had when what others had changed was dropped, and nobody has changed it since.
+// done no lock is used that is granted. The first refresh is not to do it all once more:
+// it waits for this one.
+//
+// The pages of a file that is under an open lock stay: that was had when what others had
+// changed was dropped, and nobody has changed it since.
 func goOnKilled(ctx context.Context, f *fileSystem) {
-	dropped := make(chan struct{})
-	f.redo.dropped = dropped
 	f.tree.mu.Lock()
 	var ns []*node
 	for _, n := range f.tree.byID {
@@ -432,7 +437,8 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 	}
 	f.tree.mu.Unlock()
 	f.background(func() {
-		defer close(dropped)
+		defer close(f.redo.dropped)
+		defer f.tree.unpinAll(ns)
 		select {
 		case <-f.conn.serving: // all that was queued is taken, and what comes is read
 		case <-ctx.Done():
@@ -440,13 +446,11 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		f.entries.expireEntries()
 		var drops sync.WaitGroup
 		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
-			drops.Go(func() {
-				for _, n := range some {
-					dropOfKilled(ctx, f, n)
-				}
-			})
+			drops.Go(func() { dropOfKilled(ctx, f, some) })
 		}
-		drops.Wait()
+		if drops.Wait(); ctx.Err() == nil {
+			f.unprotected.forgot(ns)
+		}
 	})
 }
 
@@ -454,13 +458,24 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 // and most of what one takes is to begin.
 const dropAtOnce = 16
 
-func dropOfKilled(ctx context.Context, f *fileSystem, n *node) {
-	switch {
-	case ctx.Err() != nil:
-	case n.isRegular() && n.cached.Load() && !n.holds():
-		f.pages.dropLogged(n)
-	default:
-		f.dev.forgetAttr(n.id)
+// dropOfKilled is for some files what a refresh is that concerns all.
+func dropOfKilled(ctx context.Context, f *fileSystem, ns []*node) {
+	var opened []*node
+	for _, n := range ns {
+		switch {
+		case ctx.Err() != nil:
+			return
+		case n.isRegular() && n.cached.Load() && !n.holds():
+			f.pages.dropLogged(n)
+		default:
+			n.attrTold.Swap(false)
+			f.attrs.forgetAttr(n)
+		}
+		if n.isRegular() && len(n.openHandles()) > 0 && !n.holds() {
+			opened = append(opened, n)
+		}
 	}
-	f.tree.unpin(n)
+	for _, n := range f.attrs.growAll(opened) {
+		f.pages.dropLogged(n)
+	}
 }

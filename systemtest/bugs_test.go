@@ -30,6 +30,7 @@ var bugs = []struct {
 	{"nothing is read anew", 20, random},
 	{"a link replaces what is there", 400, random},
 	{"nothing is written out", 20, writeBack},
+	{"a state without a write-out", 50, writeBack},
 	{"the engine is not told of new rules", 50, ruled},
 	{"no syncfs before a replacement", 100, replaced},
 	{"a fence command that does nothing", 40, fenced},

@@ -58,6 +58,7 @@ type proc struct {
 	members      []locks.NodeID
 	sessions     map[locks.NodeID]*session
 	memory       bugMemory
+	stating      atomic.Bool // its engine says its state
 }
 
 // start starts a process with a new state directory on a new host.

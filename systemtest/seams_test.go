@@ -94,7 +94,9 @@ func (b *boundEngine) Freeze() {
 }
 
 func (b *boundEngine) State() []byte {
+	b.stating.Store(true)
 	s := b.engine.State()
+	b.stating.Store(false)
 	if b.w.opt.bug != "a state of before the freeze" {
 		return s
 	}

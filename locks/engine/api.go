@@ -78,8 +78,10 @@ func (e *Engine) NewRules() { e.epochs.rulesChanged() }
 func (e *Engine) Freeze() { e.epochs.freeze() }
 
 // State is what the other members need to know of this node at the next
-// epoch. It returns when all that was written here under locks can be read
-// elsewhere: the permissions that guard it end with the epoch.
+// epoch. It returns when what was written here can be read elsewhere, but for what
+// was written under locks on whole files that are held still: the permissions that guard the
+// rest end with the epoch. Without an Install since the last Freeze this node leaves, and that
+// goes out as well.
 // Freeze must have been called; what else happens meanwhile, also that a later
 // epoch begins, makes the result worthless, but does no harm: then it may be nil,
 // and must not be sent. So it is after Bequeath, when what programs have written

@@ -170,10 +170,10 @@ func (c *net) view(ids ...locks.NodeID) {
 	}
 	c.newRules = false
 	for _, id := range ids {
-		states[id] = c.nodes[id].State()
+		c.nodes[id].Install(&locks.View{Epoch: c.epoch, Self: id, Members: ids})
 	}
 	for _, id := range ids {
-		c.nodes[id].Install(&locks.View{Epoch: c.epoch, Self: id, Members: ids})
+		states[id] = c.nodes[id].State()
 	}
 	for _, id := range ids {
 		for _, from := range ids {

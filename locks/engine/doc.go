@@ -16,8 +16,9 @@
 //
 //	Freeze    no grant and no message from now on; it returns at once
 //	NewRules  only when Options.Rule answers otherwise from now on
-//	State     what this node must tell the others, after a write-out
 //	Install   the new view; frames of its epoch are kept from now on
+//	State     what this node must tell the others, after a write-out of what is
+//	          its own no longer; without Install, as it leaves, of everything
 //	Sync      what a member told, once for each member, this one included
 //
 // With the last Sync every machine is restored and granting goes on.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dmxfs/dmxfs/locks"
 )
@@ -84,7 +85,7 @@ func (ep *epochs) state() []byte {
 	ep.stated = true         // machines that are made from now on say nothing at once
 	ep.outboxes.beginFlush() // a call for a later epoch waits for this one
 	var said statement
-	var dirty []*entry
+	var todo []*entry
 	for _, en := range ep.entries.snapshot() {
 		if ep.phase >= restoring {
 			break
@@ -94,19 +95,30 @@ func (ep *epochs) state() []byte {
 		}
 		state, tells, beside := en.machine.State(), ep.tells(en), ep.beside(en)
 		said.add(en, state, tells && !beside, tells && beside)
-		if en.dirty {
+		// What is given up from now on is said to be held, and what is held can
+		// still be written; both are handed over later. What is not held any more
+		// others may see soon. But for a node that leaves: nothing stays its own.
+		if en.dirty && (ep.sync == nil || !ep.keepsAll(en)) {
+			en.dirty, en.gave = en.holdsWrite(), false
 			en.writing++
-			dirty = append(dirty, en)
+			todo = append(todo, en)
 		}
 		ep.mu.breathe()
 	}
-	for todo := ep.given(dirty); len(todo) > 0; todo = ep.given(dirty) {
+	for len(todo) > 0 {
 		ep.writeOut(todo)
-	}
-	for _, en := range dirty {
-		en.writing--
-		ep.ledger.written(en)
-		ep.mu.breathe()
+		// Nevertheless, what is given up meanwhile goes out as well, as this node
+		// may be about to leave.
+		todo = slices.DeleteFunc(todo, func(en *entry) bool {
+			ep.mu.breathe()
+			if ep.phase >= restoring || ep.entries.all[en.key] != en || !en.dirty || !en.gave && en.holdsWrite() {
+				en.writing--
+				ep.ledger.written(en)
+				return true
+			}
+			en.dirty, en.gave = en.holdsWrite(), false
+			return false
+		})
 	}
 	ep.outboxes.endFlush()
 	ep.outboxes.awaitFlushes()
@@ -116,21 +128,25 @@ func (ep *epochs) state() []byte {
 	return said.bytes()
 }
 
-// given are those of dirty that have to be written out now. What is held can still be
-// written, and is handed over later; to have the kernel write out what a program is just
-// changing costs it a wait. What is not held any more others may see soon. What is given up
-// from now on is said to be held; nevertheless it goes out as well, as this node may be about
-// to leave.
-// REQUIRES: mu held. It lets go of it in between.
-func (ep *epochs) given(dirty []*entry) (todo []*entry) {
-	for _, en := range dirty {
-		if ep.phase < restoring && ep.entries.all[en.key] == en && en.dirty && (en.gave || !en.holdsWrite()) {
-			en.dirty, en.gave = en.holdsWrite(), false
-			todo = append(todo, en)
-		}
-		ep.mu.breathe()
+// keepsAll reports whether nobody else can be let in to any byte of en before this node
+// lets them in: then what was written under it goes out when that happens, however long ago
+// it was written. That some of it is held for writing is not enough: what was written under
+// the rest, which is held no more, others see when the epoch begins.
+func (ep *epochs) keepsAll(en *entry) bool {
+	switch {
+	case len(en.barrier) > 0:
+		return false // by an algorithm before this one others may hold it as well
+	case !en.alg.Shared:
+		return en.held > 0
+	case en.written == 0 || en.written > 1 && en.key.Class != locks.Open: // of one owner pieces are joined
+		return false
 	}
-	return todo
+	for _, t := range en.tickets {
+		if t.held && t.Mode == locks.Write && t.Range == locks.Whole {
+			return true
+		}
+	}
+	return false
 }
 
 // writeOut writes out the files of todo.

@@ -123,28 +123,6 @@ func TestEveryRangeIsWrittenOutBeforeAnEpoch(t *testing.T) {
 	})
 }
 
-// What is held for writing stays held, and is written out when it goes to another node,
-// not at each new epoch: a program may be about to change it.
-func TestWhatIsHeldIsNotWrittenOutBeforeAnEpoch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newNet(t, 2)
-		a, b := c.nodes["n0"], c.nodes["n1"]
-		w := req(locks.Flock, 1, locks.Write, locks.Whole)
-		mustGrant(t, a.start(w))
-		for range 3 {
-			c.view("n0", "n1")
-		}
-		if flushes, _ := a.counts(); flushes != 0 {
-			t.Errorf("%d write-outs of what is held", flushes)
-		}
-		a.Unlock(w.Key, 1, locks.Whole)
-		mustGrant(t, b.start(w))
-		if flushes, _ := a.counts(); flushes != 1 {
-			t.Errorf("%d write-outs when it went", flushes)
-		}
-	})
-}
-
 // A blind request renews nothing, and leaves that to the next one.
 func TestBlindRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -178,10 +156,6 @@ func TestWrittenOutWhatIsGivenUpBeforeAnEpoch(t *testing.T) {
 			c := newNet(t, 2)
 			a := c.nodes["n0"]
 			first, second := locks.Range{Start: 0, End: 10}, locks.Range{Start: 10, End: 20}
-			gone := req(locks.Posix, 1, locks.Write, locks.Whole)
-			gone.Key.File = "g"
-			mustGrant(t, a.start(gone))
-			a.Unlock(gone.Key, 1, locks.Whole)
 			mustGrant(t, a.start(req(locks.Posix, 1, locks.Write, first)))
 			if other {
 				mustGrant(t, a.start(req(locks.Posix, 2, locks.Write, second)))
@@ -243,4 +217,53 @@ func TestStateWaitsForTheWriteOut(t *testing.T) {
 		close(gate)
 		<-done
 	})
+}
+
+// What is held for writing stays its own: a new epoch does not wait for it to be written out,
+// which is done when it is handed over. A node that leaves has nothing of its own.
+func TestWhatIsHeldIsNotWrittenOutBeforeAnEpoch(t *testing.T) {
+	part := locks.Range{Start: 0, End: 10}
+	for _, x := range []struct {
+		what      string
+		r         *locks.Request
+		exclusive bool
+		gives     locks.Range // what is given up of it before
+		flushes   int
+	}{
+		{what: "flock", r: req(locks.Flock, 1, locks.Write, locks.Whole)},
+		{what: "the whole file", r: req(locks.Posix, 1, locks.Write, locks.Whole)},
+		{what: "an open file", r: req(locks.Open, 1, locks.Write, locks.Whole)},
+		{what: "what one node has at a time", r: req(locks.Flock, 1, locks.Read, locks.Whole), exclusive: true},
+		{what: "a part", r: req(locks.Posix, 1, locks.Write, part), flushes: 1},
+		{what: "the rest", r: req(locks.Posix, 1, locks.Write, locks.Whole), gives: part, flushes: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newNet(t, 2)
+			if x.exclusive {
+				c.exclusive.Store(&x.r.Path)
+			}
+			a, b := c.nodes["n0"], c.nodes["n1"]
+			mustGrant(t, a.start(x.r))
+			if x.gives != (locks.Range{}) {
+				a.Unlock(x.r.Key, x.r.Owner, x.gives)
+			}
+			c.view("n0", "n1")
+			if flushes, _ := a.counts(); flushes != x.flushes {
+				t.Errorf("%s: %d write-outs before the new epoch", x.what, flushes)
+			}
+			// It has stayed dirty.
+			p := b.start(x.r)
+			synctest.Wait()
+			a.UnlockHandle(x.r.Key, x.r.Handle, "closed")
+			a.Unlock(x.r.Key, x.r.Owner, locks.Whole)
+			mustGrant(t, p)
+			if flushes, _ := a.counts(); flushes != x.flushes+1 {
+				t.Errorf("%s: %d write-outs when it is handed over", x.what, flushes-x.flushes)
+			}
+			b.Freeze() // and no Install
+			if b.State(); len(b.flushes) != 1 {
+				t.Errorf("%s: %d write-outs of a node that leaves", x.what, len(b.flushes))
+			}
+		})
+	}
 }
