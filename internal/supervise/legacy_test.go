@@ -100,38 +100,6 @@ func TestNobodyGoesOnForLong(t *testing.T) {
 	}
 }
 
-// A process that waits to go on, and stands still, is done without: programs would wait for it.
-func TestOneThatStandsStillDoesNotGoOn(t *testing.T) {
-	cmd := exec.Command("sleep", "600")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = cmd.Process.Signal(unix.SIGSTOP)
-	await(t, "it stands still", func() bool { return process.Stopped(cmd.Process.Pid) })
-	turn, said, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turn.Close()
-	word, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
-	x := &launched{charge: charge{process: cmd.Process, lastWord: word}, ended: make(chan struct{}), turn: said}
-	x.done = func() { closeAll([]*os.File{said}) }
-	go func() { x.how = cmd.Wait(); close(x.ended) }()
-	n := &next{waits: x}
-	if n.take([]byte("{}")) != nil || n.waits != nil {
-		t.Error("it is to go on")
-	}
-	select {
-	case <-x.ended:
-	default:
-		t.Error("it is there still")
-	}
-}
-
 // One that crashes, and has not ended when it is looked at, counts as one that has crashed.
 func TestHowOneIsStuck(t *testing.T) {
 	for how, want := range map[unix.WaitStatus]bool{0: true, 9: true, 6: false, 2 << 8: false} {

@@ -76,10 +76,6 @@ func (n *next) take(left []byte) *launched {
 		return nil
 	}
 	n.waits = nil
-	if process.Stopped(x.process.Pid) { // programs would wait until it goes on
-		x.discard()
-		return nil
-	}
 	// It is empty, and takes that at once. Who has begun to read it reads all of it.
 	_, err := x.turn.Write(left)
 	if err == nil {
