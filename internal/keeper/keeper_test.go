@@ -22,6 +22,8 @@ func TestMain(m *testing.M) {
 	switch os.Getenv(roleEnv) {
 	case "daemon":
 		daemon()
+	case "forbidden":
+		forbids()
 	case "taker":
 		taker()
 	}

@@ -77,11 +77,12 @@ func start(lifeline, tracer int) (*Keeper, error) {
 		var fd int
 		if fd, err = k.found.Take(own); err == nil {
 			unix.Close(fd)
+			err = k.found.alive() // as it may be to end it later
 		}
 	}
 	if err != nil {
 		unix.Kill(k.id.PID, unix.SIGKILL)
-		return nil, errors.Join(err, k.Stop())
+		return nil, errors.Join(err, k.wait())
 	}
 	return k, nil
 }
@@ -112,6 +113,14 @@ func (k *Keeper) Stop() error {
 		if err := k.found.End(); err != nil {
 			return err
 		}
+	}
+	return k.wait()
+}
+
+// wait waits for a keeper that ends, and gives up what this process has for it.
+func (k *Keeper) wait() error {
+	if k.found != nil {
+		_ = k.found.Close() // of no use any more
 	}
 	for {
 		if _, err := unix.Wait4(k.id.PID, nil, 0, nil); err != unix.EINTR {

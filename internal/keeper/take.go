@@ -195,6 +195,18 @@ func (f *Found) End() error {
 	}
 }
 
+// alive is an error if the keeper has ended, or may not be sent signals.
+func (f *Found) alive() error {
+	switch err := unix.PidfdSendSignal(f.pidfd, 0, nil, 0); err {
+	case nil:
+		return nil
+	case unix.ESRCH:
+		return fmt.Errorf("%w: process %d has ended", ErrGone, f.id.PID)
+	default:
+		return fmt.Errorf("the keeper of descriptors, process %d, could not be ended, as pidfd_send_signal(2) is forbidden here: %w", f.id.PID, err)
+	}
+}
+
 // Close forgets the keeper, which lives on.
 func (f *Found) Close() error {
 	if f.pidfd < 0 {

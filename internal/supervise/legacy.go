@@ -34,6 +34,9 @@ type legacy struct {
 	inForce time.Time // since when all that counts is of the daemon that runs; zero: not yet
 	// Takeovers in a row that came to nothing, or to a daemon that died soon.
 	killed, crashed int
+	// The same that came to nothing, since unserved: programs have waited since then.
+	tries    int
+	unserved time.Time
 
 	// stuck: a daemon that was killed lives until another one goes on, or the mount is cut off.
 	stuck bool
@@ -52,6 +55,11 @@ const (
 	// memory, for whatever reason.
 	shortLifeKilled = 300 * time.Millisecond
 	maxQuickKilled  = 20
+	// maxTries is how many daemons in a row may be killed before they have gone on, or more, if
+	// programs have not waited for longer than triesTime. Where a limit of memory has ended the
+	// first of them it ends the next ones as well: they need what that had left beside their own.
+	maxTries  = 5
+	triesTime = 5 * time.Second
 	// takeoverTime is how long a takeover may take. Programs wait meanwhile.
 	takeoverTime = 30 * time.Second
 	// lastCalls is how long a daemon that was killed may take to end its last system calls.
@@ -161,7 +169,9 @@ func (w *watcher) mayTakeOver(err error) bool {
 	} else {
 		l.crashed++
 	}
+	l.tries++
 	if !l.inForce.IsZero() {
+		l.tries, l.unserved = 0, time.Now()
 		l.estate.Died = boottime.Milliseconds()
 		if time.Since(l.inForce) > short {
 			l.killed, l.crashed = 0, 0
@@ -169,6 +179,10 @@ func (w *watcher) mayTakeOver(err error) bool {
 	}
 	if l.killed > maxQuickKilled || l.crashed > maxQuick {
 		w.log.Error("the daemons that went on with the mount have died soon after, one after the other: perhaps of what they went on with. The next one begins anew, and the locks of this host are lost", "killed", l.killed, "crashed", l.crashed)
+		return false
+	}
+	if waited := time.Since(l.unserved); l.tries > maxTries && waited > triesTime {
+		w.log.Error("the daemons that were to go on with the mount were all ended before they could: perhaps memory is short, or limited (a cgroup). The next one begins anew, and the locks of this host are lost", "ended", l.tries, "waited", waited)
 		return false
 	}
 	if l.inForce.IsZero() { // else the one that has ended had said who keeps what it had open

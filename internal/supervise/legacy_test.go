@@ -74,6 +74,32 @@ func TestMayTakeOver(t *testing.T) {
 	}
 }
 
+// Programs do not wait for ever for daemons that are killed one after the other before they
+// have gone on, as by a limit of memory. Before that the number of them counts alone.
+func TestNobodyGoesOnForLong(t *testing.T) {
+	for _, longer := range []bool{false, true} {
+		w := &watcher{log: slog.New(slog.DiscardHandler)}
+		w.bequeathed(estate.Will{Generation: 1, InForce: true})
+		killed := &errGone{"signal: killed", true, true}
+		w.legacy.inForce = time.Now().Add(-2 * shortLife)
+		if !w.mayTakeOver(killed) {
+			t.Fatal("a daemon that was killed is not succeeded")
+		}
+		if longer {
+			w.legacy.unserved = w.legacy.unserved.Add(-2 * triesTime)
+		}
+		for i := range maxTries + 1 {
+			if got, want := w.mayTakeOver(killed), !longer || i < maxTries; got != want {
+				t.Errorf("longer: %v, after %d that have not gone on: %v", longer, i, got)
+			}
+		}
+		w.bequeathed(estate.Will{Generation: 2, InForce: true}) // one has
+		if got := w.mayTakeOver(killed); !got {
+			t.Errorf("longer: %v: one that has served is not succeeded, since others before it had not", longer)
+		}
+	}
+}
+
 // One that crashes, and has not ended when it is looked at, counts as one that has crashed.
 func TestHowOneIsStuck(t *testing.T) {
 	for how, want := range map[unix.WaitStatus]bool{0: true, 9: true, 6: false, 2 << 8: false} {
