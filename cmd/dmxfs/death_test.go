@@ -79,6 +79,9 @@ func (m *testMount) kill() {
 		}
 	}
 	kill(m.watcher, unix.SIGSTOP) // either would start the other anew
+	for _, next := range m.allWaiting() {
+		kill(next, unix.SIGKILL)
+	}
 	kill(pid, unix.SIGKILL)
 	kill(m.watcher, unix.SIGKILL)
 	await(m.c.t, "the killed daemon is gone", func() bool { return !alive(pid) && !alive(m.watcher) })
