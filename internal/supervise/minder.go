@@ -51,6 +51,8 @@ type Minder struct {
 
 	life   *os.File       // see lifeFD; nil if there is none
 	estate *estate.Estate // what the daemon goes on with; nil: it begins anew
+
+	endsLate endsLate
 }
 
 // newMinder takes what the watcher has handed down.

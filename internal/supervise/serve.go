@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -143,8 +142,7 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 		switch {
 		case usable.Load() || cfg.Replace:
 		case m.estate != nil:
-			late := time.AfterFunc(takeoverTime, func() { m.late(&usable) })
-			defer late.Stop()
+			defer m.awaitsService(&usable)()
 		default:
 			end(errors.New("the process that watches this one has ended before the mount was usable"))
 			return
