@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -438,21 +436,11 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		defer close(dropped)
 		defer f.conn.writesFirst.end()
 		f.entries.expireEntries()
-		var drops sync.WaitGroup
-		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
-			drops.Go(func() {
-				for _, n := range some {
-					dropOfKilled(ctx, f, n)
-				}
-			})
+		for _, n := range ns {
+			dropOfKilled(ctx, f, n)
 		}
-		drops.Wait()
 	})
 }
-
-// dropAtOnce is how many files are dropped at a time: one may have to wait for its pages,
-// and most of what one takes is to begin.
-const dropAtOnce = 16
 
 func dropOfKilled(ctx context.Context, f *fileSystem, n *node) {
 	switch {
