@@ -79,8 +79,11 @@ func (m *testMount) kill() {
 		}
 	}
 	kill(m.watcher, unix.SIGSTOP) // either would start the other anew
-	for _, next := range m.allWaiting() {
-		kill(next, unix.SIGKILL)
+	await(m.c.t, "the watcher stands still", func() bool { return procState(m.watcher) == "T" || !alive(m.watcher) })
+	for _, next := range children(m.watcher) { // who waits to go on may not have its name yet
+		if next != pid {
+			kill(next, unix.SIGKILL)
+		}
 	}
 	kill(pid, unix.SIGKILL)
 	kill(m.watcher, unix.SIGKILL)
