@@ -73,6 +73,20 @@ func (c *control) Flush(k locks.Key, _ *None) error   { return c.s.Flush(k) }
 // FlushAll is that of the mount.
 func (c *control) FlushAll(k locks.Key, _ *None) error { return c.s.FlushAll([]locks.Key{k})[k] }
 
+// Sizes are the sizes of a file that threads were told by answers which count whenever the
+// kernel takes them over.
+func (c *control) Sizes(k locks.Key, sizes *map[uint32]int64) error {
+	*sizes = map[uint32]int64{}
+	for _, n := range c.s.fs.tree.ofFile(k.File) {
+		n.cacheMu.Lock()
+		for a := range n.answers {
+			(*sizes)[a.tid] = a.size
+		}
+		n.cacheMu.Unlock()
+	}
+	return nil
+}
+
 // Bounds is what is known of the sizes that the kernel believes a file to have, the
 // thread that makes a READ of it again, and how long this host has made it.
 func (c *control) Bounds(k locks.Key, b *[5]int64) error {

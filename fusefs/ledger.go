@@ -166,6 +166,9 @@ func (l *ledger) begin(f *fileSystem, m mountpoint) {
 	l.mounted = m
 	f.tree.ledger, f.procs.ledger, f.devices.ledger = l, l, l
 	l.beginTree(f.tree)
+	for _, n := range f.tree.byID { // nobody else has it yet
+		f.attrs.noteSizes(n)
+	}
 	l.beginProcesses(f.procs)
 	l.beginOpen(f)
 	l.mu.Lock()

@@ -89,6 +89,7 @@ func readMountLedger(from LedgerReader, requests *Requests, fds func(old int) (i
 	}
 	r.unlocks = requests.h.unlocks.Load()
 	r.readNodes()
+	r.readSizes(requests.sizes.notes)
 	r.readNames()
 	r.readProcesses()
 	r.readOpen()

@@ -25,6 +25,8 @@ type Requests struct {
 	fd  int
 	mem []byte
 	h   *requestsHead
+	// sizes are about answers that are out already.
+	sizes sizeTable
 
 	mu     sync.Mutex
 	areas  [2]slotArea
@@ -138,13 +140,14 @@ const (
 	slotHeadSize  = (int(unsafe.Sizeof(slotHead{})) + 63) &^ 63
 	smallStride   = (slotHeadSize + pageSize + 63) &^ 63
 	largeStride   = pageSize + largeSize
-	largeAt       = requestsHeadSize
+	sizesAt       = requestsHeadSize
+	largeAt       = sizesAt + sizeNotes*int(unsafe.Sizeof(sizeNote{}))
 	smallAt       = largeAt + largeSlots*largeStride
 	requestsBytes = (smallAt + smallSlots*smallStride + pageSize - 1) / pageSize * pageSize
 )
 
 func init() {
-	if slotHeadSize > pageSize || int(unsafe.Sizeof(requestsHead{})) > requestsHeadSize {
+	if slotHeadSize > pageSize || int(unsafe.Sizeof(requestsHead{})) > requestsHeadSize || largeAt%pageSize != 0 {
 		panic("fusefs: the head of a request has no room")
 	}
 }
@@ -173,7 +176,7 @@ func NewRequests(generation uint64) (*Requests, error) {
 		unix.Close(fd)
 		return fail(err)
 	}
-	if err := m.ready(0, requestsHeadSize); err != nil {
+	if err := m.ready(0, largeAt); err != nil {
 		m.Close()
 		return fail(err)
 	}
@@ -191,6 +194,7 @@ func mapRequests(fd int) (*Requests, error) {
 		return nil, err
 	}
 	m := &Requests{fd: fd, mem: mem, h: (*requestsHead)(unsafe.Pointer(&mem[0]))}
+	m.sizes.notes = (*[sizeNotes]sizeNote)(unsafe.Pointer(&mem[sizesAt]))
 	m.areas = [2]slotArea{{at: largeAt, stride: largeStride, most: largeSlots}, {at: smallAt, stride: smallStride, most: smallSlots}}
 	return m, nil
 }

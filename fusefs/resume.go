@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -444,19 +442,11 @@ func goOnKilled(ctx context.Context, f *fileSystem) {
 		case <-ctx.Done():
 		}
 		f.entries.expireEntries()
-		var drops sync.WaitGroup
-		for some := range slices.Chunk(ns, len(ns)/dropAtOnce+1) {
-			drops.Go(func() { dropOfKilled(ctx, f, some) })
-		}
-		if drops.Wait(); ctx.Err() == nil {
+		if dropOfKilled(ctx, f, ns); ctx.Err() == nil {
 			f.unprotected.forgot(ns)
 		}
 	})
 }
-
-// dropAtOnce is how many files are dropped at a time: one may have to wait for its pages,
-// and most of what one takes is to begin.
-const dropAtOnce = 16
 
 // dropOfKilled is for some files what a refresh is that concerns all.
 func dropOfKilled(ctx context.Context, f *fileSystem, ns []*node) {

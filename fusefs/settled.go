@@ -58,7 +58,38 @@ func (c *attrCache) remembered(n *node, in *fuse.InHeader, out *fuse.Attr, tell 
 		delete(n.answers, a)
 	}
 	n.cacheMu.Unlock()
+	if st.Ok() {
+		c.noteSize(n, a)
+	}
 	return st
+}
+
+// noteSize notes that a is about to be told of n.
+func (c *attrCache) noteSize(n *node, a *sizeAnswer) {
+	m := c.conn.requests
+	if m == nil || a.tid == 0 {
+		return
+	}
+	over := func(tid uint32, at int64) bool {
+		return c.now()-at > takenOver || c.procs.hasGoneOn(tid, new(progress))
+	}
+	// All that have a note need nothing but a processor to go on.
+	for !m.sizes.put(n.id, a, over) && !closed(c.conn.dead) {
+		time.Sleep(settleEvery)
+	}
+}
+
+// noteSizes notes what another process has told, or the program before this one.
+func (c *attrCache) noteSizes(n *node) {
+	n.cacheMu.Lock()
+	var all []sizeAnswer
+	for a := range n.answers {
+		all = append(all, *a)
+	}
+	n.cacheMu.Unlock()
+	for i := range all {
+		c.noteSize(n, &all[i])
+	}
 }
 
 // isOver reports whether the kernel has taken over a by now, however busy the

@@ -92,6 +92,7 @@ func TestAllCommandsEnd(t *testing.T) {
 	for _, args := range [][]string{
 		{"status"}, {"peers"}, {"locks"}, {"journal"}, {"journal", "--follow"}, {"policy", "show"}, {"policy", "check", "f"}, {"policy", "set", rules},
 		{"peers", "remove", id, "--yes", "--reason", "x"}, {"peers", "revoke", id, "--yes", "--reason", "x"},
+		{"peers", "forget", id, "--yes", "--reason", "x"},
 		{"locks", "break", "f", "--yes", "--reason", "x"}, {"secret", "rotate"}, {"secret", "show"}, {"unmount"},
 	} {
 		_, err := c.try(append(args, m.dir, "--timeout=300ms")...)

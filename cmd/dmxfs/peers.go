@@ -32,7 +32,7 @@ to join, and who is revoked.
 		"/peers", func(v admin.Peers) ([]string, [][]string) {
 			return peerHeads, peerRows(v, time.Now())
 		})
-	c.AddCommand(newPeersRemoveCommand(s), newPeersRevokeCommand(s))
+	c.AddCommand(newPeersRemoveCommand(s), newPeersRevokeCommand(s), newPeersForgetCommand(s))
 	return c
 }
 
@@ -158,6 +158,51 @@ the secret is changed ("dmxfs secret rotate").`,
 			what = "may join again"
 		}
 		fmt.Fprintf(s.out, "%s (%s) %s\n", printing.Text(m.Host), m.ID, what)
+		return nil
+	}
+	return c
+}
+
+func newPeersForgetCommand(s streams) *cobra.Command {
+	c := &cobra.Command{
+		Use: "forget ID|HOST [MOUNTPOINT]", Short: "Have all members forget a host that is gone for good",
+		Long: `Have all members forget a host that was a member, and has neither left in good
+order nor come back. As long as they remember it, it may be cut off from them only,
+and its programs make and remove names; so a mkdir, rename and so on that was under
+way when a daemon was killed can fail with EIO. Say so only of a host that is off, or
+that cannot reach the storage, until it is started anew. It has no locks any more,
+and may join again.`,
+		Args: usageArgs(cobra.RangeArgs(1, 2)),
+	}
+	reason := c.Flags().String("reason", "", "why, for the journals of all members (needed)")
+	yes := c.Flags().Bool("yes", false, "do not ask")
+	clientFor := ask.TimeoutFlag(c.Flags(), admin.OrderTime)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		cl, m, err := chosenPeer(c, clientFor, args, *reason)
+		if cl == nil || exitcode.Of(err) == exitcode.Usage {
+			return err
+		}
+		if err != nil { // no member
+			var v admin.Peers
+			if err := cl.Get(c.Context(), "/peers", &v); err != nil {
+				return err
+			}
+			m = admin.Peer{ID: args[0], Host: "a peer"}
+			for _, g := range v.Gone {
+				if g.ID == args[0] || g.Host == args[0] {
+					m.ID, m.Host = g.ID, g.Host
+				}
+			}
+			fmt.Fprintf(s.err, "If %s (%s) runs still, and reaches the storage, a lock that programs make by a name (mkdir, O_EXCL) can have two holders when a daemon is killed.\n",
+				printing.Text(m.Host), printing.Text(m.ID))
+			if err := confirm(c.Context(), s, *yes, "Is it off?"); err != nil {
+				return err
+			}
+		}
+		if err := post(c, cl, "/peers/forget", url.Values{"peer": {m.ID}, "reason": {*reason}}); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "%s (%s) is forgotten\n", printing.Text(m.Host), printing.Text(m.ID))
 		return nil
 	}
 	return c

@@ -317,8 +317,9 @@ func TestTakeoverOfATakeover(t *testing.T) {
 	}
 }
 
-// A daemon is upgraded, and killed after that. When the watcher is killed there is no takeover
-// until a daemon is started anew, and when both are the mount fails at once.
+// A daemon is upgraded, and killed after that. When the watcher is killed, and who would watch
+// in its place, there is no takeover until a daemon is started anew, and when all are the mount
+// fails at once.
 func TestTakeoverBesideOtherEnds(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "--takeover")
@@ -338,6 +339,10 @@ func TestTakeoverBesideOtherEnds(t *testing.T) {
 	await(t, "there is one keeper", func() bool { return m.keepers() == 1 })
 
 	defer m.cutsOff()()
+	next := m.ready()
+	_ = unix.Kill(m.watcher, unix.SIGSTOP) // it would start another one
+	_ = unix.Kill(next, unix.SIGKILL)
+	await(t, "who waits has ended", func() bool { return !alive(next) })
 	m.killWatcher()
 	await(t, "status says that there is no takeover", func() bool {
 		s, err := m.status()

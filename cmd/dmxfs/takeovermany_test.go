@@ -77,6 +77,9 @@ func TestTakeoverOfManyFiles(t *testing.T) {
 	for line := range strings.Lines(read(t, m.state+"/dmxfs.log")) {
 		if strings.Contains(line, "taken over: ") {
 			t.Log(strings.TrimSpace(line))
+			if !strings.HasSuffix(line, " collections=0\n") {
+				t.Error("a daemon has looked for garbage while programs waited")
+			}
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/journalview"
 	tests "github.com/dmxfs/dmxfs/internal/long"
 )
 
@@ -311,4 +312,50 @@ func TestTakeoverAsksAllHosts(t *testing.T) {
 	b.signal(unix.SIGSTOP)
 	wants("one does not answer", "6", false)
 	b.signal(unix.SIGCONT)
+}
+
+// A host is gone for good, and the others are not sure of names until an admin has said so, to
+// one of them. One that is said to be gone and is not says that it is there.
+func TestTakeoverAsksNoHostThatIsForgotten(t *testing.T) {
+	t.Parallel()
+	needTool(t, "mkfs.ext4")
+	c := newCluster(t, 0)
+	c.src = filepath.Join(c.dir, "disk")
+	reservedDisk(t, c.src)
+	for range 3 {
+		c.add("--takeover").mount()
+	}
+	c.awaitMembers(3)
+	a, b, gone := c.mounts[0], c.mounts[1], c.mounts[2]
+	forget := func(id string) (string, error) {
+		return c.try("peers", "forget", id, a.dir, "--reason", "its disk is broken", "--yes")
+	}
+	id := gone.peers().Self
+	if out, err := forget(id); err == nil || !strings.Contains(err.Error(), "is a member") {
+		t.Errorf("a member is forgotten: %s, %v", out, err)
+	}
+	record := filepath.Join(c.src, ".dmxfs/peers", id)
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "who is there has a record", func() bool { _, err := os.Stat(record); return err == nil })
+	gone.kill()
+	await(t, "the others go on", func() bool { return a.live(2) && b.live(2) })
+	if out, code := a.dies("1"); code == 0 || !strings.Contains(out, "input/output error") {
+		t.Errorf("one is gone: %d %s", code, out)
+	}
+	if out, err := forget(id); err != nil {
+		t.Errorf("%s, %v", out, err)
+	}
+	if _, err := os.Stat(record); !os.IsNotExist(err) {
+		t.Errorf("its record: %v", err)
+	}
+	for _, m := range []*testMount{a, b} {
+		await(t, "the journal says who was forgotten", func() bool {
+			return slices.ContainsFunc(m.journal("--event", "note"), func(r journalview.Row) bool { return strings.Contains(r.Reason, "its disk is broken") })
+		})
+	}
+	if out, code := a.dies("2"); code != 0 {
+		t.Errorf("it is forgotten: %d %s", code, out)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/process"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 // ready is the process that is to go on if the daemon of a mount is killed, as soon as it
@@ -85,26 +86,94 @@ func TestTheNextDaemonWaits(t *testing.T) {
 	}
 }
 
-// A process that waits to go on ends with the watcher. With the next watcher there is none,
-// since the daemon has no keeper any more, until another daemon is started.
-func TestTheNextDaemonEndsWithItsWatcher(t *testing.T) {
+// The watcher is killed, again and again. The process that waits to go on watches in its place,
+// and the daemon, which does not notice, can be killed, upgraded and ended as ever.
+func TestTheNextDaemonWatchesInPlaceOfTheWatcher(t *testing.T) {
 	t.Parallel()
 	m := newCluster(t, 1, "--takeover").mounts[0]
-	next := m.ready()
+	defer m.cutsOff()()
+	hold := m.helper("append", "flock", "held", "x", "0")
+	m.held("held", 1)
+	for range 2 {
+		m.mayTakeOver()
+		daemon := m.daemon()
+		for range 2 {
+			next := m.ready()
+			m.killWatcher()
+			if m.watcher != next || m.daemon() != daemon {
+				t.Errorf("the watcher is %d, and %d has waited; the daemon is %d, and was %d", m.watcher, next, m.daemon(), daemon)
+			}
+		}
+		next := m.ready()
+		m.killed(unix.SIGKILL)
+		if got := m.daemon(); got != next {
+			t.Errorf("process %d goes on, %d has waited for that", got, next)
+		}
+	}
+	m.ready()
 	m.killWatcher()
-	await(t, "it has ended", func() bool { return !alive(next) })
-	if list := m.allWaiting(); len(list) > 0 {
-		t.Errorf("%v wait to go on with nothing", list)
-	}
-	old := m.daemon()
-	m.signal(unix.SIGKILL)
-	m.awaitNew(old)
-	m.mayTakeOver()
-	next = m.ready()
+	m.upgraded()
 	m.killed(unix.SIGKILL)
-	if got := m.daemon(); got != next {
-		t.Errorf("process %d goes on, %d has waited for that", got, next)
+	m.ready()
+	m.killWatcher()
+	if hold.ended() {
+		t.Error(hold.out.String())
 	}
+	m.nothingLost(3)
+	hold.signal(unix.SIGKILL)
+	hold.ends("the holder")
+	pids := append(m.keeperPIDs(), m.daemon(), m.watcher, m.ready())
+	m.c.run("unmount", m.dir)
+	if !m.ended(pids) {
+		t.Error("a process is left after unmount")
+	}
+	m.mount()
+	m.ready()
+	m.killWatcher()
+	pids = append(m.keeperPIDs(), m.daemon(), m.watcher, m.ready())
+	if err := unix.Kill(m.watcher, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if !m.ended(pids) || m.mounted() {
+		t.Error("SIGTERM to the watcher does not unmount")
+	}
+}
+
+// The watcher is killed when the daemon is dead already, and it has not told the next one that
+// it is its turn. That one watches in its place, and another one goes on.
+func TestTakeoverWithoutAWatcher(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2, "--takeover")
+	a, b := c.mounts[0], c.mounts[1]
+	hold := a.helper("append", "flock", "held", "x", "0")
+	a.held("held", 1)
+	for range 2 {
+		a.livesOn()
+		before, next, old, watcher := a.mayTakeOver(), a.ready(), a.daemon(), a.watcher
+		stop := a.cutsOff()
+		_ = unix.Kill(watcher, unix.SIGSTOP)
+		await(t, "the watcher stands still", func() bool { return procState(watcher) == "T" })
+		_ = unix.Kill(old, unix.SIGKILL)
+		await(t, "the daemon is dead", func() bool { return !alive(old) })
+		_ = unix.Kill(watcher, unix.SIGKILL)
+		a.awaitNew(old)
+		stop()
+		if x := a.takeover(); x.Count != before.Count+1 {
+			t.Fatalf("nobody has gone on: %+v\n%s", x, read(t, a.state+"/dmxfs.log"))
+		}
+		var err error
+		if a.watcher, err = supervise.WatcherOf(a.state); err != nil || a.watcher != next || parent(a.daemon()) != next {
+			t.Errorf("the watcher is %d, %v, and %d has waited; the daemon is a child of %d", a.watcher, err, next, parent(a.daemon()))
+		}
+		b.blockedTry(t, "held")
+		size := c.size("held")
+		await(t, "the holder writes on", func() bool { return hold.ended() || c.size("held") > size+20 })
+	}
+	if hold.ended() {
+		t.Fatal(hold.out.String())
+	}
+	a.nothingLost(2)
+	await(t, "there is one keeper", func() bool { return a.keepers() == 1 })
 }
 
 // After an upgrade it is a process of the new program that waits to go on.

@@ -33,6 +33,8 @@ type addressBook struct {
 	onlineOnce sync.Once
 	// recorded is closed when this node's record is there for the first time.
 	recorded chan struct{}
+	// leaves: this node removes its record itself.
+	leaves atomic.Bool
 }
 
 // seen: others may find this node now.
@@ -56,7 +58,7 @@ func (ab *addressBook) keep(ctx context.Context) {
 		switch {
 		case err != nil:
 			ab.log.Warn("own address record", "err", err)
-		case !bytes.Equal(b, last) || time.Since(written) > 12*time.Hour:
+		case !bytes.Equal(b, last) || time.Since(written) > 12*time.Hour || ab.isForgotten():
 			if err := ab.register.WriteRecord(b); err != nil {
 				ab.log.Warn("the address record cannot be written to the shared directory", "err", err)
 				break
@@ -76,6 +78,13 @@ func (ab *addressBook) keep(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// isForgotten reports whether somebody has removed this node's record, as dmxfs peers forget
+// does: who begins from now on has to know that there is this host.
+func (ab *addressBook) isForgotten() bool {
+	b, err := ab.register.Record(ab.host.ID().String())
+	return err == nil && b == nil && !ab.leaves.Load() // it is asked last
 }
 
 // awaitRecord waits until this node has a record, by which others know that it may have a

@@ -31,6 +31,7 @@ func (d *daemon) handler() http.Handler {
 	mux.HandleFunc("GET /peers", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, d.peers(r.Context()), nil) })
 	mux.HandleFunc("POST /peers/remove", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, struct{}{}, d.admin.removePeer(r)) })
 	mux.HandleFunc("POST /peers/revoke", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, struct{}{}, d.admin.revokePeer(r)) })
+	mux.HandleFunc("POST /peers/forget", func(w http.ResponseWriter, r *http.Request) { admin.Reply(w, struct{}{}, d.admin.forgetPeer(r)) })
 	mux.HandleFunc("POST /locks/break", func(w http.ResponseWriter, r *http.Request) {
 		var q admin.BreakOrder
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
@@ -255,6 +256,8 @@ func (d *daemon) onAsk(ctx context.Context, from peer.ID, b []byte) ([]byte, err
 		return json.Marshal(v)
 	case "changes":
 		return d.others.answer(ctx, q.Changes)
+	case "forget":
+		return []byte("{}"), d.admin.forgotten(q.Peer, q.Why)
 	case "break":
 		if q.Break == nil || d.server.Load() == nil {
 			return nil, errors.New("nothing to break here")

@@ -25,6 +25,9 @@ type question struct {
 	Secret *rotation.Order `json:"secret,omitempty"`
 	// Changes is what is asked about names that were changed.
 	Changes *recent.Question `json:"changes,omitempty"`
+	// Peer is a host that is to be forgotten, and Why is what the admin says.
+	Peer string `json:"peer,omitempty"`
+	Why  string `json:"why,omitempty"`
 	// Query is that of a URL, of a journal.
 	Query string `json:"query,omitempty"`
 }

@@ -110,6 +110,7 @@ const leaveTime = 8 * time.Second
 // isGone lets the others know that this host, which has left and has no mount any more,
 // changes nothing: see [others].
 func (d *daemon) isGone() {
+	d.book.leaves.Store(true)
 	done := make(chan error, 1)
 	go func() { done <- d.register.RemoveRecord() }()
 	select {

@@ -283,7 +283,8 @@ func (d *daemon) assemble(book *addressBook) {
 		Live:         func() bool { return d.live(time.Duration(d.params.Guard) * time.Millisecond) },
 		KnownCluster: d.knownCluster,
 	})
-	d.admin = &orders{Chronicle: d.chronicle, node: &d.node, rules: d.rules, self: self, fences: d.cfg.FenceCommand != ""}
+	d.admin = &orders{Chronicle: d.chronicle, node: &d.node, rules: d.rules, self: self, fences: d.cfg.FenceCommand != "",
+		strays: d.strays, forget: d.register.Forget, asker: ask}
 }
 
 // useSecrets has the network take secrets, which are valid.

@@ -24,6 +24,9 @@ type orders struct {
 	rules  *rules.Rules
 	self   string // peer ID
 	fences bool   // there is a fence command
+	strays *strays
+	forget func(peer string) error // removes its record on the shared directory
+	asker  asker
 }
 
 // removePeer drops a member that may be alive.
@@ -45,6 +48,43 @@ func (a *orders) removePeer(r *http.Request) error {
 		return a.node.Load().Remove(r.Context(), patience, m.Node, why)
 	}
 	return fmt.Errorf("%s is not a member", id)
+}
+
+// forgetPeer has all members forget a host that is gone for good: nobody waits for an answer of
+// it any more, see strays.
+func (a *orders) forgetPeer(r *http.Request) error {
+	id, why := r.FormValue("peer"), r.FormValue("reason")
+	if _, err := peer.Decode(id); err != nil {
+		return exitcode.With(exitcode.Usage, fmt.Errorf("%q is not a peer ID: %w", id, err))
+	}
+	v, self, err := liveView(a.node.Load())
+	if err != nil {
+		return err
+	}
+	if v.HasPeer(id) {
+		return fmt.Errorf("%s is a member: it is to leave first (dmxfs unmount there), or to be dropped (dmxfs peers remove)", id)
+	}
+	failed := a.forgotten(id, why)
+	for i := range v.Members {
+		if m := &v.Members[i]; m.Node != self {
+			if err := a.asker.ask(r.Context(), m.Peer, askTimeout, question{What: "forget", Peer: id, Why: why}, &struct{}{}); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("%s has not forgotten it: %s", m.Name(), silence(err, askTimeout)))
+			}
+		}
+	}
+	if err := a.forget(id); err != nil {
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// forgotten is what each member does for that.
+func (a *orders) forgotten(id, why string) error {
+	if err := a.strays.forget(id); err != nil {
+		return err
+	}
+	a.Note(journal.Note, id, "an admin has all members forget %s, which is gone: %s", id, why)
+	return nil
 }
 
 // revokePeer keeps a peer out, or lets it in again.

@@ -119,6 +119,25 @@ func TestStrays(t *testing.T) {
 	}
 }
 
+// A host that an admin has said is gone is no stray, for the next daemon either.
+func TestStraysAreForgotten(t *testing.T) {
+	t.Parallel()
+	own := recent.Own(&recent.Answer{})
+	s := straysOf(t, viewOf(1, "A", "B", "C"), dropping(viewOf(2, "A", "C"), member.ReasonDrop, "B"))
+	if s.forget("C") == nil {
+		t.Error("a member is forgotten")
+	}
+	if err := s.forget("B"); err != nil {
+		t.Error(err)
+	}
+	for _, s := range []*strays{s, newStrays(s.memory, s.log)} {
+		k := s.now()
+		if err := k.check(viewOf(2, "A", "C"), &own, recent.Now()+1, map[string]bool{"A": true, "C": true}); err != nil {
+			t.Errorf("one that was forgotten: %v", err)
+		}
+	}
+}
+
 // It is known what others have changed if all members say so, at one view, and nobody else may
 // have.
 func TestOthers(t *testing.T) {

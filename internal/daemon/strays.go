@@ -86,6 +86,18 @@ func (s *strays) begin(v *member.View) {
 	s.keep()
 }
 
+// forget has a host be no stray any more: an admin knows that it is gone.
+func (s *strays) forget(peer string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.k.Members[peer] {
+		return fmt.Errorf("%s is a member", peer)
+	}
+	delete(s.k.Gone, peer)
+	s.keep()
+	return nil
+}
+
 // mostStrays is how many are kept. Of more nothing is known any more.
 const mostStrays = 200
 

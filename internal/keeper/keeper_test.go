@@ -471,3 +471,16 @@ func TestYama(t *testing.T) {
 		t.Errorf("a keeper was made: %v", err)
 	}
 }
+
+// Sockets are found among all that a keeper has, and what is known to be none is not looked at.
+func TestSockets(t *testing.T) {
+	k := startDaemon(t)
+	list, err := k.find(t).Sockets(func(int) bool { return false })
+	if err != nil || len(list) != 2 || list[0] != k.Sock && list[1] != k.Sock { // both ends
+		t.Errorf("sockets: %v, %v, want %d and its other end", list, err, k.Sock)
+	}
+	list, err = k.find(t).Sockets(func(fd int) bool { return fd == k.Sock })
+	if err != nil || len(list) != 1 || list[0] == k.Sock {
+		t.Errorf("sockets but %d: %v, %v", k.Sock, list, err)
+	}
+}

@@ -53,6 +53,20 @@ func EndOf(pid int) (how unix.WaitStatus, there bool) {
 	return unix.WaitStatus(code), true
 }
 
+// Started is when a process was started, in the kernel's ticks since boot: with its number it
+// is one process among all that there have been since then.
+func Started(pid int) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat cannot be read", pid)
+	}
+	return strconv.ParseUint(string(f[19]), 10, 64)
+}
+
 // killed reports whether a SIGKILL is pending, from /proc/PID/status: a thread does nothing
 // more in its program then.
 func killed(status []byte) bool {

@@ -3,6 +3,7 @@ package supervise
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -53,23 +54,39 @@ func copyLog(out io.Writer, logs *os.File, copying *sync.Mutex) {
 // charge is a daemon that was adopted, or that this process has started.
 type charge struct {
 	process  *os.Process
+	started  uint64 // see process.Started; 0: it is not known
 	lastWord *os.File
 	logs     *os.File // nil if it writes to where this process does
 	hold     *os.File // the other end of its leash; nil if it was adopted
 }
 
-// wait waits for the end of a child.
+// wait waits for the end of a daemon, and returns how it has ended: [errUnseen] if it is no
+// child of this process.
 func (c *charge) wait() error {
 	s, err := c.process.Wait()
-	if err == nil && !s.Success() {
+	if err != nil {
+		_ = c.process.WithHandle(func(pidfd uintptr) { // else it is known to have ended
+			p := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+			for _, err := unix.Poll(p, -1); err == unix.EINTR; {
+				_, err = unix.Poll(p, -1)
+			}
+		})
+		return errUnseen
+	}
+	if !s.Success() {
 		err = &exec.ExitError{ProcessState: s}
 	}
 	return err
 }
 
+// errUnseen is how a daemon has ended that another process has started: only that knows. If
+// it ended by itself it has said so.
+var errUnseen = errors.New("it was killed, or has failed")
+
 // adopt returns when the daemon that was adopted has ended; see once.
 func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	c := w.charge
+	w.next.standsInFor(c)
 	var help sync.WaitGroup
 	ended := make(chan struct{})
 	help.Go(func() { askToEnd(ctx, ended, c.process) })
@@ -85,8 +102,8 @@ func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 		defer close(heard)
 		m, told = w.heed(json.NewDecoder(c.lastWord), c)
 	}()
-	how := &errGone{state: "it was killed, or has failed"}
-	if c.hold != nil { // a child
+	how := &errGone{state: errUnseen.Error()}
+	if c.hold != nil { // it was started by a watcher
 		if err := w.awaitEnd(c.process, c.wait, false); err != nil {
 			how, _ = gone(err)
 		}

@@ -34,8 +34,9 @@ func (x *launched) close() { x.done() }
 
 // launch starts a process by /proc/self/exe: the file of the program may have been replaced
 // since, or removed (go run). in is its standard input, and life what its keeper ends with.
-// waits: it is to wait for its turn.
-func (n *next) launch(cfg config.Config, in []byte, life *os.File, waits bool) (*launched, error) {
+// standIn is nil, or what it needs that is to wait for its turn, or to watch in the place of
+// this process, see [standInFDs].
+func (n *next) launch(cfg config.Config, in []byte, life *os.File, standIn []*os.File) (*launched, error) {
 	// It has all of it whenever this process is killed.
 	stdin, err := process.Text("configuration", in)
 	if err != nil {
@@ -63,7 +64,7 @@ func (n *next) launch(cfg config.Config, in []byte, life *os.File, waits bool) (
 		cmd.Stderr = log
 		theirs, ours = append(theirs, log), append(ours, x.logs)
 	}
-	if waits {
+	if standIn != nil {
 		turn, x.turn = pipe()
 		theirs, ours = append(theirs, turn), append(ours, x.turn)
 		cmd.Env = append(cmd.Env, waitsEnv+"=1")
@@ -71,7 +72,7 @@ func (n *next) launch(cfg config.Config, in []byte, life *os.File, waits bool) (
 	cmd.Args[0] = process.Name
 	cmd.Dir = "/"
 	cmd.Stdin = stdin
-	cmd.ExtraFiles = []*os.File{tell, n.root, leash, x.logs, life, turn}
+	cmd.ExtraFiles = append([]*os.File{tell, n.root, leash, x.logs, life, turn}, standIn...)
 	// Of a group of its own: what a terminal sends is for the watcher, which
 	// passes it on.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -84,6 +85,7 @@ func (n *next) launch(cfg config.Config, in []byte, life *os.File, waits bool) (
 		return nil, fmt.Errorf("start the daemon: %w", err)
 	}
 	x.process = cmd.Process
+	x.started, _ = process.Started(cmd.Process.Pid) // nobody has waited for it yet
 	go func() {
 		x.how = cmd.Wait()
 		close(x.ended)

@@ -142,6 +142,7 @@ func (w *watcher) bequeathed(x estate.Will) {
 	}
 	l.mu.Unlock()
 	if x.InForce {
+		w.next.end() // who waits knows of another will
 		w.next.prepare()
 	}
 	go func() { // which may take a while
@@ -332,6 +333,9 @@ func gone(err error) (*errGone, int) {
 	if e, ok := errors.AsType[*errStuck](err); ok {
 		return &errGone{err.Error(), true, e.killed()}, exitcode.Failure
 	}
+	if errors.Is(err, errUnseen) {
+		return &errGone{err.Error(), true, true}, exitcode.Failure
+	}
 	code, killed := exitcode.Failure, false
 	if e, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = e.ExitCode()
@@ -393,21 +397,23 @@ func (w *watcher) revoked() {
 	over := l.estate.Wills
 	l.estate, l.goesOn = estate.Estate{}, false
 	l.mu.Unlock()
+	w.next.end()
 	if err := estate.End(over); err != nil { // it should have ended it
 		w.log.Error("something is left of what the daemon was before", "err", err)
 	}
 }
 
-// takeOver reads what a daemon goes on with, from what the watcher has for it.
-func (m *Minder) takeOver(words *json.Decoder) error {
+// takesOver reads what a daemon goes on with, from what the watcher has for it; nil: it begins
+// anew.
+func takesOver(words *json.Decoder) (*estate.Estate, error) {
 	if !words.More() {
-		return nil
+		return nil, nil
 	}
-	m.estate = &estate.Estate{}
-	if err := words.Decode(m.estate); err != nil {
-		return fmt.Errorf("what the daemon that was killed has left: %w", err)
+	e := &estate.Estate{}
+	if err := words.Decode(e); err != nil {
+		return nil, fmt.Errorf("what the daemon that was killed has left: %w", err)
 	}
-	return nil
+	return e, nil
 }
 
 // Estate is what this daemon goes on with; nil: it begins anew.

@@ -51,6 +51,8 @@ type Minder struct {
 
 	life   *os.File       // see lifeFD; nil if there is none
 	estate *estate.Estate // what the daemon goes on with; nil: it begins anew
+
+	endsLate endsLate
 }
 
 // newMinder takes what the watcher has handed down.
@@ -209,14 +211,17 @@ func (m *Minder) setLastWord(to *os.File, watcher int) {
 	m.tellEnd()
 }
 
-// ends tells the watcher how the daemon ends, if it is not the one that started
-// it, and so learns it from the kernel.
+// ends tells the watcher how the daemon ends, if that is not, or may not be, the one that
+// started it, and so learns it from the kernel.
 func (m *Minder) ends(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.untold = &readyMessage{}
 	if err != nil {
 		m.untold = &readyMessage{Error: err.Error(), Code: exitcode.Of(err), Passing: trouble.Passing(err)}
+	}
+	if m.tell != nil && m.life != nil { // who watches may be another one by now than who started it
+		_ = json.NewEncoder(m.tell).Encode(m.untold)
 	}
 	m.tellEnd()
 }

@@ -22,13 +22,25 @@ import (
 // With a takeover the process that goes on next is there before it is needed: it has begun,
 // has read its configuration, and waits until it is told what was left. So programs do not
 // wait until a process has started. It is one of the program and the configuration of the
-// watcher, as any that is started, uses nothing of the mount, and ends with the watcher.
+// watcher, as any that is started, and uses nothing of the mount.
+//
+// It has open what the watcher has, too, and knows the will: if the watcher ends before that
+// has told it that it is its turn, it watches in its place, what is left lives on, and the
+// daemon does not notice. Whether that is dead as well makes no difference. A watcher that has
+// no use for it any more kills it.
 
 // waitsEnv says that a process is to wait for its turn.
 const waitsEnv = "DMXFS_WAITS"
 
-// turnFD is where such a process is told that it is its turn, beside readyFD and so on.
-const turnFD = 8
+// turnFD is where such a process is told that it is its turn, beside readyFD and so on; the
+// others are for a [watchLeft].
+const (
+	turnFD     = 8
+	holdLifeFD = 9
+	wordsFD    = 10 // the last word of the daemon
+	logsFD     = 11 // its log; none if it has no pipe
+	holdFD     = 12 // the other end of its leash
+)
 
 const (
 	// prepareAfter is how long after a daemon has begun to serve the next one is made ready:
@@ -42,6 +54,7 @@ type next struct {
 	*watcher // set before it is used
 
 	mu     sync.Mutex
+	of     *charge   // whose place it takes
 	waits  *launched // nil: there is none
 	timer  *time.Timer
 	closed bool
@@ -63,7 +76,14 @@ func (n *next) start(cfg config.Config) (*launched, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.launch(cfg, in, life, false)
+	return n.launch(cfg, in, life, nil)
+}
+
+// standsInFor says which daemon the watcher has.
+func (n *next) standsInFor(c *charge) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.of = c
 }
 
 // take tells the one that waits what it goes on with; nil: there is none.
@@ -118,15 +138,7 @@ func (n *next) ready() {
 		return
 	}
 	n.timer = nil
-	_, life, err := n.legacy.gives(n.cfg)
-	var in []byte
-	if err == nil {
-		in, err = marshal(n.cfg, nil)
-	}
-	var x *launched
-	if err == nil {
-		x, err = n.launch(n.cfg, in, life, true)
-	}
+	x, err := n.launchWaiting()
 	if err != nil {
 		n.log.Warn("no process is ready to go on if the daemon is killed: it would be started then, which takes longer", "err", err)
 		return
@@ -138,6 +150,45 @@ func (n *next) ready() {
 			n.prepareIn(prepareAgain)
 		}
 	}()
+}
+
+// launchWaiting starts who waits. REQUIRES: mu held.
+func (n *next) launchWaiting() (*launched, error) {
+	_, life, err := n.legacy.gives(n.cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := n.of
+	l := watchLeft{
+		Config: n.cfg, Daemon: c.process.Pid, Started: c.started, Estate: n.legacy.wills(),
+		Root: rootFD, Life: lifeFD, HoldLife: holdLifeFD, LastWord: wordsFD, Hold: holdFD,
+	}
+	_, l.Front = n.out.(*os.File)
+	if c.logs != nil {
+		l.Logs = logsFD
+	}
+	left, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	in, err := marshal(n.cfg, left)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	defer func() { closeAll(files) }()
+	for _, f := range []*os.File{n.legacy.hold, c.lastWord, c.logs, c.hold} {
+		if f == nil {
+			files = append(files, nil)
+			continue
+		}
+		fd, err := process.Duplicate(f) // what is given to a process blocks from then on, but not as a copy
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, os.NewFile(uintptr(fd), f.Name()))
+	}
+	return n.launch(n.cfg, in, life, files)
 }
 
 // forget reports whether x has waited still. It has ended.
@@ -186,11 +237,11 @@ func isToWait() bool {
 	return yes
 }
 
-// await has a process wait that is to go on with what another one leaves, and returns when
-// its turn has come, or with false when the watcher has no use for it any more. A signal ends
-// it meanwhile, in which the next one in its place sees that it has done nothing. ctx is to
-// end with SIGTERM and SIGINT, and what await returns does from then on.
-func (m *Minder) await(ctx context.Context) (context.Context, bool, error) {
+// awaitTurn has a process wait that is to go on with what another one leaves, and returns that when
+// its turn has come, or nil when the watcher has ended before. A signal ends it meanwhile, in
+// which the next one in its place sees that it has done nothing. ctx is to end with SIGTERM and
+// SIGINT, and what awaitTurn returns does from then on.
+func awaitTurn(ctx context.Context) (context.Context, *estate.Estate, error) {
 	unix.CloseOnExec(turnFD)
 	turn := os.NewFile(turnFD, "turn")
 	defer turn.Close()
@@ -200,14 +251,25 @@ func (m *Minder) await(ctx context.Context) (context.Context, bool, error) {
 		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 	}
 	debug.FreeOSMemory()
-	m.estate = &estate.Estate{}
-	switch err := json.NewDecoder(turn).Decode(m.estate); {
+	e := &estate.Estate{}
+	switch err := json.NewDecoder(turn).Decode(e); {
 	case errors.Is(err, io.EOF):
-		return ctx, false, nil
+		e = nil
 	case err != nil:
-		return ctx, false, fmt.Errorf("what the daemon that was killed has left: %w", err)
+		return ctx, nil, fmt.Errorf("what the daemon that was killed has left: %w", err)
 	}
 	process.TakeName()
 	ctx, _ = signal.NotifyContext(ctx, asked...) // until the end of the process
-	return ctx, true, nil
+	return ctx, e, nil
+}
+
+// standIn watches in the place of the watcher that has started this process, and has ended.
+func standIn(ctx context.Context, l *watchLeft, stderr io.Writer) error {
+	process.CloseOnExec()
+	w, err := l.watcher(stderr)
+	if err != nil {
+		return err
+	}
+	w.log.Warn("the process that watches the daemon has ended: this one does so in its place", "daemon", l.Daemon)
+	return w.watch(ctx)
 }

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -79,21 +80,37 @@ func (m *Minder) cutOffDying() {
 	}
 }
 
+// endsLate is how late does that, in tests; zero: as it should.
+type endsLate struct {
+	after time.Duration            // takeoverTime
+	cut   func(point string) error // mountpoint.Abort
+	exit  func(code int)           // os.Exit
+}
+
+// awaitsService calls late in time, unless stop is called before.
+func (m *Minder) awaitsService(usable *atomic.Bool) (stop func() bool) {
+	return time.AfterFunc(cmp.Or(m.endsLate.after, takeoverTime), func() { m.late(usable) }).Stop
+}
+
 // late ends this process if it does not come to serve the mount: with a watcher that would
 // have done so.
 func (m *Minder) late(usable *atomic.Bool) {
 	if usable.Load() {
 		return
 	}
+	cut, exit := mountpoint.Abort, os.Exit
+	if m.endsLate.exit != nil {
+		cut, exit = m.endsLate.cut, m.endsLate.exit
+	}
 	err := fmt.Errorf("it has not gone on within %v", takeoverTime)
 	err = m.passOn(err)
 	if usable.Load() { // just now
 		return
 	}
-	if err := mountpoint.Abort(m.cfg.Mountpoint); err != nil { // this process may hang, with it open
+	if err := cut(m.cfg.Mountpoint); err != nil { // this process may hang, with it open
 		m.log.Error("the mount cannot be cut off", "err", err)
 	}
 	m.ends(err)
 	m.FlushLog()
-	os.Exit(exitcode.Failure)
+	exit(exitcode.Failure)
 }

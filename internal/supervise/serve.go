@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -68,20 +67,32 @@ func Serve(ctx context.Context, in io.Reader, stderr io.Writer, serve Daemon) er
 	if err != nil {
 		return err
 	}
+	var left *estate.Estate
+	if isToWait() {
+		var l watchLeft
+		if err := words.Decode(&l); err != nil {
+			return fmt.Errorf("what the watcher has: %w", err)
+		}
+		if ctx, left, err = awaitTurn(ctx); err == nil && left == nil {
+			return standIn(ctx, &l, stderr)
+		}
+		// A keeper that this process starts must not have the pipe open that it ends with.
+		for _, fd := range []int{l.HoldLife, l.LastWord, l.Logs, l.Hold} {
+			if fd != 0 {
+				unix.Close(fd)
+			}
+		}
+	} else {
+		left, err = takesOver(words)
+	}
 	unix.CloseOnExec(rootFD)
 	root := os.NewFile(rootFD, cfg.Source)
-	minder, err := newMinder(cfg)
-	switch {
-	case err != nil:
-	case isToWait():
-		turn := false
-		if ctx, turn, err = minder.await(ctx); err == nil && !turn {
-			return nil
-		}
-	default:
-		err = minder.takeOver(words)
+	var minder *Minder
+	if err == nil {
+		minder, err = newMinder(cfg)
 	}
 	if err == nil {
+		minder.estate = left
 		err = serveWatched(ctx, cfg, minder, root, stderr, false, serve, report)
 	}
 	report(err)
@@ -131,8 +142,7 @@ func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.Fi
 		switch {
 		case usable.Load() || cfg.Replace:
 		case m.estate != nil:
-			late := time.AfterFunc(takeoverTime, func() { m.late(&usable) })
-			defer late.Stop()
+			defer m.awaitsService(&usable)()
 		default:
 			end(errors.New("the process that watches this one has ended before the mount was usable"))
 			return

@@ -150,6 +150,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		return false, err
 	}
 	defer c.lastWord.Close()
+	w.next.standsInFor(&c.charge)
 	ended := make(chan struct{})
 	var help sync.WaitGroup
 	help.Go(func() { askToEnd(ctx, ended, c.process) })

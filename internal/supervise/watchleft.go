@@ -31,6 +31,7 @@ import (
 type watchLeft struct {
 	Config   config.Config `json:"config"`
 	Daemon   int           `json:"daemon"`
+	Started  uint64        `json:"started"` // see process.Started; 0: it is not known
 	LastWord int           `json:"last_word"`
 	Root     int           `json:"root"`
 	Logs     int           `json:"logs"` // 0: none, and so on
@@ -77,7 +78,7 @@ func (w *watcher) become(c *charge) error {
 		return err
 	}
 	defer program.Close()
-	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Root: int(w.root.Fd())}
+	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Started: c.started, Root: int(w.root.Fd())}
 	_, l.Front = w.out.(*os.File)
 	files := []int{l.Root}
 	for f, to := range map[*os.File]*int{c.lastWord: &l.LastWord, c.logs: &l.Logs, c.hold: &l.Hold, w.lock: &l.Lock, w.legacy.life: &l.Life, w.legacy.hold: &l.HoldLife} {
@@ -132,12 +133,28 @@ func resumeWatch(ctx context.Context, stderr io.Writer) error {
 	if err := json.Unmarshal(p.Head, &l); err != nil {
 		return err
 	}
-	daemon, err := os.FindProcess(l.Daemon)
+	w, err := l.watcher(stderr)
 	if err != nil {
 		return err
 	}
+	w.log.Info("the process that watches the daemon is the new program, too", "version", version.String())
+	if w.charge.hold != nil {
+		_, _ = w.charge.hold.Write([]byte{1}) // see Minder.Upgraded
+	}
+	return w.watch(ctx)
+}
+
+// watcher is the process that goes on with what l has.
+func (l *watchLeft) watcher(stderr io.Writer) (*watcher, error) {
+	daemon, err := os.FindProcess(l.Daemon)
+	if err != nil {
+		return nil, err
+	}
+	if started, err := process.Started(l.Daemon); l.Started != 0 && (err != nil || started != l.Started) {
+		_ = daemon.Release() // it has ended, and the number may be that of another one
+	}
 	if err := unix.SetNonblock(l.LastWord, true); err != nil { // see hush
-		return err
+		return nil, err
 	}
 	file := func(fd int, name string) *os.File {
 		if fd == 0 {
@@ -151,20 +168,16 @@ func resumeWatch(ctx context.Context, stderr io.Writer) error {
 	}
 	log, err := mountlog.New(l.Config, out)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	w := &watcher{
 		cfg: l.Config, log: log, out: out, root: file(l.Root, l.Config.Source), served: true, lock: file(l.Lock, watcherFile),
-		charge: &charge{process: daemon, lastWord: file(l.LastWord, "last word"), logs: file(l.Logs, "log"), hold: file(l.Hold, "leash")},
+		charge: &charge{process: daemon, started: l.Started, lastWord: file(l.LastWord, "last word"), logs: file(l.Logs, "log"), hold: file(l.Hold, "leash")},
 		ready:  func([]string) {},
 	}
 	w.legacy.goOn(l.Estate, file(l.Life, "lifeline"), file(l.HoldLife, "end of the lifeline"))
 	if w.root == nil || w.charge.lastWord == nil {
-		return errors.New("what the program before this one has left is not all there")
+		return nil, errors.New("what the program before this one has left is not all there")
 	}
-	log.Info("the process that watches the daemon is the new program, too", "version", version.String())
-	if w.charge.hold != nil {
-		_, _ = w.charge.hold.Write([]byte{1}) // see Minder.Upgraded
-	}
-	return w.watch(ctx)
+	return w, nil
 }

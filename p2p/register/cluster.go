@@ -40,9 +40,9 @@ type Expect struct {
 	Cluster string
 	// Join: a cluster is not founded, for the same reason.
 	Join bool
-	// GoesOn: this process goes on in the place of one that had the cluster open. It is not
-	// founded, and that there is no room now is no error. (The storage is tried all the same:
-	// clients that keep listings look at that of the views anew after it.)
+	// GoesOn: this process goes on in the place of one that had the cluster open, on the same
+	// client of the storage. It is not founded, and the storage is not tried again; but the
+	// listing of the views is renewed.
 	GoesOn bool
 }
 
@@ -80,7 +80,9 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 	if err := f.makeDirs(); err != nil { // it may have died before it made all
 		return nil, err
 	}
-	if err := f.trials.probe(); err != nil && !(e.GoesOn && errors.Is(err, ErrFull)) {
+	if e.GoesOn {
+		f.views.listAnew()
+	} else if err := f.trials.probe(); err != nil {
 		return nil, err
 	}
 	if err := f.room.fill(); err != nil && !errors.Is(err, ErrFull) {

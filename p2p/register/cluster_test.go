@@ -3,11 +3,13 @@ package register
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -53,6 +55,41 @@ func TestInitOfWhoGoesOn(t *testing.T) {
 	if _, err := newDir(t, dir, "a").Init(Expect{GoesOn: true, Cluster: "another"}); !errors.Is(err, ErrOtherCluster) {
 		t.Errorf("in another cluster: %v", err)
 	}
+}
+
+// Who goes on for a process changes the directory of the views, so that a client which keeps
+// its listing looks anew, also if there is no room for a file; and leaves none.
+func TestWhoGoesOnListsTheViewsAnew(t *testing.T) {
+	inNamespace(t, func() {
+		for _, full := range []bool{false, true} {
+			dir := t.TempDir()
+			if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "nr_inodes=200"); err != nil {
+				t.Error(err)
+				return
+			}
+			c, err := newDir(t, dir, "a").Init(Expect{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := 0; full && err == nil; i++ {
+				err = os.WriteFile(fmt.Sprint(dir, "/filler-", i), nil, 0o600)
+			}
+			views, old := filepath.Join(dir, viewsDir), time.Unix(1, 0)
+			if err := os.Chtimes(views, old, old); err != nil {
+				t.Error(err)
+			}
+			if _, err := newDir(t, dir, "b").Init(Expect{GoesOn: true, Cluster: c.ID}); err != nil {
+				t.Errorf("full %v: %v", full, err)
+			}
+			if st, err := os.Stat(views); err != nil || st.ModTime().Equal(old) {
+				t.Errorf("full %v: the directory of the views is unchanged, %v", full, err)
+			}
+			if left := leftovers(t, dir); len(left) > 0 {
+				t.Errorf("full %v: left behind: %v", full, left)
+			}
+		}
+	})
 }
 
 func TestInitRaceHasOneFounder(t *testing.T) {

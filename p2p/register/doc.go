@@ -15,7 +15,8 @@
 //	.dmxfs/views/answer-<newcomer>-<member>
 //	.dmxfs/room/<digit>          room for views while the storage is full
 //	.dmxfs/peers/<peer>          where a peer can be reached; signed by it. Removed by one that
-//	                             leaves, and has no mount any more; by others after a month
+//	                             leaves, and has no mount any more; by others after a month, or
+//	                             if an admin says that it is gone
 //	.dmxfs/peers/<peer>.mark     its incarnation, and a number that it changes all the time, see Marker
 //
 // A file is written in full under a name of its own, and fsynced, before it

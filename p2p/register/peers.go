@@ -94,6 +94,19 @@ func (r *records) Recorded() ([]string, error) {
 	return peers, err
 }
 
+// Forget removes the record of another peer, which will never come back as it was.
+func (r *records) Forget(peer string) error {
+	if !member.ValidPeer(peer) {
+		return fmt.Errorf("%q is not a peer ID", peer)
+	}
+	dir, err := r.open(peersDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.remove(peer)
+}
+
 // RemoveRecord removes this node's record: it has left in good order, and changes nothing any
 // more.
 func (r *records) RemoveRecord() error {

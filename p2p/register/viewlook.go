@@ -65,6 +65,29 @@ func (vs *views) Look(op member.LookOp) (member.Look, error) {
 	return l, nil
 }
 
+// listAnew makes a client of the storage that keeps listings (sshfs) forget that of the views.
+// Whoever begins changes names in it, and so does who links a view: it looks at what it has
+// done. But one that goes on where another one was killed may find that its view is linked
+// already, by which nothing is changed, and would see a listing of before that for as long as
+// the client keeps it. So a file is made and removed; where there is no room for one, the times of
+// the directory are set, which only its owner may on the server of some clients. Where neither
+// is possible the listing is as old as [member.Member.Cache] allows, and no older.
+func (vs *views) listAnew() {
+	dir, err := vs.open(viewsDir)
+	if err != nil {
+		return // who looks is told
+	}
+	defer dir.Close()
+	name := vs.tempName("listing")
+	if f, err := dir.openFile(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600); err == nil {
+		f.Close()
+		dir.remove(name)
+		return
+	}
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	_ = ignoringEINTR(func() error { return unix.UtimesNanoAt(vs.root, viewsDir, now, unix.AT_SYMLINK_NOFOLLOW) })
+}
+
 // highest are the greatest epochs of a listing, the greatest first.
 type highest []locks.Epoch
 
