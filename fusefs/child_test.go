@@ -319,11 +319,16 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 	}
 	m.Client = rpc.NewClient(conn)
 	if c.lifeline != nil { // the keeper would keep the socket open
+		over := make(chan struct{})
 		go func() {
 			exit := <-m.exited
 			m.exited <- exit
+			close(over)
 			m.Close()
 		}()
+		if c.Kept.Crash.Where != "" && !c.Kept.Crash.Waits {
+			go m.closeWhenDead(&c.Kept, over)
+		}
 	}
 	t.Cleanup(m.stop)
 	var ok Counts

@@ -123,7 +123,7 @@ func (f *fence) admitted(cancel <-chan struct{}, t *tracked, c *change, call fun
 	switch {
 	case t.past != nil && !st.Ok():
 		f.evidence.close(c)
-		return unix.EIO // it may have been done
+		return f.evidence.guess(c) // it may have been done
 	case st == fuse.EINTR:
 		return errLetGo
 	case st == bequeathed:

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -40,6 +41,33 @@ func (k *keptMount) announced() (x KeptState) {
 	must(k.t, err)
 	must(k.t, json.Unmarshal(b, &x))
 	return x
+}
+
+// closeWhenDead closes the connection to a child that does nothing any more: it need not come to its
+// end before the next one has answered a WRITE, for whose page a notification waits.
+func (m *testMount) closeWhenDead(c *keptConfig, over <-chan struct{}) {
+	dead := func() bool {
+		var x KeptState
+		b, err := os.ReadFile(c.Locks + ".kept")
+		if err != nil || json.Unmarshal(b, &x) != nil || x.Generation != c.Generation {
+			return false
+		}
+		r, err := openedRequests(x)
+		if err != nil {
+			return false
+		}
+		defer r.Close()
+		ended, err := r.Ended(x.PID)
+		return err == nil && ended
+	}
+	for !dead() {
+		select {
+		case <-over:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	m.Close()
 }
 
 // goOnUntil starts a server that serves, and kills itself where x says, if it comes to that: else

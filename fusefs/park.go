@@ -28,6 +28,8 @@ type parkedRequest struct {
 	// holds: the kernel holds the lock of the inode for it, by which it keeps
 	// apart what changes a file, and what takes its names away; see stuck.go.
 	holds bool
+	// until is when it may have to give up first, on the server's clock; 0: at any time.
+	until int64
 	// letsGo is closed when the request is to give up, for the sake of others.
 	// It changes under nodeCache.cacheMu.
 	letsGo chan struct{}
@@ -124,6 +126,9 @@ func parks(in *fuse.InHeader) parkedRequest {
 // give up when letsGo is closed, see errLetGo.
 func (w *waits) parkRequest(n *node, in *fuse.InHeader) (letsGo <-chan struct{}, unpark func()) {
 	p := parks(in)
+	if w.redo.some.Load() && isRedone(w.conn, in.Unique) {
+		p.until = w.now() + redoTime.Milliseconds()
+	}
 	letsGo, goesOn := w.park(n, &p)
 	if in.Opcode != opWrite {
 		return letsGo, goesOn

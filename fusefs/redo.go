@@ -26,6 +26,14 @@ type redo struct {
 	dropped chan struct{}
 }
 
+// isRedone reports whether a request has a change to make that another process had begun. It does
+// not give up for the sake of who stands behind it, while the next process may not be a member again:
+// its program could not be told whether the change was made.
+func isRedone(c *conn, request uint64) bool {
+	r := c.readers.of(request)
+	return r != nil && r.past != nil && r.past.phase == phaseBegun
+}
+
 // redoTime is much longer than to make system calls again takes.
 const redoTime = 10 * time.Second
 

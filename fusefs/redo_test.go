@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -59,6 +60,36 @@ func TestKilledFlushDoesNotWaitForWhatIsToBeDone(t *testing.T) {
 		}
 		if b, err := os.ReadFile(m.backing("f")); err != nil || string(b) != x.result {
 			t.Errorf("%s: the file has %q, want %q (%v)", x.call, b, x.result, err)
+		}
+	}
+}
+
+// A write that was begun waits for the node to be live, for longer than others usually stand behind
+// one; then it is done.
+func TestKilledGivesUpForNobody(t *testing.T) {
+	t.Parallel()
+	m := mountKept(t, func(c *childConfig) { c.Hold = 100 * time.Millisecond })
+	m.conf.Kept.Suspended = true
+	p, q := startProgram(t, m.dir, nil), startProgram(t, m.dir, nil)
+	p.want("ok", "put f hello")
+	fd := p.open("f", "rw")
+	p.want("ok", "flock %d ex", fd)
+	q.open("f", "r")
+	m.crashAt(Crash{Op: opWrite, Where: atCalled})
+	p.tell("write %d 0 jelly", fd)
+	m.succeeded()
+	q.tell("chmod f 384")
+	await(t, "it stands behind the write", func() bool {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", q.cmd.Process.Pid))
+		return statusWord(status, "State:") == "D"
+	})
+	looks := func() int { return ask[Counts](m.testMount, "Counts", None{}).Looks }
+	from := looks()
+	await(t, "it was looked at", func() bool { return looks() > from+2*holdLooks })
+	ask[None](m.testMount, "Suspend", false)
+	for _, x := range []*testProgram{p, q} {
+		if got := m.answer(x); got != "ok" {
+			t.Error(got)
 		}
 	}
 }

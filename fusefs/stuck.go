@@ -221,7 +221,7 @@ func (w *waits) watchHolders(n *node) {
 			n.cacheMu.Unlock()
 		}
 		if stands {
-			n.letGoParked(func(p *parkedRequest) bool { return p.holds })
+			n.letGoParked(func(p *parkedRequest) bool { return p.holds && w.now() >= p.until })
 			n.cacheMu.Lock()
 			for _, s := range n.onlookers {
 				s.freed = s.stands()
