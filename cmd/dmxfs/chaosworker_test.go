@@ -19,11 +19,15 @@ import (
 // The programs of the chaos test. Each works on one mount until it is told to
 // end, whatever errors it gets, and writes down what it did.
 
-// chaosWorker: chaos KIND WHO MOUNT LOG PAUSE. It does nothing while the file
-// PAUSE exists, and ends after SIGTERM.
+// chaosWorker: chaos KIND WHO MOUNT LOG PAUSE REST. It rests for as long as REST between
+// two steps, does nothing while the file PAUSE exists, and ends after SIGTERM.
 func chaosWorker(args []string) error {
 	kind, who, pause := args[0], args[1], args[4]
 	log, err := os.OpenFile(args[3], os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	rest, err := time.ParseDuration(args[5])
 	if err != nil {
 		return err
 	}
@@ -46,7 +50,7 @@ func chaosWorker(args []string) error {
 		select {
 		case <-end:
 			return nil
-		case <-time.After(time.Duration(1+rand.IntN(5)) * time.Millisecond):
+		case <-time.After(time.Millisecond + rand.N(rest)):
 		}
 		if _, err := os.Stat(pause); err == nil {
 			continue
