@@ -14,6 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	tests "github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/shm"
 )
@@ -106,7 +107,10 @@ func TestKilledAgainAndAnotherHostIsAsked(t *testing.T) {
 		if c.told != "" {
 			c.want, c.left = c.told, c.toldLeft
 		}
-		for _, where := range []string{atTaken, atAsked, atBegun, atCalled, atMade, atDone} {
+		for k, where := range []string{atTaken, atAsked, atBegun, atCalled, atMade, atDone} {
+			if (i+k)%3 != 0 && !tests.Tests() {
+				continue // two moments of each case
+			}
 			t.Run(fmt.Sprintf("%d %s %s", i, strings.Fields(c.call)[0], where), func(t *testing.T) {
 				t.Parallel()
 				other, err := recent.Create()

@@ -20,7 +20,7 @@ func TestCountersOverSeparateClients(t *testing.T) {
 	for _, kind := range kindsOfClients() {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newClientCluster(t, kind, 2)
-			runCounters(t, c, 2, times(100))
+			runCounters(t, c, 2, long.Or(3, times(100)))
 		})
 	}
 }
@@ -68,14 +68,14 @@ func TestChangesAreSeenOverSeparateClients(t *testing.T) {
 				"fcntl self kept", "fcntl lockfile kept", "fcntl lockfile anew", "ofd self kept", "ofd lockfile anew", "open self anew"} {
 				t.Run(lock, func(t *testing.T) {
 					write(t, a.path("data"), "")
-					args := append(strings.Fields(lock), strconv.Itoa(times(100)), a.dir, b.dir)
+					args := append(strings.Fields(lock), strconv.Itoa(long.Or(3, times(100))), a.dir, b.dir)
 					if out, code := a.helper("rounds", args...).wait(); code != 0 {
 						t.Errorf("exit code %d: %s", code, out)
 					}
 				})
 			}
 			t.Run("rename", func(t *testing.T) {
-				if out, code := a.helper("replace", "flock", strconv.Itoa(times(100)), a.dir, b.dir).wait(); code != 0 {
+				if out, code := a.helper("replace", "flock", strconv.Itoa(long.Or(3, times(100))), a.dir, b.dir).wait(); code != 0 {
 					t.Errorf("exit code %d: %s", code, out)
 				}
 			})

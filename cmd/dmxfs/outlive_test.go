@@ -85,8 +85,9 @@ type outliving struct {
 	r        *rand.Rand
 	root     string // where the test finds the files of the programs
 	kinds    []string
-	numbers  bool   // all hosts see the same numbers of files
-	local    string // where the programs write down what is true
+	numbers  bool          // all hosts see the same numbers of files
+	local    string        // where the programs write down what is true
+	rest     time.Duration // what a program waits between two steps, at most
 	programs []*outlivingProgram
 
 	mu    sync.Mutex
@@ -107,7 +108,10 @@ type outlivingProgram struct {
 // newOutlive prepares programs of these kinds. root is the shared directory, or one of the
 // mounts where the storage is seen through clients alone.
 func newOutlive(t *testing.T, r *rand.Rand, c *testCluster, root string, kinds []string) *outliving {
-	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true}
+	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true, rest: 25 * time.Millisecond}
+	if *outliveTime == 0 {
+		x.rest = long.Or(6*x.rest, x.rest) // dozens of them leave the processor to other tests
+	}
 	x.local = filepath.Join(x.c.dir, "local")
 	t.Cleanup(func() {
 		if t.Failed() && *outliveKeep != "" {
@@ -177,7 +181,7 @@ func (x *outliving) startOne(i int, m *testMount, kind, who string) {
 	if o.state, err = mapState(x.local, who); err != nil {
 		x.t.Fatal(err)
 	}
-	o.p = m.newHelper("outlive", kind, who, m.dir, x.local, fmt.Sprint(x.r.Uint64()))
+	o.p = m.newHelper("outlive", kind, who, m.dir, x.local, fmt.Sprint(x.r.Uint64()), x.rest.String())
 	o.p.runIn(x.c.dir)
 	x.programs = append(x.programs, o)
 }

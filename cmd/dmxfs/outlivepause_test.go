@@ -60,7 +60,7 @@ func (w *outliver) probes() func() error {
 				}
 				mu.Unlock()
 				w.state.steps.Add(1)
-				<-time.After(2 * time.Millisecond)
+				<-time.After(w.rest / 12)
 			}
 		}()
 	}

@@ -25,6 +25,7 @@ type outliver struct {
 	mount, dir string // dir is the kind's own, in the mount
 	local      string
 	r          *rand.Rand
+	rest       time.Duration // the longest between two steps
 	log        *os.File
 	state      *outliverState
 }
@@ -58,7 +59,7 @@ var outlivers = map[string]func(w *outliver) func() error{
 	"probe":         (*outliver).probes,
 }
 
-// outlive: outlive KIND WHO MOUNT LOCAL SEED. It ends after SIGTERM.
+// outlive: outlive KIND WHO MOUNT LOCAL SEED REST. It ends after SIGTERM.
 func outlive(args []string) error {
 	w := &outliver{kind: args[0], who: args[1], mount: args[2], dir: filepath.Join(args[2], args[0]), local: args[3]}
 	seed, err := strconv.ParseUint(args[4], 10, 64)
@@ -66,6 +67,9 @@ func outlive(args []string) error {
 		return err
 	}
 	w.r = rand.New(rand.NewPCG(seed, 0))
+	if w.rest, err = time.ParseDuration(args[5]); err != nil {
+		return err
+	}
 	if w.log, err = os.OpenFile(filepath.Join(w.local, "log-"+w.who), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func outlive(args []string) error {
 		select {
 		case <-end:
 			return nil
-		case <-time.After(time.Duration(w.r.IntN(25_000)) * time.Microsecond):
+		case <-time.After(time.Duration(w.r.Int64N(int64(w.rest)))):
 		}
 		if err := step(); err != nil {
 			return fmt.Errorf("%s, at %s: %w", w.who, time.Now().Format(time.StampMicro), err)
