@@ -93,7 +93,7 @@ func (m *testMount) endWatcher(by unix.Signal) {
 // logged gets to its file all the same.
 func TestStatusTellsOfAWatcherThatCannotBeStarted(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1, "--log-waits", "200ms")
+	c := newCluster(t, 1, "--log-waits", "200ms", "--takeover=false") // else who waits to go on watches
 	m := c.mounts[0]
 	hold := m.helper("hold", "flock", "f")
 	m.held("f", 1)

@@ -40,7 +40,9 @@ func TestKilledWithFullStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	smallDisk(t, c.src, 2)
-	a := c.add() // alone: what another one has done with its views can leave room
+	// Alone: what another one has done with its views can leave room. With a takeover it would
+	// go on at once, see TestTakeoverWithAFullDisk.
+	a := c.add("--takeover=false")
 	a.mount()
 	free := fill(t, c.src)
 	old := a.daemon()

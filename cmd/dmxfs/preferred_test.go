@@ -21,17 +21,17 @@ func TestADaemonThatCanBeSucceededIsPreferred(t *testing.T) {
 	}
 	for _, x := range []struct {
 		nice, want int
-		args       []string
-	}{{0, -10, []string{"--takeover"}}, {3, 3, []string{"--takeover"}}, {0, 0, nil}} {
+		arg        string
+	}{{0, -10, "--takeover"}, {3, 3, "--takeover"}, {0, 0, "--takeover=false"}} {
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, x.nice); err != nil {
 			t.Skip(err)
 		}
-		m := newCluster(t, 1, x.args...).mounts[0]
+		m := newCluster(t, 1, x.arg).mounts[0]
 		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, had); err != nil {
 			t.Fatal(err)
 		}
 		all := []int{m.daemon(), m.watcher}
-		if len(x.args) > 0 {
+		if x.want != 0 {
 			all = append(all, m.ready())
 		}
 		for _, pid := range all {
@@ -45,11 +45,11 @@ func TestADaemonThatCanBeSucceededIsPreferred(t *testing.T) {
 					t.Fatal(err)
 				}
 				if nice, err := niceOf(tid); err != unix.ESRCH && nice != x.want { // it may have ended
-					t.Errorf("started with %d, %v: thread %d of process %d has %d, want %d", x.nice, x.args, tid, pid, nice, x.want)
+					t.Errorf("started with %d, %s: thread %d of process %d has %d, want %d", x.nice, x.arg, tid, pid, nice, x.want)
 				}
 			}
 			if group, err := os.ReadFile(fmt.Sprintf("/proc/%d/autogroup", pid)); err == nil && x.nice == 0 && !strings.HasSuffix(string(group), fmt.Sprintf(" nice %d\n", x.want)) {
-				t.Errorf("%v: process %d is in the group %q, want %d", x.args, pid, group, x.want)
+				t.Errorf("%s: process %d is in the group %q, want %d", x.arg, pid, group, x.want)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ func runs(t *testing.T, what string, pid int, program string) {
 // adopted its daemon; and it does all that it did before.
 func TestUpgradeOfTheWatcher(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1)
+	c := newCluster(t, 1, "--takeover=false")
 	m := c.mounts[0]
 	hold := m.helper("append", "flock", "f", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("f") > 20 })
