@@ -193,9 +193,9 @@ func (c *attrCache) growsTo(n *node, size int64) longer {
 // tellSizes tells the kernel how long files are, and returns when it has taken that over.
 // It may go on to wait for a page, which can be locked for a READ.
 func (c *attrCache) tellSizes(list []longer) {
-	for len(list) > 0 {
-		n := untilItWaits(c.base, len(list), func(i int) { c.dev.grow(list[i].node, list[i].size) })
-		list = list[n:]
+	for rest := list; len(rest) > 0; {
+		these := rest // the last call may go on
+		rest = rest[untilItWaits(c.base, len(these), func(i int) { c.dev.grow(these[i].node, these[i].size) }):]
 	}
 }
 
