@@ -98,19 +98,26 @@ func nameLockOf(kind string) (take, give func() error) {
 // changesNames are the system calls by which that is done.
 var changesNames = []int{unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_SYMLINKAT, unix.SYS_LINKAT}
 
+// newClusterOnDisk is n hosts over a file system of their own, which can be frozen.
+func newClusterOnDisk(t *testing.T, n int) *testCluster {
+	t.Helper()
+	needTool(t, "mkfs.ext4")
+	c := newCluster(t, 0)
+	c.src = filepath.Join(c.dir, "disk")
+	reservedDisk(t, c.src)
+	for range n {
+		c.add("--takeover").mount()
+	}
+	c.awaitMembers(n)
+	return c
+}
+
 // Programs on two hosts lock by names, as by mkdir(2), and count, while the daemons of both are
 // killed again and again, most of them in such a call, and the next ones soon afterwards. No two
 // have a lock at a time, and no program sees an error.
 func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	t.Parallel()
-	needTool(t, "mkfs.ext4")
-	c := newCluster(t, 0)
-	c.src = filepath.Join(c.dir, "disk")
-	reservedDisk(t, c.src)
-	for range 2 {
-		c.add("--takeover").mount()
-	}
-	c.awaitMembers(2)
+	c := newClusterOnDisk(t, 2)
 	outside := t.TempDir()
 	kinds := []string{"mkdir", "excl", "symlink", "link"}
 	var programs []*proc
@@ -318,14 +325,7 @@ func TestTakeoverAsksAllHosts(t *testing.T) {
 // one of them. One that is said to be gone and is not says that it is there.
 func TestTakeoverAsksNoHostThatIsForgotten(t *testing.T) {
 	t.Parallel()
-	needTool(t, "mkfs.ext4")
-	c := newCluster(t, 0)
-	c.src = filepath.Join(c.dir, "disk")
-	reservedDisk(t, c.src)
-	for range 3 {
-		c.add("--takeover").mount()
-	}
-	c.awaitMembers(3)
+	c := newClusterOnDisk(t, 3)
 	a, b, gone := c.mounts[0], c.mounts[1], c.mounts[2]
 	forget := func(id string) (string, error) {
 		return c.try("peers", "forget", id, a.dir, "--reason", "its disk is broken", "--yes")
