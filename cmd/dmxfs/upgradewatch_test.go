@@ -27,14 +27,20 @@ func TestUpgradeOfTheWatcher(t *testing.T) {
 	hold := m.helper("append", "flock", "f", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("f") > 20 })
 	daemon, watcher := m.daemon(), m.watcher
+	followed := 0
+	follows := func() {
+		t.Helper()
+		followed++
+		await(t, "the log says that the watcher has followed", func() bool {
+			return strings.Count(read(t, m.state+"/dmxfs.log"), "the process that watches the daemon is the new program, too") == followed
+		})
+	}
 	for _, name := range []string{"second", "third"} {
 		program := successorFile(t, name)
 		m.upgraded("--program", program)
 		runs(t, "the daemon", daemon, program)
 		runs(t, "the watcher", watcher, program)
-		await(t, "the log goes on", func() bool {
-			return strings.Count(read(t, m.state+"/dmxfs.log"), "the process that watches the daemon is the new program, too") == map[string]int{"second": 1, "third": 2}[name]
-		})
+		follows()
 		if parent(daemon) != watcher {
 			t.Errorf("the daemon is a child of %d, not of its watcher %d", parent(daemon), watcher)
 		}
@@ -43,6 +49,7 @@ func TestUpgradeOfTheWatcher(t *testing.T) {
 	fourth := successorFile(t, "fourth")
 	m.upgraded("--program", fourth)
 	runs(t, "the watcher that has adopted it", m.watcher, fourth)
+	follows()
 	if s, err := m.status(); err != nil || !s.Healthy || hold.ended() {
 		t.Errorf("%+v, %v, %s", s, err, hold.out.String())
 	}
@@ -55,7 +62,8 @@ func TestUpgradeOfTheWatcher(t *testing.T) {
 	runs(t, "the next daemon", m.daemon(), fourth)
 	hold.ends("the holder, whose lock is lost")
 	pids := []int{m.daemon(), m.watcher}
-	m.upgraded() // the watcher has followed when it returns
+	m.upgraded()
+	follows()
 	if err := unix.Kill(m.watcher, unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

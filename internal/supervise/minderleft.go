@@ -117,7 +117,7 @@ func (m *Minder) Upgraded() {
 }
 
 // followsWithin is how long a watcher may take to become another program.
-const followsWithin = 3 * time.Second
+const followsWithin = 10 * time.Second
 
 // awaitInherited returns when a watcher has ended that the program before this one in
 // this process has started.
