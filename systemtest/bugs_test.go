@@ -21,7 +21,7 @@ var bugs = []struct {
 	{"no barrier of states", 50, 0, random},
 	{"granting before the last state", 50, 0, random},
 	{"frames of old epochs are taken", 200, 0, random},
-	{"no freeze", 50, 0, random},
+	{"no freeze", 400, 132, killed},
 	{"a state of before the freeze", 50, 0, random},
 	{"no check before I/O", 200, 0, random},
 	{"liveness is cached", 200, 0, random},

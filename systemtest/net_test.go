@@ -88,11 +88,20 @@ func (w *world) heal(from, to string) {
 }
 
 // delay draws how long something takes. REQUIRES: w.mu held.
-func (l *link) delay(k kind) time.Duration {
+func (l *link) delay(k kind) time.Duration { return l.between(l.rng[k]) }
+
+func (l *link) between(rng *rand.Rand) time.Duration {
 	if l.slow > 0 {
-		return between(l.rng[k], 0, l.slow)
+		return between(rng, 0, l.slow)
 	}
-	return between(l.rng[k], 50*time.Microsecond, 2*ms)
+	return between(rng, 50*time.Microsecond, 2*ms)
+}
+
+// frameDelay is delay for a frame of the engine, decided by the moment: the
+// goroutines that have a frame for one moment send it in any order.
+func (w *world) frameDelay(l *link) time.Duration {
+	rng := rand.New(rand.NewPCG(w.opt.seed+sourceOf(l.name[lockMessage]), uint64(w.now())))
+	return l.between(rng)
 }
 
 // carry takes something that may be lost from one peer to another.
@@ -297,7 +306,7 @@ func (t *transport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
 	}
 	s.frames = append(s.frames, frame)
 	l := w.link(t.name, s.peer)
-	at := max(w.now()+l.delay(lockMessage), s.last)
+	at := max(w.now()+w.frameDelay(l), s.last)
 	s.last = at
 	w.put(l.name[lockMessage], at-w.now(), func() { w.advance(s) })
 }

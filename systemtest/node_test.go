@@ -208,7 +208,7 @@ func (p *proc) newEngine() *engine.Engine {
 		Uniform:    func() string { return p.rule.Load().(string) },
 		Live:       p.live,
 		Guard:      time.Duration(w.opt.params.Guard) * ms,
-		Jitter:     rng.Float64, // under the engine's mutex
+		Jitter:     p.jitter,
 	}
 	if p.ledger != nil {
 		o.Ledger = p.ledger
@@ -224,6 +224,11 @@ func (p *proc) newEngine() *engine.Engine {
 		o.AskBack = engine.AskBackLimits{After: 1, Often: time.Second, Missed: 1}
 	}
 	return engine.New(o)
+}
+
+// jitter is a number that the moment decides: goroutines ask for theirs in any order.
+func (p *proc) jitter() float64 {
+	return rand.New(rand.NewPCG(p.w.opt.seed+uint64(p.serial), uint64(p.w.now()))).Float64()
 }
 
 func (p *proc) alive() bool {
