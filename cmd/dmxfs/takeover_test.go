@@ -156,6 +156,10 @@ func TestTakeover(t *testing.T) {
 		}
 		m.nothingLost(i + 1)
 		await(t, "the keeper of before has ended", func() bool { return m.keepers() == 1 })
+		if n := value(t, m, "dmxfs_takeovers_total", nil); n != float64(i+1) {
+			t.Errorf("metrics tell of %v takeovers, want %d", n, i+1)
+		}
+		await(t, "metrics tell of the pause", func() bool { return value(t, m, "dmxfs_takeover_pause_seconds", nil) > 0 })
 	}
 	hold.signal(unix.SIGKILL)
 	if out, code := m.sh("flock held true"); code != 0 {

@@ -176,6 +176,36 @@ func TestTakeoverWithoutAWatcher(t *testing.T) {
 	await(t, "there is one keeper", func() bool { return a.keepers() == 1 })
 }
 
+// If no process that waits can be started, as when descriptors or processes are short, that
+// is tried again until one is there.
+func TestTheNextDaemonIsStartedWhenThatCanBe(t *testing.T) {
+	t.Parallel()
+	m := newCluster(t, 1, "--takeover").mounts[0]
+	m.mayTakeOver()
+	next := m.ready()
+	var limit unix.Rlimit
+	if err := unix.Prlimit(m.watcher, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prlimit(m.watcher, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(next, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the log says that there is none", func() bool {
+		return strings.Contains(read(t, m.state+"/dmxfs.log"), "no process is ready to go on")
+	})
+	if err := unix.Prlimit(m.watcher, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	next = m.ready()
+	m.killed(unix.SIGKILL)
+	if got := m.daemon(); got != next {
+		t.Errorf("process %d goes on, %d has waited for that", got, next)
+	}
+}
+
 // After an upgrade it is a process of the new program that waits to go on.
 func TestTheNextDaemonIsOfTheNewProgram(t *testing.T) {
 	t.Parallel()

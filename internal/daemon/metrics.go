@@ -66,6 +66,7 @@ func (d onlooker) snapshot() metrics.Snapshot {
 		Held: st.Held, Waiting: st.Waiting, EngineLongest: d.engine.Longest(),
 		Members: map[string]int{}, WaitsOn: map[metrics.Peer]int{}, LookAge: -1,
 	}
+	v.Takeovers, v.TakeoverPause = d.takeover.soFar()
 	if s.LookAge >= 0 {
 		v.LookAge = time.Duration(s.LookAge) * time.Millisecond
 	}

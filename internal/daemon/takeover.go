@@ -386,6 +386,14 @@ func (d taker) goesOn() func(request uint64) bool {
 	return func(request uint64) bool { return all()[request] }
 }
 
+// soFar is how often this mount was taken over, and for how long no call was answered
+// the last time.
+func (t *takeover) soFar() (count int, took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count, t.took
+}
+
 // status is what status says of it.
 func (d testator) status() *admin.Takeover {
 	if !d.cfg.Takeover {

@@ -42,6 +42,8 @@ var (
 	descSuspended   = d.add("suspended_seconds_total", "How long this node was not sure of the others or of the storage, and granted nothing.")
 	descSuspensions = d.add("suspensions_total", "How often it began to be.")
 	descExpulsions  = d.add("expulsions_total", "How often the others went on without this node, which lost its locks.")
+	descTakeovers   = d.add("takeovers_total", "How often a daemon went on in the place of one that was killed, since the mount was made.")
+	descPause       = d.add("takeover_pause_seconds", "For how long no call was answered meanwhile, the last time.")
 	descEpoch       = d.add("epoch", "The epoch of the view.")
 	descMembers     = d.add("members", "Members of the cluster, this node included, as this node knows them.", "state")
 	descGranting    = d.add("granting", "1 if this node grants locks.")
@@ -152,6 +154,8 @@ func (c *collector) cluster(e emitter) {
 	e.counter(descSuspended, c.set.suspendedTime(time.Now()).Seconds())
 	e.counter(descSuspensions, float64(c.set.suspensions.Load()))
 	e.counter(descExpulsions, float64(c.set.expulsions.Load()))
+	e.counter(descTakeovers, float64(c.now.Takeovers))
+	e.gauge(descPause, c.now.TakeoverPause.Seconds())
 	e.gauge(descEpoch, float64(c.now.Epoch))
 	all := map[string]int{}
 	for _, s := range states {

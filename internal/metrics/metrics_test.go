@@ -110,6 +110,7 @@ func filled() *Handler {
 			return Snapshot{
 				Version: "1", State: "live", Granting: true, Problems: 1, Epoch: 7, Members: map[string]int{"live": 2, "silent": 1}, Held: 3, Waiting: 2,
 				OldestWait: 9 * time.Second, WaitsOn: map[Peer]int{{"id-b", "b"}: 2}, EngineLongest: time.Millisecond, LookAge: time.Second,
+				Takeovers: 2, TakeoverPause: 40 * time.Millisecond,
 				Peers:   []PeerState{{Peer: Peer{"id-b", "b"}, Connected: true, Connections: 1, RTT: time.Millisecond, Heard: time.Second}, {Peer: Peer{"id-c", "c"}, Heard: -1}},
 				Journal: Journal{Healthy: true, Records: 5, Next: 6, Bytes: 7, Disk: 8, Pending: 1, Dropped: 2, Damaged: 1, Oldest: began},
 				Caches:  Caches{1, 2, 3, 4},
@@ -148,6 +149,7 @@ func TestText(t *testing.T) {
 		`dmxfs_storage_operation_failures_total{operation="look"} 1`,
 		`dmxfs_view_change_seconds_sum 3`, `dmxfs_view_change_seconds_count 1`,
 		`dmxfs_suspended_seconds_total 6`, `dmxfs_suspensions_total 2`, `dmxfs_expulsions_total 1`,
+		`dmxfs_takeovers_total 2`, `dmxfs_takeover_pause_seconds 0.04`,
 		`dmxfs_members{state="silent"} 1`, `dmxfs_members{state="suspended"} 0`,
 		`dmxfs_lock_requests_waiting_for_peer{host="b",peer="id-b"} 2`, `dmxfs_lock_oldest_wait_seconds 9`,
 		`dmxfs_peer_connections{host="c",peer="id-c"} 0`,

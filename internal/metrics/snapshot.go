@@ -20,6 +20,11 @@ type Snapshot struct {
 	WaitsOn map[Peer]int
 	// EngineLongest is the longest time for which all locks waited for one thing.
 	EngineLongest time.Duration
+	// Takeovers is how often a daemon went on in the place of one that was killed since
+	// the mount was made, and TakeoverPause for how long no call was answered meanwhile,
+	// the last time.
+	Takeovers     int
+	TakeoverPause time.Duration
 	Peers         []PeerState
 	// LookAge is how old the last look at the storage is; negative: there was none.
 	LookAge time.Duration

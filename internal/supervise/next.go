@@ -53,11 +53,12 @@ const (
 type next struct {
 	*watcher // set before it is used
 
-	mu     sync.Mutex
-	of     *charge   // whose place it takes
-	waits  *launched // nil: there is none
-	timer  *time.Timer
-	closed bool
+	mu      sync.Mutex
+	of      *charge   // whose place it takes
+	waits   *launched // nil: there is none
+	timer   *time.Timer
+	failing bool // none could be started
+	closed  bool
 }
 
 // start starts a process that serves the mount; if that is to go on with what was left, and
@@ -140,10 +141,14 @@ func (n *next) ready() {
 	n.timer = nil
 	x, err := n.launchWaiting()
 	if err != nil {
-		n.log.Warn("no process is ready to go on if the daemon is killed: it would be started then, which takes longer", "err", err)
+		if !n.failing {
+			n.log.Warn("no process is ready to go on if the daemon is killed: it would be started then, which takes longer; it is tried again all the time", "err", err, "after", prepareAgain)
+		}
+		n.failing = true
+		n.timer = time.AfterFunc(prepareAgain, n.ready)
 		return
 	}
-	n.waits = x
+	n.waits, n.failing = x, false
 	go func() {
 		if err := x.wait(); n.forget(x) {
 			n.log.Warn("the process that was ready to go on if the daemon is killed has ended: another one is started", "end", fmt.Sprint(err), "after", prepareAgain)
