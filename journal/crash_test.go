@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // childAppend appends for ever to the journal in args[0], bounded to args[1]
@@ -38,7 +40,7 @@ func childAppend(args []string) error {
 // kill -9 at any moment: what Sync promised is there, nothing is missing in
 // between, and every request ends once.
 func TestKill(t *testing.T) {
-	cycles := 6 * *more
+	cycles := long.Or(3, 6) * *more
 	if testing.Short() {
 		cycles = 3
 	}

@@ -105,7 +105,7 @@ func testDamaged(t *testing.T, dir string, all, lost uint64) {
 	got, false_ := uint64(0), 0
 	note := ""
 	last := uint64(0)
-	for _, r := range find(t, j, Filter{}) {
+	scan(t, j, Filter{}, func(r Record) {
 		switch {
 		case r.Event == Note:
 			note += r.Reason
@@ -117,7 +117,7 @@ func testDamaged(t *testing.T, dir string, all, lost uint64) {
 			got++
 			last = r.Seq
 		}
-	}
+	})
 	missing := all - got
 	if false_ > 0 || missing > lost {
 		t.Errorf("%d of %d records are missing, %d are false", missing, all, false_)
@@ -141,7 +141,9 @@ func testDamaged(t *testing.T, dir string, all, lost uint64) {
 	}
 	j.Append(Record{Event: Note, Reason: "after"})
 	syncNow(t, j)
-	if n := uint64(len(find(t, j, Filter{Events: []Event{Requested, Granted, Released}}))); n+blockRecords < got {
+	n := uint64(0)
+	scan(t, j, Filter{Events: []Event{Requested, Granted, Released}}, func(Record) { n++ })
+	if n+blockRecords < got {
 		t.Errorf("%d records, and %d after a merge", got, n)
 	}
 }

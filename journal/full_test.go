@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // fullDisk is a journal on a small disk, which is filled again and again.
@@ -39,7 +41,7 @@ func childFull(args []string) error {
 		return err
 	}
 	stop := d.appendAlways()
-	for range 6 {
+	for range long.Or(3, 6) {
 		if err := d.fillAndEmpty(); err != nil {
 			return err
 		}

@@ -94,7 +94,7 @@ func TestPowerCut(t *testing.T) {
 		if err := os.WriteFile(image, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Truncate(image, 200<<20); err != nil {
+		if err := os.Truncate(image, 100<<20); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {

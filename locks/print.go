@@ -2,6 +2,7 @@ package locks
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -30,7 +31,8 @@ func (p Part) String() string { return fmt.Sprintf("%d %v %v", p.ID, p.Mode, p.R
 
 // String is the epoch of the grant and its number there, as in "2.17".
 func (t Token) String() string {
-	return fmt.Sprintf("%d.%d", t>>tokenCount, t&(1<<tokenCount-1))
+	b := append(strconv.AppendUint(make([]byte, 0, 40), uint64(t>>tokenCount), 10), '.')
+	return string(strconv.AppendUint(b, uint64(t&(1<<tokenCount-1)), 10))
 }
 
 // String is as in "7 granted token=2.17" or "7 denied".

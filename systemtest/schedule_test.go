@@ -277,7 +277,7 @@ func TestASeedIsARun(t *testing.T) {
 	if underRace {
 		t.Skip("the race detector chooses the order of goroutines that run at one moment")
 	}
-	for seed := range int64(40) {
+	for seed := range long.Or(int64(20), 40) {
 		o := randomOptions(seed)
 		o.tracing = true
 		var traces [2][]string

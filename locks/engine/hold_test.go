@@ -251,7 +251,9 @@ func TestManyOwnersAndFilesHoldTheEngineForLong(t *testing.T) {
 			p.longest()
 			step()
 			a.Ping() // who was answered may be faster than who answers
-			d = min(d, p.longest())
+			if d = min(d, p.longest()); d <= holdLimit {
+				break
+			}
 		}
 		if t.Logf("%s: held for %v", what, d); d > holdLimit {
 			t.Errorf("%s: the engine was held for %v", what, d)

@@ -193,13 +193,9 @@ func triesAtOnce(t *testing.T, alg locks.Algorithm, opt Options) {
 		}
 		for {
 			var ops []Op
-			for _, from := range w.nodes {
-				for _, to := range w.nodes {
-					if w.deliverable(from, to, 0) {
-						ops = append(ops, Op{Kind: opDeliver, Node: from.index, To: to.index})
-					}
-				}
-			}
+			w.arriving(func(from, to *node) {
+				ops = append(ops, Op{Kind: opDeliver, Node: from.index, To: to.index})
+			})
 			if len(ops) == 0 {
 				break
 			}

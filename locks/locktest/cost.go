@@ -5,12 +5,13 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
 // most is how many tickets there are in tests of costs; TestCosts -locktest.most
 // 250000 is as many as a process may have.
-var most = flag.Int("locktest.most", 8_000, "how many locks there are in tests of what many of them cost")
+var most = flag.Int("locktest.most", long.Or(4000, 8000), "how many locks there are in tests of what many of them cost")
 
 // Few is the smaller one of two numbers of locks of which the costs are compared.
 func Few() int { return *most / times }

@@ -73,8 +73,9 @@ func (r Result) String() string {
 }
 
 // An explorer searches breadth first, so that the first failure is a shortest
-// one. A state is known by the hash of all that the future depends on, and
-// reached again by doing its ops from the start.
+// one. A state is known by the hash of all that the future depends on. The world
+// in which it was found is kept, if there are not too many, for the first step that
+// leads on; for each other one it is reached again by doing its ops from the start.
 type explorer struct {
 	alg    locks.Algorithm
 	opt    Options
@@ -86,6 +87,7 @@ type explorer struct {
 	index map[string]uint16
 	// known are the states, in the order in which they were found.
 	known []reached
+	kept  map[uint32]*position // by their places in known
 	seen  map[[16]byte]struct{}
 	res   Result
 }
@@ -94,6 +96,9 @@ type reached struct {
 	from uint32 // the state before; the first is its own
 	op   uint16
 }
+
+// keeps is how many positions are kept: each has some KB.
+const keeps = 5000
 
 // A position is a world, and what of the config is left.
 type position struct {
@@ -105,7 +110,7 @@ type position struct {
 
 // Explore looks at all runs of c. The error tells the shortest that fails.
 func Explore(alg locks.Algorithm, opt Options, c Config) (Result, error) {
-	x := &explorer{alg: alg, opt: opt, conf: c, index: make(map[string]uint16), seen: make(map[[16]byte]struct{})}
+	x := &explorer{alg: alg, opt: opt, conf: c, index: make(map[string]uint16), seen: make(map[[16]byte]struct{}), kept: make(map[uint32]*position)}
 	if x.conf.Limit == 0 {
 		x.conf.Limit = 1_000_000
 	}
@@ -171,7 +176,10 @@ func (x *explorer) search() error {
 	x.known = append(x.known, reached{})
 	x.seen[x.hash(x.start())] = struct{}{}
 	for i := 0; i < len(x.known); i++ {
-		p := x.reach(uint32(i))
+		p := x.kept[uint32(i)]
+		if delete(x.kept, uint32(i)); p == nil {
+			p = x.reach(uint32(i))
+		}
 		ops := x.possible(p)
 		if len(ops) == 0 {
 			x.res.Ends++
@@ -194,7 +202,9 @@ func (x *explorer) search() error {
 			}
 			h := x.hash(p)
 			if _, ok := x.seen[h]; !ok {
-				x.seen[h] = struct{}{}
+				if x.seen[h] = struct{}{}; len(x.kept) < keeps {
+					x.kept[uint32(len(x.known))] = p
+				}
 				x.known = append(x.known, reached{uint32(i), x.opIndex(o)})
 			}
 		}

@@ -65,6 +65,7 @@ func (f *file) directive(alg locks.Algorithm, opt Options, d *datadriven.TestDat
 	if len(d.CmdArgs) == 1 {
 		if n, err := strconv.ParseUint(d.CmdArgs[0].Key, 10, 8); err == nil && n > 0 {
 			f.w = newWorld(alg, opt, int(n))
+			f.w.tells = true
 			return nil
 		}
 	}

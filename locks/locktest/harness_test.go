@@ -46,7 +46,7 @@ func TestTheHarnessFindsBugs(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range uint64(3000) {
-				s, err := runSeed(central(c.bugs), c.opt, seed)
+				s, err := runSeed(central(c.bugs), c.opt, seed, false)
 				if err == nil {
 					continue
 				}
@@ -70,8 +70,8 @@ func TestTheHarnessFindsBugs(t *testing.T) {
 // twice.
 func TestRunsThatDifferAreFound(t *testing.T) {
 	for seed := range uint64(100) {
-		a, err1 := runSeed(central(bugs{random: true}), centralOptions, seed)
-		b, err2 := runSeed(central(bugs{random: true}), centralOptions, seed)
+		a, err1 := runSeed(central(bugs{random: true}), centralOptions, seed, true)
+		b, err2 := runSeed(central(bugs{random: true}), centralOptions, seed, true)
 		if err1 != nil || err2 != nil {
 			t.Fatal(err1, err2)
 		}
@@ -85,7 +85,7 @@ func TestRunsThatDifferAreFound(t *testing.T) {
 // An op in an interaction file is read as it was written.
 func TestOpsAreReadAsWritten(t *testing.T) {
 	for seed := range uint64(300) {
-		s, err := runSeed(central(bugs{}), centralOptions, seed)
+		s, err := runSeed(central(bugs{}), centralOptions, seed, false)
 		if err != nil {
 			t.Fatal(err)
 		}

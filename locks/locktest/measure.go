@@ -73,6 +73,8 @@ type meter struct {
 	w    *world
 	id   locks.TicketID
 	base int // messages of the warming up
+	busy []*ticket
+	can  []does // what can happen; kept for its memory
 }
 
 func (m *meter) start() {
@@ -143,38 +145,47 @@ func (m *meter) serial() error {
 	return nil
 }
 
-// busy are the nodes with a ticket.
-func (m *meter) busy() map[int]*ticket {
-	busy := make(map[int]*ticket)
-	for _, t := range m.w.oracle.tickets {
-		busy[t.node.index] = t
+// tickets fills busy: the ticket of each node that has one.
+func (m *meter) tickets() {
+	if m.busy == nil {
+		m.busy = make([]*ticket, m.Nodes)
 	}
-	return busy
+	clear(m.busy)
+	for _, t := range m.w.oracle.tickets {
+		m.busy[t.node.index] = t
+	}
+}
+
+// does is one of the things that can happen: a message comes from a node to another
+// one, or the program of a node asks or, with a ticket, releases.
+type does struct {
+	from, to *node
+	n        int
+	ticket   *ticket
 }
 
 // step does one of the things that can happen, all with the same chance: a
 // message comes, a holder releases, or who is in wants asks.
 func (m *meter) step(wants func(n int) bool) (acted bool) {
-	var does []func()
-	for _, from := range m.w.nodes {
-		for _, to := range m.w.nodes {
-			if m.w.deliverable(from, to, 0) {
-				does = append(does, func() { m.must(Op{Kind: opDeliver, Node: from.index, To: to.index}) })
-			}
-		}
-	}
-	busy := m.busy()
+	m.can = m.can[:0]
+	m.w.arriving(func(from, to *node) { m.can = append(m.can, does{from: from, to: to}) })
+	m.tickets()
 	for n := range m.Active {
-		if t := busy[n]; t == nil && wants(n) {
-			does = append(does, func() { m.acquire(n, m.rng.Float64() < m.Reads) })
-		} else if t != nil && t.status == held {
-			does = append(does, func() { m.release(t) })
+		if t := m.busy[n]; t == nil && wants(n) || t != nil && t.status == held {
+			m.can = append(m.can, does{n: n, ticket: t})
 		}
 	}
-	if len(does) == 0 {
+	if len(m.can) == 0 {
 		return false
 	}
-	does[m.rng.IntN(len(does))]()
+	switch d := m.can[m.rng.IntN(len(m.can))]; {
+	case d.from != nil:
+		m.must(Op{Kind: opDeliver, Node: d.from.index, To: d.to.index})
+	case d.ticket != nil:
+		m.release(d.ticket)
+	default:
+		m.acquire(d.n, m.rng.Float64() < m.Reads)
+	}
 	return true
 }
 

@@ -24,12 +24,11 @@ func (w *world) send(n *node, e locks.Envelope) error {
 	}
 	w.seq++
 	p := packet{epoch: n.epoch, bytes: e.Msg.Append(nil), seq: w.seq}
-	if w.quick {
-		w.sent[""]++
-	} else {
-		kind, _, _ := strings.Cut(e.Msg.String(), " ")
-		w.sent[kind]++
+	kind := ""
+	if w.tells {
+		kind, _, _ = strings.Cut(e.Msg.String(), " ")
 	}
+	w.sent[kind]++
 	to := w.nodes[mustIndex(e.To)]
 	if to.dead || to.frozen > p.epoch {
 		return nil // it comes to a later epoch, where it is dropped
@@ -55,6 +54,17 @@ func (w *world) deliverable(from, to *node, at int) bool {
 	return l[at].epoch == to.epoch // a newer one waits
 }
 
+// arriving calls f with each link whose oldest message can be delivered.
+func (w *world) arriving(f func(from, to *node)) {
+	for i, links := range w.links {
+		for k := range links {
+			if len(links[k]) > 0 && w.deliverable(w.nodes[i], w.nodes[k], 0) {
+				f(w.nodes[i], w.nodes[k])
+			}
+		}
+	}
+}
+
 func (w *world) deliver(from, to *node, o Op) error {
 	if !w.deliverable(from, to, o.At) || o.Dup && !w.opt.Duplicates {
 		return errSkip
@@ -72,6 +82,8 @@ func (w *world) deliver(from, to *node, o Op) error {
 		if again := msg.Append(nil); !bytes.Equal(again, p.bytes) {
 			return fmt.Errorf("message %x is %v, and encoded again %x", p.bytes, msg, again)
 		}
+	}
+	if w.tells {
 		w.log = append(w.log, fmt.Sprintf("%v: %v", Op{Kind: opDeliver, Node: from.index, To: to.index}, msg))
 	}
 	if w.opt.Asks != nil {

@@ -21,7 +21,11 @@ func (w *world) appendState(b []byte) []byte {
 	}
 	bit := func(vs ...bool) {
 		for _, v := range vs {
-			b = append(b, map[bool]byte{true: 1}[v])
+			if v {
+				b = append(b, 1)
+			} else {
+				b = append(b, 0)
+			}
 		}
 	}
 	num(uint64(w.epoch))
@@ -61,7 +65,8 @@ func (w *world) appendState(b []byte) []byte {
 		if t.status <= held || !t.stamp.IsZero() {
 			num(uint64(t.node.index), uint64(t.ID), uint64(t.status))
 			bit(t.justified)
-			str(t.stamp.String())
+			num(t.stamp.SN, t.stamp.N)
+			str(string(t.stamp.Site))
 		}
 	}
 	return b

@@ -25,8 +25,10 @@ type world struct {
 	oracle oracle
 	// fair: check that nobody is passed; see Options.Asks.
 	fair bool
-	// log is what the last op did, for interaction files.
-	log []string
+	// tells: what ops do is wanted as text. Then log is what the last one did, and
+	// sent counts the messages by their kind.
+	tells bool
+	log   []string
 	// quick: leave out the checks that look at more than one step; for
 	// bringing a world to a state that has been checked.
 	quick bool
@@ -171,7 +173,7 @@ func (w *world) run(n *node, f func(locks.Machine, *locks.Turn) error) error {
 
 // finish does with a turn what an engine does, and checks it.
 func (w *world) finish(n *node, out *locks.Turn) error {
-	if !w.quick {
+	if w.tells {
 		w.log = append(w.log, out.Lines()...)
 	}
 	if n.between() && len(out.Send) > 0 {

@@ -179,16 +179,35 @@ func (m *model) learn(s mstate, i int, w uint8) mstate {
 	return s
 }
 
+// step is what led to a state. It becomes text only when it is told: a search makes
+// millions.
+type step struct {
+	node   int // -1: of none
+	format string
+	args   [3]int // as many as format has
+}
+
+func (s step) String() string {
+	if s.node < 0 {
+		return s.format
+	}
+	args := []any{s.node}
+	for _, x := range s.args[:strings.Count(s.format, "%")] {
+		args = append(args, x)
+	}
+	return fmt.Sprintf("%d "+s.format, args...)
+}
+
 // next calls f with every state that can follow, and what led to it.
-func (m *model) next(s mstate, f func(what string, t mstate)) {
-	f("tick", m.tick(s))
+func (m *model) next(s mstate, f func(what step, t mstate)) {
+	f(step{node: -1, format: "tick"}, m.tick(s))
 	for i := range m.nodes {
 		w := moves{m, &s, i, f}
 		w.learnAny()
 		w.link()
 		if s.n[i].member {
 			w.endLook()
-			w.propose("the same", func(*mview) {})
+			w.propose(w.does("proposes the same"), func(*mview) {})
 			w.others()
 		} else {
 			w.addItself()
@@ -201,23 +220,30 @@ type moves struct {
 	*model
 	s *mstate
 	i int
-	f func(what string, t mstate)
+	f func(what step, t mstate)
 }
 
 func (w *moves) node() *mnode { return &w.s.n[w.i] }
 
-// with is a change of the node, or of more.
-func (w *moves) with(what string, change func(t *mstate, n *mnode)) {
-	t := *w.s
-	change(&t, &t.n[w.i])
-	w.f(fmt.Sprintf("%d %s", w.i, what), t)
+// does is a step of the node.
+func (w *moves) does(what string, args ...int) step {
+	s := step{node: w.i, format: what}
+	copy(s.args[:], args)
+	return s
 }
 
-func (w *moves) propose(what string, change func(v *mview)) {
+// with is a change of the node, or of more.
+func (w *moves) with(what step, change func(t *mstate, n *mnode)) {
+	t := *w.s
+	change(&t, &t.n[w.i])
+	w.f(what, t)
+}
+
+func (w *moves) propose(what step, change func(v *mview)) {
 	if n := w.node(); n.open || n.e >= w.epochs {
 		return
 	}
-	w.with("proposes "+what, func(t *mstate, n *mnode) {
+	w.with(what, func(t *mstate, n *mnode) {
 		n.prop, n.open = t.view(w.i), true
 		change(&n.prop)
 	})
@@ -227,14 +253,14 @@ func (w *moves) propose(what string, change func(v *mview)) {
 // message.
 func (w *moves) learnAny() {
 	for e := w.node().e + 1; e <= w.s.top; e++ {
-		w.f(fmt.Sprintf("%d learns %d", w.i, e), w.model.learn(*w.s, w.i, e))
+		w.f(w.does("learns %d", int(e)), w.model.learn(*w.s, w.i, e))
 	}
 }
 
 // link: one may be carried out at any time after its proposal.
 func (w *moves) link() {
 	if n := w.node(); n.open && n.e == w.s.top {
-		w.with("links", func(t *mstate, n *mnode) {
+		w.with(w.does("links"), func(t *mstate, n *mnode) {
 			t.top++
 			t.chain[t.top], t.linked[t.top] = n.prop, 0
 		})
@@ -243,7 +269,7 @@ func (w *moves) link() {
 
 // addItself is Add: an outsider may add itself, on top of what it knows.
 func (w *moves) addItself() {
-	w.propose("itself", func(v *mview) {
+	w.propose(w.does("proposes itself"), func(v *mview) {
 		if w.alone {
 			*v = mview{}
 		}
@@ -259,7 +285,7 @@ func (w *moves) endLook() {
 		began = w.s.linked[n.e+1]
 	}
 	if began < n.look {
-		w.with(fmt.Sprintf("ends a look of age %d", began), func(_ *mstate, n *mnode) { n.look = began })
+		w.with(w.does("ends a look of age %d", int(began)), func(_ *mstate, n *mnode) { n.look = began })
 	}
 }
 
@@ -278,13 +304,19 @@ func (w *moves) others() {
 				silent = append(silent, j)
 			}
 		case !o.member && o.e == w.node().e:
-			w.propose(fmt.Sprintf("with %d", j), func(v *mview) { v[j] = o.inc })
+			w.propose(w.does("proposes with %d", j), func(v *mview) { v[j] = o.inc })
 		}
 	}
 	for set := 1; set < 1<<len(silent); set++ {
-		w.propose(fmt.Sprintf("without %b of %v", set, silent), func(v *mview) {
-			for k, j := range silent {
-				if set>>k&1 != 0 {
+		without := 0
+		for k, j := range silent {
+			if set>>k&1 != 0 {
+				without |= 1 << j
+			}
+		}
+		w.propose(w.does("proposes without %03b", without), func(v *mview) {
+			for j := range v {
+				if without>>j&1 != 0 {
 					v[j] = 0
 				}
 			}
@@ -309,7 +341,7 @@ func (w *moves) receive(j int) {
 			if w.s.msgs[j][w.i]&mbit(e, t, p) == 0 {
 				continue
 			}
-			w.with(fmt.Sprintf("hears %d: t=%d prom=%d", j, t, p), func(_ *mstate, n *mnode) {
+			w.with(w.does("hears %d: t=%d prom=%d", j, int(t), int(p)), func(_ *mstate, n *mnode) {
 				n.heard[j] = true
 				n.ten[j] = min(n.ten[j], p)
 				refused := n.open && n.prop[j] == 0 && !w.promiseWhileProposing
@@ -326,21 +358,21 @@ func (w *moves) receive(j int) {
 func (m *model) search(first mstate, limit int) (states int, complete bool, trace []string, err error) {
 	type from struct {
 		parent int32
-		what   string
+		what   step
 	}
 	seen := map[mstate]struct{}{first: {}}
-	list, how := []mstate{first}, []from{{-1, "start"}}
+	list, how := []mstate{first}, []from{{-1, step{node: -1, format: "start"}}}
 	for k := 0; k < len(list); k++ {
 		if err = m.check(&list[k]); err != nil {
 			for at := int32(k); at >= 0; at = how[at].parent {
-				trace = append([]string{how[at].what}, trace...)
+				trace = append([]string{how[at].what.String()}, trace...)
 			}
 			return len(list), false, trace, err
 		}
 		if len(list) >= limit {
 			return len(list), false, nil, nil
 		}
-		m.next(list[k], func(what string, t mstate) {
+		m.next(list[k], func(what step, t mstate) {
 			t = m.settle(t)
 			if _, ok := seen[t]; !ok {
 				seen[t] = struct{}{}

@@ -58,6 +58,9 @@ func (s *sponsor) hello(h Hello) {
 // propose adds the newcomers that all members have welcomed. The first member
 // does it at once, the others one after another should it not.
 func (s *sponsor) propose() {
+	if len(s.joiners) == 0 {
+		return
+	}
 	w := s.view.next(s.me, ReasonJoin)
 	delay := 200 + 500*int64(min(s.index, 4))
 	for _, n := range s.nodes() {

@@ -98,6 +98,8 @@ type Options struct {
 	Seed uint64
 	// Progress, if not nil, is called after each of Runs.
 	Progress func()
+
+	brief bool // for tests: runs are as short as they can be
 }
 
 func (o *Options) experiments() []Experiment {
@@ -112,6 +114,9 @@ func (o *Options) experiments() []Experiment {
 		shares = []float64{0, 0.5, 1}
 		askers = []float64{1, 2, 30}
 		bursts, seeds, requests, duration = 5, 2, 60, 5000
+	}
+	if o.brief {
+		bursts, requests, duration = 2, 20, 2000
 	}
 	rounds := []float64{0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02}
 	fifths := []float64{0, 0.2, 0.4, 0.6, 0.8, 1}
