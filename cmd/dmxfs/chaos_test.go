@@ -97,6 +97,10 @@ func newChaos(t *testing.T, n int) *chaos {
 }
 
 func (x *chaos) startWorkers() {
+	rest := long.Or(250*time.Millisecond, 10*time.Millisecond)
+	if *chaosTime != 0 {
+		rest = 5 * time.Millisecond
+	}
 	for i, m := range x.c.mounts {
 		for _, kind := range []string{"counter-flock", "counter-fcntl", "counter-ofd", "reader", "open", "many", "sqlite"} {
 			if *chaosOnly != "" && kind != *chaosOnly {
@@ -105,7 +109,7 @@ func (x *chaos) startWorkers() {
 			who := fmt.Sprintf("%d-%s", i, kind)
 			log := filepath.Join(x.c.dir, "log-"+who)
 			x.logs[who] = log
-			p := &proc{t: x.t, cmd: exec.Command("/proc/self/exe", kind, who, m.dir, log, x.pause[i]), done: make(chan struct{})}
+			p := &proc{t: x.t, cmd: exec.Command("/proc/self/exe", kind, who, m.dir, log, x.pause[i], rest.String()), done: make(chan struct{})}
 			p.cmd.Env = append(os.Environ(), helperEnv+"=chaos")
 			p.runIn(x.c.dir)
 			x.workers = append(x.workers, p)
@@ -268,9 +272,12 @@ func (x *chaos) awaitProgress() {
 		}
 		return n
 	}
+	had := map[string]int{}
 	for who := range x.logs {
-		had := done(who)
-		await(x.t, who+" goes on", func() bool { return done(who) > had })
+		had[who] = done(who)
+	}
+	for who := range x.logs { // all at the same time
+		await(x.t, who+" goes on", func() bool { return done(who) > had[who] })
 	}
 }
 

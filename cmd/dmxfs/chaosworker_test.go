@@ -19,15 +19,19 @@ import (
 // The programs of the chaos test. Each works on one mount until it is told to
 // end, whatever errors it gets, and writes down what it did.
 
-// chaosWorker: chaos KIND WHO MOUNT LOG PAUSE. It does nothing while the file
-// PAUSE exists, and ends after SIGTERM.
+// chaosWorker: chaos KIND WHO MOUNT LOG PAUSE REST. It does nothing while the file
+// PAUSE exists, rests for up to REST after each step, and ends after SIGTERM.
 func chaosWorker(args []string) error {
 	kind, who, pause := args[0], args[1], args[4]
+	rest, err := time.ParseDuration(args[5])
+	if err != nil {
+		return err
+	}
 	log, err := os.OpenFile(args[3], os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
-	w := &worker{who: who, mount: args[2], log: log}
+	w := &worker{who: who, mount: args[2], log: log, rests: rest}
 	work, ok := map[string]func() error{
 		"counter-flock": func() error { return w.counter("flock") },
 		"counter-fcntl": func() error { return w.counter("fcntl") },
@@ -46,7 +50,7 @@ func chaosWorker(args []string) error {
 		select {
 		case <-end:
 			return nil
-		case <-time.After(time.Duration(1+rand.IntN(5)) * time.Millisecond):
+		case <-time.After(time.Millisecond + rand.N(rest)):
 		}
 		if _, err := os.Stat(pause); err == nil {
 			continue
@@ -62,6 +66,7 @@ type worker struct {
 	who, mount string
 	log        *os.File
 	n          int
+	rests      time.Duration
 	rest       time.Time // until when many does nothing
 }
 
@@ -202,7 +207,7 @@ func (w *worker) many() error {
 			failed = err
 		}
 	}
-	w.rest = time.Now().Add(time.Duration(rand.IntN(3000)) * time.Millisecond)
+	w.rest = time.Now().Add(rand.N(3*time.Second + 10*w.rests))
 	return failed
 }
 

@@ -31,7 +31,8 @@ type clientKind struct {
 	namesAnew bool
 	// git is how often things are done with git on it; see runGit.
 	git int
-	// variant: much like another kind, which is enough for a short run.
+	// variant: much like another kind (a server with clients that cache), which is enough for
+	// a short run.
 	variant bool
 	// args are the options of dmxfs that the storage needs.
 	args []string

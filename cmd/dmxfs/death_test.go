@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/journalview"
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
@@ -115,7 +116,7 @@ func TestKilledDaemonIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3, "--takeover=false")
 	var took []time.Duration
-	const rounds = 10
+	rounds := long.Or(4, 10)
 	for i := range rounds {
 		a, b := c.mounts[i%3], c.mounts[(i+1)%3]
 		file := fmt.Sprintf("f%d", i)

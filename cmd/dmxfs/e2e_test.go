@@ -70,7 +70,7 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
 	c.watch.Allow(long.Or(4*time.Minute, 12*time.Minute))
-	runCounters(t, c, 4, times(250))
+	runCounters(t, c, 4, times(250), false)
 }
 
 func TestTryFailsAtOnce(t *testing.T) {
@@ -426,7 +426,7 @@ func TestInPlace(t *testing.T) {
 func TestSizesAreHandedOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 2)
-	const times = 300
+	times := long.Or(100, 300)
 	var ps []*proc
 	files := map[string]string{"one": "flock", "two": "fcntl", "three": "ofd", "four": "flock"}
 	for name, kind := range files {

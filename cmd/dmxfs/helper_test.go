@@ -43,7 +43,7 @@ var helpers = map[string]func(args []string) error{
 	"names":        nameRounds,
 	"open-alone":   openAlone,
 	"outlive":      outlive,
-	"overwrite":    func(args []string) error { return overwrite(args[0]) },
+	"overwrite":    overwrite,
 	"pass":         passOn,
 	"past-the-end": pastTheEnd,
 	"readers":      readers,
@@ -181,10 +181,14 @@ func lockCall(kind string, fd int, lock bool) error {
 }
 
 // counter adds one to the number in the file data, again and again, each time
-// under a lock: counter KIND kept|anew self|lockfile TIMES.
+// under a lock: counter KIND kept|anew self|lockfile TIMES [REST], with a rest after each.
 func counter(args []string) error {
 	kind, anew, own := args[0], args[1] == "anew", args[2] == "self"
 	times, err := strconv.Atoi(args[3])
+	rest := time.Duration(0)
+	if err == nil && len(args) > 4 {
+		rest, err = time.ParseDuration(args[4])
+	}
 	if err != nil {
 		return err
 	}
@@ -227,6 +231,9 @@ func counter(args []string) error {
 		if anew {
 			unix.Close(lockFD)
 		}
+		if rest > 0 {
+			<-time.After(rest)
+		}
 	}
 	return nil
 }
@@ -247,15 +254,23 @@ func increment(fd int) error {
 	return nil
 }
 
-// overwrite writes to a file, again and again, until it is killed.
-func overwrite(name string) error {
-	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
+// overwrite writes to a file, again and again, with a rest after each, until it is killed:
+// overwrite FILE REST.
+func overwrite(args []string) error {
+	rest, err := time.ParseDuration(args[1])
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Open(args[0], unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return err
 	}
 	for i := byte(0); ; i++ {
 		if _, err := unix.Pwrite(fd, []byte{i}, 0); err != nil {
 			return err
+		}
+		if rest > 0 {
+			<-time.After(rest)
 		}
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/doctor"
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // asMain makes the test binary be the program: the daemons that tests start
@@ -18,6 +21,7 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(asMain) != "":
 		asSuccessor()
+		doctor.TurnsInARow = long.Or(50, doctor.TurnsInARow)
 		main()
 	case os.Getenv(helperEnv) != "":
 		helperMain(os.Getenv(helperEnv), os.Args[1:])
@@ -25,13 +29,19 @@ func TestMain(m *testing.M) {
 		// Tests of failures wait for most of their time, so that there can be
 		// more of them than processors.
 		flag.Parse()
+		if *storageFull { // what tests start has all its repetitions, too
+			_ = os.Setenv(long.Env, "1")
+		}
 		if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
 			if err := flag.Set("test.parallel", parallel); err != nil {
 				panic(err)
 			}
 		}
 		signalsForChildren()
-		os.Exit(m.Run())
+		remove := long.Scratch()
+		code := m.Run()
+		remove()
+		os.Exit(code)
 	}
 }
 

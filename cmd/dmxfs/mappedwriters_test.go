@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,12 +37,15 @@ func mappedWriter(args []string) error {
 		for {
 			for p := range pages {
 				binary.LittleEndian.PutUint64(m[p*os.Getpagesize():], rounds.Load())
+				if p%8 == 7 { // there is always something to be written out
+					<-time.After(time.Millisecond)
+				}
 			}
 			rounds.Add(1)
 		}
 	}()
 	go func() {
-		for {
+		for ; ; <-time.After(time.Millisecond) {
 			if err := unix.Msync(m, unix.MS_SYNC); err != nil {
 				failed <- err
 				return

@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 var (
 	randomSeed  = flag.Int64("locks.seed", 1, "the first seed of TestRandomLockCalls")
-	randomSeeds = flag.Int("locks.seeds", 3, "how many seeds TestRandomLockCalls tries")
+	randomSeeds = flag.Int("locks.seeds", long.Or(2, 3), "how many seeds TestRandomLockCalls tries")
 	randomCalls = flag.Int("locks.calls", 500, "how many calls TestRandomLockCalls makes for each seed")
 )
 

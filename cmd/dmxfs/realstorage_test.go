@@ -28,7 +28,7 @@ var realKinds = []clientKind{
 	{name: "GlusterFS without caches", variant: true, namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
 		return serveGluster(t, dir, "quick-read", "md-cache")
 	}},
-	{name: "MooseFS", namesAnew: true, git: 5, serve: serveMoose},
+	{name: "MooseFS", variant: true, namesAnew: true, git: 5, serve: serveMoose},
 	{name: "sshfs", namesAnew: true, git: 20, start: startSSHFS},
 	{name: "sshfs with kernel_cache", variant: true, namesAnew: true, git: 20, start: func(t testing.TB, source, mountpoint string) {
 		startSSHFSWith(t, source, mountpoint, ",cache=yes,kernel_cache")
@@ -96,7 +96,7 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	procs, times := sizeInCI(1, 2, 4), sizeInCI(4, 5, 100)
 	// In coherence_test.go they are run over sshfs, too.
 	if kind.name != "sshfs" || long.Tests() || *storageFull {
-		run("counters", func(t *testing.T) { runCounters(t, c, procs, times) })
+		run("counters", func(t *testing.T) { runCounters(t, c, procs, times, !long.Tests() && !*storageFull) })
 		run("writes beside", func(t *testing.T) { runWritesBeside(t, c, sizeInCI(1, 5, 100)) })
 		run("SQLite", func(t *testing.T) { runSQLite(t, c, sizeInCI(2, 3, 100)) })
 	}

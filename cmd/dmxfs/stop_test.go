@@ -17,62 +17,71 @@ import (
 // reaches the file, and the mount goes back to work by itself.
 func TestStoppedDaemonIsFenced(t *testing.T) {
 	t.Parallel()
-	var side parts
-	defer side.Wait()
-	for _, kind := range []string{"flock", "fcntl", "ofd", "open"} {
-		side.run(t, kind, func(t *testing.T) {
-			c := newCluster(t, 3)
-			a, b := c.mounts[0], c.mounts[1]
-			old := a.helper("append", kind, "f", "old", "0")
-			await(t, "the holder has written", func() bool { return c.size("f") > 100 })
-			next := b.helper("append", kind, "f", "new", "50")
-			b.blocked("f", 1)
-			hold := b.helper("hold", "flock", "g")
-			b.held("g", 1)
-			wait := a.helper("take", "flock", "g") // on the node that is stopped
-			a.blocked("g", 1)
-			a.signal(unix.SIGSTOP)
-			began := time.Now()
-			await(t, "the next holder has its lock", func() bool { return strings.Contains(read(t, c.src+"/f"), "new") })
-			t.Logf("the next holder wrote %v after the stop", time.Since(began))
-			if out, code := next.wait(); code != 0 {
-				t.Errorf("the next holder: %d %s", code, out)
-			}
-			a.signal(unix.SIGCONT)
-			began = time.Now()
-			if out, _ := old.wait(); out != "write: input/output error\n" {
-				t.Errorf("the old holder was told: %q", out)
-			}
-			if out, _ := wait.wait(); out != "input/output error\n" {
-				t.Errorf("who waited there was told: %q", out)
-			}
-			await(t, "it is back", func() bool {
-				s, err := a.status()
-				return err == nil && s.State == "live" && s.Members == 3
-			})
-			t.Logf("it was back %v after it went on", time.Since(began))
-			if out, code := a.helper("append", kind, "f", "again", "1").wait(); code != 0 {
-				t.Errorf("a new open on the mount: %d %s", code, out)
-			}
-			// What the stop hits between the last check and the system call
-			// cannot be kept back. It is one line at most, and it is reported.
-			content := read(t, c.src+"/f")
-			for range a.journal("--event", "late_write", "--path", "f") {
-				before, after, _ := strings.Cut(content, "new ")
-				late := regexp.MustCompile(`(?m)^old \d+\n`).FindString(after)
-				t.Logf("a write under way at the stop came late, and is in the journal: %q", late)
-				content = before + "new " + strings.Replace(after, late, "", 1)
-			}
-			checkOrder(t, withoutCutLine(content, "old", "new"), "old", "new", "again")
-			rows := a.journal("--event", "lost", "--path", "f")
-			if len(rows) != 1 || rows[0].PID != old.cmd.Process.Pid {
-				t.Errorf("journal: %+v", rows)
-			}
-			if n := len(a.journal("--event", "fenced")); n != 1 {
-				t.Errorf("%d records of the fencing", n)
-			}
-			hold.signal(unix.SIGKILL)
-		})
+	c := newCluster(t, 3)
+	a, b := c.mounts[0], c.mounts[1]
+	kinds := []string{"flock", "fcntl", "ofd", "open"} // each with a file of its name
+	old, next := map[string]*proc{}, map[string]*proc{}
+	for _, kind := range kinds {
+		old[kind] = a.helper("append", kind, kind, "old", "0")
+		await(t, "the holder has written", func() bool { return c.size(kind) > 100 })
+		next[kind] = b.helper("append", kind, kind, "new", "50")
+		b.blocked(kind, 1)
+	}
+	hold := b.helper("hold", "flock", "g")
+	b.held("g", 1)
+	wait := a.helper("take", "flock", "g") // on the node that is stopped
+	a.blocked("g", 1)
+	a.signal(unix.SIGSTOP)
+	began := time.Now()
+	for _, kind := range kinds {
+		await(t, "the next holder has its lock", func() bool { return strings.Contains(read(t, c.src+"/"+kind), "new") })
+		t.Logf("%s: the next holder wrote %v after the stop", kind, time.Since(began))
+		if out, code := next[kind].wait(); code != 0 {
+			t.Errorf("%s: the next holder: %d %s", kind, code, out)
+		}
+	}
+	a.signal(unix.SIGCONT)
+	began = time.Now()
+	for _, kind := range kinds {
+		if out, _ := old[kind].wait(); out != "write: input/output error\n" {
+			t.Errorf("%s: the old holder was told: %q", kind, out)
+		}
+	}
+	if out, _ := wait.wait(); out != "input/output error\n" {
+		t.Errorf("who waited there was told: %q", out)
+	}
+	await(t, "it is back", func() bool {
+		s, err := a.status()
+		return err == nil && s.State == "live" && s.Members == 3
+	})
+	t.Logf("it was back %v after it went on", time.Since(began))
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) { afterAFence(t, a, kind, old[kind].cmd.Process.Pid) })
+	}
+	if n := len(a.journal("--event", "fenced")); n != 1 {
+		t.Errorf("%d records of the fencing", n)
+	}
+	hold.signal(unix.SIGKILL)
+}
+
+// afterAFence looks at a file on whose lock process pid of a was fenced.
+func afterAFence(t *testing.T, a *testMount, kind string, pid int) {
+	if out, code := a.helper("append", kind, kind, "again", "1").wait(); code != 0 {
+		t.Errorf("a new open on the mount: %d %s", code, out)
+	}
+	// What the stop hits between the last check and the system call
+	// cannot be kept back. It is one line at most, and it is reported.
+	content := read(t, a.c.src+"/"+kind)
+	for range a.journal("--event", "late_write", "--path", kind) {
+		before, after, _ := strings.Cut(content, "new ")
+		late := regexp.MustCompile(`(?m)^old \d+\n`).FindString(after)
+		t.Logf("a write under way at the stop came late, and is in the journal: %q", late)
+		content = before + "new " + strings.Replace(after, late, "", 1)
+	}
+	checkOrder(t, withoutCutLine(content, "old", "new"), "old", "new", "again")
+	rows := a.journal("--event", "lost", "--path", kind)
+	if len(rows) != 1 || rows[0].PID != pid {
+		t.Errorf("journal: %+v", rows)
 	}
 }
 

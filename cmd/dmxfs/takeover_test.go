@@ -206,7 +206,8 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 	c := newCluster(t, 2, "--takeover")
 	var programs []*proc
 	kinds := []string{"flock", "fcntl", "ofd"}
-	const times = 1500
+	// They go on until about the last kill, which is 6 or 12 seconds later.
+	times, rest := long.Or(90, 400), long.Or("50ms", "10ms")
 	for _, kind := range kinds {
 		if err := os.Mkdir(c.src+"/"+kind, 0o755); err != nil {
 			t.Fatal(err)
@@ -215,7 +216,7 @@ func TestTakeoverUnderPrograms(t *testing.T) {
 	}
 	for i, m := range c.mounts {
 		for j, kind := range kinds {
-			programs = append(programs, m.helperIn(kind, "counter", kind, []string{"kept", "anew"}[(i+j)%2], "lockfile", fmt.Sprint(times)))
+			programs = append(programs, m.helperIn(kind, "counter", kind, []string{"kept", "anew"}[(i+j)%2], "lockfile", fmt.Sprint(times), rest))
 		}
 	}
 	rounds := 0

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	takeoverFiles  = flag.Int("takeover.files", 0, "how many files are open in TestTakeoverOfManyFiles, a fifth of them locked; 0: a thousand")
+	takeoverFiles  = flag.Int("takeover.files", 0, "how many files are open in TestTakeoverOfManyFiles, a fifth of them locked; 0: a thousand in full, half of that otherwise")
 	takeoverRounds = flag.Int("takeover.rounds", 0, "how often its daemon is killed; 0: some times")
 )
 
@@ -29,7 +29,7 @@ func TestTakeoverOfManyFiles(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1, "--takeover")
 	m := c.mounts[0]
-	files, rounds := cmp.Or(*takeoverFiles, 1000), cmp.Or(*takeoverRounds, long.Or(2, 3))
+	files, rounds := cmp.Or(*takeoverFiles, long.Or(500, 1000)), cmp.Or(*takeoverRounds, long.Or(2, 3))
 	c.watch.Allow(time.Duration(rounds)*15*time.Second + 4*time.Minute)
 	var l unix.Rlimit
 	if err := unix.Prlimit(m.daemon(), unix.RLIMIT_NOFILE, nil, &l); err != nil {

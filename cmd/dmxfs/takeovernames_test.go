@@ -21,9 +21,14 @@ import (
 
 // countUnderName counts under a lock that is a name, until the file stop is in a directory that is
 // no mount, outside. There is the counter, too, and whether two have the lock at a time. It
-// prints how far it has counted.
+// prints how far it has counted. After each try it rests, for up to a time: name-lock KIND
+// OUTSIDE REST.
 func countUnderName(args []string) error {
 	kind, outside := args[0], args[1]
+	rest, err := time.ParseDuration(args[2])
+	if err != nil {
+		return err
+	}
 	take, give := nameLockOf(kind)
 	n := 0
 	for ; ; n++ {
@@ -39,7 +44,7 @@ func countUnderName(args []string) error {
 			if !errors.Is(err, unix.EEXIST) {
 				return fmt.Errorf("take: %w", err)
 			}
-			time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
+			<-time.After(rand.N(rest))
 		}
 		inside := filepath.Join(outside, "inside-"+kind)
 		if err := os.Mkdir(inside, 0o700); err != nil {
@@ -63,6 +68,7 @@ func countUnderName(args []string) error {
 		if err := give(); err != nil {
 			return fmt.Errorf("give up: %w", err)
 		}
+		<-time.After(rand.N(rest))
 	}
 }
 
@@ -124,7 +130,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	for _, kind := range kinds {
 		write(t, filepath.Join(outside, "count-"+kind), "0")
 		for _, m := range c.mounts {
-			programs = append(programs, m.helper("name-lock", kind, outside))
+			programs = append(programs, m.helper("name-lock", kind, outside, tests.Or("30ms", "3ms")))
 		}
 	}
 	seed := uint64(time.Now().UnixNano())

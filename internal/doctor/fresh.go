@@ -98,8 +98,6 @@ func (d *doctor) late() error {
 	}
 	// Both are waited for at the same time.
 	size, names, last := time.Duration(-1), time.Duration(-1), []string(nil)
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
 	left := d.patience - time.Since(d.began) - d.patience/20
 	most := min(d.upTo(0.5, 70*time.Second), left)
 	mostSize := min(d.upTo(0.25, 30*time.Second), left)
@@ -120,7 +118,7 @@ func (d *doctor) late() error {
 			break
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(max(lookEvery, late/50)): // a listing may be much work for the storage
 		case <-d.ctx.Done():
 			return context.Cause(d.ctx)
 		}

@@ -180,12 +180,13 @@ func (m *mount) leave(way string, n int) error {
 // a second.
 const pauseOfTurns = 1100 * time.Millisecond
 
-// Of the turns in a row so many are made, if there is the time: what goes wrong
-// seldom may show in them. What a cache keeps for too long shows after a pause.
-const (
-	turnsInARow = 500
-	turnPauses  = 6
-)
+// TurnsInARow is how many turns in a row are made, if there is the time: what goes wrong
+// seldom may show in them. Tests make fewer.
+var TurnsInARow = 500
+
+// turnPauses is how many are made after a pause, in which what a cache keeps for too long
+// shows.
+const turnPauses = 6
 
 // turnsTaken is what the turns have shown.
 type turnsTaken struct {
@@ -239,7 +240,7 @@ func (d *doctor) turnsInARow(until time.Time) error {
 	if t == nil {
 		return nil // no mount
 	}
-	for began := time.Now(); t.inARow < turnsInARow && time.Now().Before(until) && t.right(); t.inARow++ {
+	for began := time.Now(); t.inARow < TurnsInARow && time.Now().Before(until) && t.right(); t.inARow++ {
 		if err := d.turn(t, fewWays); err != nil {
 			return err
 		}
@@ -315,9 +316,9 @@ func (t *turnsTaken) cost() string {
 	}
 	slices.Sort(t.took)
 	s := fmt.Sprintf("to have the lock and read takes %v in the middle, %v at most", t.took[len(t.took)/2].Round(10*time.Microsecond), t.took[len(t.took)-1].Round(time.Millisecond))
-	if t.inARow < turnsInARow {
+	if t.inARow < TurnsInARow {
 		s += fmt.Sprintf(". There was time for %d of %d turns in a row, as each took %v with writing and writing out: what caches keep for too long shows after a pause, all the same, but what goes wrong once in some hundred times may not have. With a longer --patience there is time for all",
-			t.inARow, turnsInARow, (t.spent / time.Duration(t.inARow)).Round(time.Millisecond))
+			t.inARow, TurnsInARow, (t.spent / time.Duration(t.inARow)).Round(time.Millisecond))
 	}
 	return s
 }

@@ -3,8 +3,9 @@
 // has all the repetitions.
 //
 // No test runs only when it is long: the shorter variant is the same test with
-// fewer repetitions, rounds, seeds or kinds of storage. (But for two in
-// internal/firsthour, which build other versions of the program.)
+// fewer repetitions, rounds, seeds, combinations or kinds of storage, with
+// programs that rest for longer, and in memory. (But for two in internal/firsthour, which
+// build other versions of the program.)
 //
 // A test that has processes or mounts of its own calls Limit first.
 package long

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -35,19 +36,24 @@ func dropProgram() error {
 		return err
 	}
 	defer f.Close()
-	var from, to uintptr // the mapping that the lines are about
+	var from, to uint64 // the mapping that the lines are about
 	var asInFile bool
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		line := lines.Text()
-		var lo, hi uintptr
-		var mode string
-		if n, _ := fmt.Sscanf(line, "%x-%x %s", &lo, &hi, &mode); n == 3 {
-			from, to = lo, hi
+		name, rest, _ := strings.Cut(line, ":")
+		if where, mode, ok := strings.Cut(name, " "); ok { // the first line of a mapping
+			mode, _, _ = strings.Cut(mode, " ")
+			lo, hi, _ := strings.Cut(where, "-")
+			if from, err = strconv.ParseUint(lo, 16, 64); err == nil {
+				to, err = strconv.ParseUint(hi, 16, 64)
+			}
+			if err != nil {
+				return err
+			}
 			asInFile = strings.HasSuffix(line, " "+exe) && !strings.Contains(mode, "w")
 			continue
 		}
-		name, rest, _ := strings.Cut(line, ":")
 		switch name {
 		case "Anonymous", "Swap":
 			asInFile = asInFile && strings.TrimSpace(rest) == "0 kB"
@@ -55,7 +61,7 @@ func dropProgram() error {
 			if !asInFile {
 				continue
 			}
-			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED); errno != 0 {
 				return fmt.Errorf("madvise: %w", errno)
 			}
 		}

@@ -20,8 +20,7 @@ func Dying(pid int) bool {
 		return false
 	}
 	if state(b) != 'Z' {
-		status, err := os.ReadFile(filepath.Join(dir, "status"))
-		return ends(b) || err == nil && killed(status)
+		return ends(b) || killed(b)
 	}
 	threads, err := os.ReadDir(filepath.Join(dir, "task"))
 	return err == nil && len(threads) > 1
@@ -67,20 +66,17 @@ func Started(pid int) (uint64, error) {
 	return strconv.ParseUint(string(f[19]), 10, 64)
 }
 
-// killed reports whether a SIGKILL is pending, from /proc/PID/status: a thread does nothing
-// more in its program then.
-func killed(status []byte) bool {
+// killed reports whether a SIGKILL is pending for a thread, from its /proc/PID/stat: it does
+// nothing more in its program then. The kernel gives one that is for the process to each of
+// its threads.
+func killed(stat []byte) bool {
 	const sigkill = 1 << (9 - 1)
-	for line := range bytes.Lines(status) {
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		if n := string(name); n != "SigPnd" && n != "ShdPnd" {
-			continue
-		}
-		if v, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 16, 64); err == nil && v&sigkill != 0 {
-			return true
-		}
+	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(f) < 29 {
+		return false
 	}
-	return false
+	pending, err := strconv.ParseUint(string(f[28]), 10, 64) // field 31
+	return err == nil && pending&sigkill != 0
 }
 
 // state is the state of a process or thread in its /proc/PID/stat (proc_pid_stat(5)),

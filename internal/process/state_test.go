@@ -33,14 +33,16 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%q: %v, want %v", stat, got, want)
 		}
 	}
-	for status, want := range map[string]bool{
-		"Name:\tdmxfs\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000000\n": true,
-		"Name:\tdmxfs\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n": true,
-		"Name:\tdmxfs\nSigPnd:\t0000000000000200\nSigBlk:\t0000000000000100\n": false,
-		"": false,
+	const before = " D 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 11 12 13 14 15 16 17 18 19 "
+	for stat, want := range map[string]bool{
+		"12 (dmxfs)" + before + "256 0 4096 512":  true,
+		"12 (a 4) b)" + before + "66304 0 0 0":    true,
+		"12 (dmxfs)" + before + "512 256 256 256": false, // blocked, ignored and caught
+		"12 (cut off)" + before:                   false,
+		"":                                        false,
 	} {
-		if got := killed([]byte(status)); got != want {
-			t.Errorf("%q: %v, want %v", status, got, want)
+		if got := killed([]byte(stat)); got != want {
+			t.Errorf("%q: %v, want %v", stat, got, want)
 		}
 	}
 }
