@@ -17,7 +17,8 @@ const (
 // the time of a mount can go into making its files on a disk. remove, which is to be called
 // before the process ends, takes away what is left there.
 //
-// It does nothing if TMPDIR says where they are to be, or memory is short.
+// It does nothing if TMPDIR says where they are to be, if memory is short, or if files there
+// are not what files on a disk are: before Linux 6.6 they have no user attributes.
 func Scratch() (remove func()) {
 	none := func() {}
 	var fs unix.Statfs_t
@@ -30,7 +31,7 @@ func Scratch() (remove func()) {
 		return none
 	}
 	// As /tmp: some tests are another user.
-	if os.Chmod(dir, 0o777|os.ModeSticky) != nil || os.Setenv("TMPDIR", dir) != nil {
+	if unix.Setxattr(dir, "user.test", nil, 0) != nil || os.Chmod(dir, 0o777|os.ModeSticky) != nil || os.Setenv("TMPDIR", dir) != nil {
 		_ = os.RemoveAll(dir)
 		return none
 	}
