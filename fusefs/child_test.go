@@ -3,6 +3,7 @@ package fusefs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -318,7 +319,8 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 		return nil, err
 	}
 	m.Client = rpc.NewClient(conn)
-	if c.lifeline != nil { // the keeper would keep the socket open
+	dead := make(chan struct{}) // it does nothing any more, but may not come to its end yet
+	if c.lifeline != nil {      // the keeper would keep the socket open
 		over := make(chan struct{})
 		go func() {
 			exit := <-m.exited
@@ -327,15 +329,22 @@ func startChild(t testing.TB, c childConfig, cred *syscall.Credential) (*testMou
 			m.Close()
 		}()
 		if c.Kept.Crash.Where != "" && !c.Kept.Crash.Waits {
-			go m.closeWhenDead(&c.Kept, over)
+			go func() {
+				m.closeWhenDead(&c.Kept, over)
+				close(dead)
+			}()
 		}
 	}
 	t.Cleanup(m.stop)
 	var ok Counts
 	if err := m.Call("Child.Counts", None{}, &ok); err != nil {
 		m.Close()
-		exit := <-m.exited
-		m.exited <- exit
+		exit := errors.New("it has killed itself")
+		select {
+		case exit = <-m.exited:
+			m.exited <- exit
+		case <-dead:
+		}
 		return nil, fmt.Errorf("the server did not start: %v: %s", exit, m.said())
 	}
 	return m, nil
