@@ -17,6 +17,15 @@ type closings struct {
 	fds  []int
 	many atomic.Bool   // there are more than maxClosings; it changes under mu
 	done chan struct{} // closed when all are; nil while there are none
+	left bool          // see leave
+}
+
+// leave has descriptors stay open from now on: the process that goes on with the mount has
+// been told of them, or is about to be. What it has not is closed by execve(2).
+func (c *closings) leave() {
+	c.mu.Lock()
+	c.left = true
+	c.mu.Unlock()
 }
 
 // maxClosings is how many descriptors wait to be closed, see relieve.
@@ -27,6 +36,9 @@ const maxClosings = 256
 func (c *closings) add(fd int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.left {
+		return
+	}
 	c.fds = append(c.fds, fd)
 	c.many.Store(len(c.fds) > maxClosings)
 	if c.done == nil {

@@ -38,6 +38,10 @@ func export(f *fileSystem, m mountpoint) (state []byte, fds []int, err error) {
 			return nil, nil, fmt.Errorf("fusefs: %d requests, which wait for locks, are not left to the successor by the lock engine", serving)
 		}
 	}
+	// Tasks in the background may end, and give up nodes or threads, after that was
+	// written down.
+	f.tree.closings.leave()
+	f.procs.leave()
 	x, err := save(f, m)
 	if err != nil {
 		return nil, nil, fmt.Errorf("fusefs: %w", err)

@@ -78,6 +78,21 @@ type processes struct {
 	tasks   atomic.Uint64 // threads that there ever were
 	sweepAt int           // number of threads at which to look for dead ones
 	most    int           // keep no more threads than this, if it can be avoided
+	left    bool          // see leave
+}
+
+// leave has descriptors stay open from now on, as [closings.leave].
+func (ps *processes) leave() {
+	ps.mu.Lock()
+	ps.left = true
+	ps.mu.Unlock()
+}
+
+// forget closes the descriptor of a thread. REQUIRES: mu held.
+func (ps *processes) forget(t *thread) {
+	if !ps.left {
+		unix.Close(t.comm)
+	}
 }
 
 type thread struct {
@@ -335,7 +350,7 @@ func (ps *processes) sweep() {
 func (ps *processes) drop(tid uint32, t *thread) {
 	delete(ps.threads, tid)
 	ps.ledger.forgetThread(t)
-	unix.Close(t.comm)
+	ps.forget(t)
 	if !t.leader {
 		i := slices.Index(t.p.tids, tid)
 		t.p.tids = slices.Delete(t.p.tids, i, i+1)
@@ -343,7 +358,7 @@ func (ps *processes) drop(tid uint32, t *thread) {
 	}
 	for _, id := range t.p.tids { // they look at this descriptor
 		ps.ledger.forgetThread(ps.threads[id])
-		unix.Close(ps.threads[id].comm)
+		ps.forget(ps.threads[id])
 		delete(ps.threads, id)
 	}
 	t.p.tids = nil
