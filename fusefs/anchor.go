@@ -45,7 +45,11 @@ func (t *tree) unlock() {
 }
 
 // REQUIRES: mu held, and given up by unlock.
-func (t *tree) closeLater(fd int) { t.anchors.weighed = append(t.anchors.weighed, fd) }
+func (t *tree) closeLater(fd int) {
+	if !t.closings.isLeft() {
+		t.anchors.weighed = append(t.anchors.weighed, fd)
+	}
+}
 
 // REQUIRES: mu held, and given up by unlock; n has none.
 func (t *tree) setAnchor(n *node, fd int) {

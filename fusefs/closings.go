@@ -28,6 +28,12 @@ func (c *closings) leave() {
 	c.mu.Unlock()
 }
 
+func (c *closings) isLeft() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.left
+}
+
 // maxClosings is how many descriptors wait to be closed, see relieve.
 const maxClosings = 256
 

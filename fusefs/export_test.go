@@ -17,15 +17,17 @@ func TestNothingIsClosedThatWasLeft(t *testing.T) {
 		t.Cleanup(func() { unix.Close(fd) })
 		return fd
 	}
-	var c closings
-	before := c.pending()
-	c.leave()
-	fd := opened()
-	c.add(fd)
-	c.relieve()
-	if c.pending() != before {
+	tr := new(tree)
+	tr.closings.leave()
+	removed, weighed := opened(), opened()
+	tr.closings.add(removed)
+	tr.closings.relieve()
+	if tr.closings.pending() != nil {
 		t.Error("something is to be closed")
 	}
+	tr.mu.Lock()
+	tr.closeLater(weighed)
+	tr.unlock()
 	ps := newProcesses(-1)
 	tid, comm := uint32(os.Getpid()), opened()
 	x := &thread{comm: comm, leader: true, p: &process{pid: os.Getpid()}}
@@ -34,7 +36,7 @@ func TestNothingIsClosedThatWasLeft(t *testing.T) {
 	ps.mu.Lock()
 	ps.drop(tid, x)
 	ps.mu.Unlock()
-	for _, fd := range []int{fd, comm} {
+	for _, fd := range []int{removed, weighed, comm} {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil {
 			t.Errorf("descriptor %d: %v", fd, err)
 		}
