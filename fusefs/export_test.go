@@ -19,7 +19,7 @@ func TestNothingIsClosedThatWasLeft(t *testing.T) {
 	}
 	tr := new(tree)
 	tr.closings.leave()
-	removed, weighed := opened(), opened()
+	removed, weighed, comm := opened(), opened(), opened() // before any number could be given again
 	tr.closings.add(removed)
 	tr.closings.relieve()
 	if tr.closings.pending() != nil {
@@ -29,7 +29,7 @@ func TestNothingIsClosedThatWasLeft(t *testing.T) {
 	tr.closeLater(weighed)
 	tr.unlock()
 	ps := newProcesses(-1)
-	tid, comm := uint32(os.Getpid()), opened()
+	tid := uint32(os.Getpid())
 	x := &thread{comm: comm, leader: true, p: &process{pid: os.Getpid()}}
 	ps.threads[tid] = x
 	ps.leave()
