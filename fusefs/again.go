@@ -51,8 +51,10 @@ import (
 //	             otherwise made again, within one page. A client of the storage that keeps
 //	             data is made to look at it first.
 //
-// All are asked before it is admitted, so that nobody who is asked waits for it. If it cannot
-// be known, for askTime, the change fails with EIO, and the log names it.
+// All are asked before it is admitted, so that nobody who is asked waits for it; and what there is
+// is looked at by then. What says that the change can be made goes on saying it, whatever other
+// hosts do until it is admitted. If it cannot be known, for askTime, the change fails with EIO,
+// and the log names it.
 //
 // The process that finds this out may be killed, too, as any number after it. As long as it has
 // not made the change again nothing is other than it was: what was noted when the change was
@@ -244,7 +246,7 @@ func (f *fence) doPast(t *tracked, c *change, call func() error) error {
 	s, p := &t.slot, t.past
 	defer f.redo.decide(p)
 	asks := c.writes != nil && p.step.token == 0 // the lock of another file may have gone
-	if !f.heldThrough(c, &p.step) && !(asks && t.verdict != recent.Unsure) {
+	if !f.heldThrough(c, &p.step) && !(t.asked && t.verdict != recent.Unsure) {
 		if asks && !t.asked {
 			return errNotHeld
 		}

@@ -32,7 +32,13 @@ func (e *evidence) find(ctx context.Context, c *change, x *step, waits func()) (
 		return v, nil
 	}
 	if c.looksDone == nil {
-		if _, guess := e.certain(c, w); !guess || w.known == 0 {
+		_, guess := e.certain(c, w)
+		switch {
+		case !guess:
+			// It was not done, or undone since, whatever others do until c is admitted: that may look
+			// as if it were done by then.
+			return recent.NotDone, nil
+		case w.known == 0:
 			return v, nil
 		}
 	} else if w.known == 0 || w.size != 0 || !c.looksDone() {

@@ -241,6 +241,59 @@ func TestWhatIsMadeIsNotAsked(t *testing.T) {
 	}
 }
 
+// A call that had not been made is made, though another host does the same between the look that
+// tells that and the moment when the call may be made. So it has the outcome that the storage gives it.
+func TestWhatWasNotMadeIsMadeWhateverComesBetween(t *testing.T) {
+	t.Parallel()
+	var err error
+	f := handlersOnly(t, func(o *Options) {
+		o.Recent, err = recent.New()
+		must(t, err)
+		o.Others = func(context.Context, *recent.Question, bool) ([]recent.Host, error) { return nil, recent.ErrNever }
+	})
+	root := f.tree.root
+	at := func(name string) string { return f.opts.Root.Name() + "/" + name }
+	writeFile(t, at("f"), "x")
+	writeFile(t, at("from"), "x")
+	writeFile(t, at("appended"), "x")
+	h := f.openForTest(t, "appended", os.O_RDWR|os.O_APPEND)
+	for _, x := range []struct {
+		c       *change
+		between func()
+		call    func() error
+		want    error
+	}{
+		{&change{op: "mkdir", dir: root, name: "d", makes: unix.S_IFDIR, mode: 0o700},
+			func() { must(t, os.Mkdir(at("d"), 0o700)) },
+			func() error { return unix.Mkdir(at("d"), 0o700) }, unix.EEXIST},
+		{&change{op: "symlink", dir: root, name: "s", makes: unix.S_IFLNK, target: "to"},
+			func() { must(t, os.Symlink("to", at("s"))) },
+			func() error { return unix.Symlink("to", at("s")) }, unix.EEXIST},
+		{&change{op: "unlink", dir: root, name: "f", removes: true},
+			func() { must(t, os.Remove(at("f"))) },
+			func() error { return unix.Unlink(at("f")) }, unix.ENOENT},
+		{&change{op: "rename", dir: root, name: "to", leave: root, moves: "from"},
+			func() { must(t, os.Rename(at("from"), at("to"))) },
+			func() error { return unix.Rename(at("from"), at("to")) }, unix.ENOENT},
+		{&change{op: "write", h: h, data: []byte("once")},
+			func() { otherAppends(t, at("appended")) },
+			func() error { otherAppends(t, at("appended")); return nil }, nil},
+	} {
+		x.c.in = &fuse.InHeader{}
+		p := &past{phase: phaseBegun, matched: true, step: step{began: recent.Now()}}
+		f.fence.evidence.lookBefore(x.c, &p.step.was)
+		tr := tracked{slot: slot{slotHead: new(slotHead)}, past: p}
+		f.fence.findOut(&tr, x.c)
+		x.between()
+		if err := f.fence.doPast(&tr, x.c, x.call); err != x.want {
+			t.Errorf("%s: %v, want %v", x.c.op, err, x.want)
+		}
+	}
+	if got := readFile(t, at("appended")); got != "xonceonce" {
+		t.Errorf("what was appended: %q", got)
+	}
+}
+
 // A server that is killed when its ledger has just begun to count leaves all that was
 // left to it: the requests that are under way, too. When one serves the mount nobody can
 // go on with what was left to it.
