@@ -20,6 +20,7 @@ type joining struct {
 	at     int64 // not before: back-off
 	quit   bool  // the node wants to leave before it has joined
 	quitAt int64
+	missed int64 // when a look first did not show a view that this node has known; or never
 }
 
 func (j *joining) start() {
@@ -27,6 +28,7 @@ func (j *joining) start() {
 	// makes pauses, and where all have died it would be added to the wait for
 	// the tenures of the dead.
 	j.at = j.now
+	j.missed = never
 	j.draw(j.view)
 	j.rebase()
 }

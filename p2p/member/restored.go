@@ -17,12 +17,19 @@ func (j *joining) behind() bool {
 }
 
 // tryRestored ends this node, or makes a view above all that it has known, when
-// a look shows that what it has known is not there any more: one that began
-// more than S after the start, since the listing may be S old.
+// two looks show that what it has known is not there any more: one that began
+// more than S after the start, since the listing may be S old, and one that began
+// as much later, since the clock may have jumped before the first.
 func (j *joining) tryRestored() {
 	known := j.memory.saved.Epoch
+	late := j.cfg.Self.Cache + j.p.Cap
 	switch {
-	case j.scans.began < j.memory.began+j.cfg.Self.Cache+j.p.Cap || j.scans.newest >= known:
+	case j.scans.newest >= known:
+		j.missed = never
+	case j.scans.began < j.memory.began+late:
+	case j.missed == never:
+		j.missed = j.now
+	case j.scans.began < j.missed+late:
 	case j.quit:
 	case j.cfg.Restored:
 		w := j.above(known+jump, ReasonRestored, "the storage was restored from a copy")

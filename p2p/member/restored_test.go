@@ -113,3 +113,45 @@ func TestMadeAnewWhileAMemberStoodStill(t *testing.T) {
 		})
 	}
 }
+
+// A listing that is not older than S is no sign of storage that was restored, though the
+// clock of who looks has jumped since it began.
+func TestALateListingIsNotRestoredStorage(t *testing.T) {
+	for _, restored := range []bool{false, true} {
+		c := testConfig("a")
+		c.Self.Cache = 1000
+		v := &member.View{Cluster: testCluster, Protocol: member.Protocol, Epoch: 3, Timing: c.Params.Timing, Members: []member.Member{{Node: member.Node{Peer: "b", Inc: 7}}}}
+		m, err := member.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out member.Output
+		const began, jump = 1000, 5000
+		m.Step(began, member.Start{Saved: member.Saved{Was: true, Epoch: 4}}, &out)
+		ended := int64(0)
+		for passed := int64(0); passed < 5000 && ended == 0; passed += c.Params.Tick {
+			now := began + passed
+			if passed > 200 {
+				now += jump
+			}
+			shown := *v
+			if passed >= c.Self.Cache && !restored {
+				shown.Epoch = 4
+			}
+			if op, ok := out.Storage.(member.LookOp); ok {
+				m.Step(now, member.Done{Op: op, Look: member.Look{Began: now, Newest: shown.Epoch, View: &shown}}, &out)
+			} else {
+				m.Step(now, member.Tick{}, &out)
+			}
+			if out.End != nil {
+				ended = passed
+				if out.End.Code != member.EndRestored {
+					t.Fatal(out.End.Text)
+				}
+			}
+		}
+		if restored && ended < c.Self.Cache || !restored && ended > 0 {
+			t.Errorf("restored %v: it ended after %d ms", restored, ended)
+		}
+	}
+}
