@@ -141,7 +141,8 @@ func TestKilledDaemonIsReplaced(t *testing.T) {
 		a.lost(file, hold.cmd.Process.Pid)
 		// Nobody had to wait for the end of a tenure.
 		for _, r := range b.journal("--event", "leave") {
-			if !strings.HasSuffix(r.Reason, "it was restarted") {
+			// Who reaches nobody in time, on a busy machine, leaves and comes back.
+			if !strings.HasSuffix(r.Reason, "it was restarted") && !strings.HasSuffix(r.Reason, " left") {
 				t.Errorf("a member went: %s", r.Reason)
 			}
 		}
