@@ -34,13 +34,23 @@ func (m *testMount) takeover() admin.Takeover {
 // mayTakeOver waits until another daemon could go on.
 func (m *testMount) mayTakeOver() (x admin.Takeover) {
 	m.c.t.Helper()
+	var (
+		s     admin.Status
+		err   error
+		could bool
+	)
+	defer func() {
+		if !could {
+			m.c.t.Logf("status of %s: %+v, %v", m.dir, s, err)
+		}
+	}()
 	await(m.c.t, "another daemon could go on", func() bool {
-		s, err := m.status()
-		if err != nil || s.Takeover == nil {
+		if s, err = m.status(); err != nil || s.Takeover == nil {
 			return false
 		}
 		x = *s.Takeover
-		return x.Possible && s.State == "live"
+		could = x.Possible && s.State == "live"
+		return could
 	})
 	return x
 }
