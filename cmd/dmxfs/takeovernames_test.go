@@ -156,11 +156,12 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 		} else {
 			m.signal(unix.SIGKILL)
 		}
+		dead := []int{old}
 		for r.IntN(2) == 0 {
-			old = m.diesAgain(old, r.IntN(2) == 0, r.IntN(2) == 0, time.Duration(r.IntN(150))*time.Millisecond)
+			dead = append(dead, m.diesAgain(dead, r.IntN(2) == 0, r.IntN(2) == 0, time.Duration(r.IntN(150))*time.Millisecond))
 			again++
 		}
-		m.awaitNew(old)
+		m.awaitNew(dead[len(dead)-1])
 		inTime()
 		for _, p := range programs {
 			if p.ended() {
@@ -193,16 +194,16 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	}
 }
 
-// diesAgain kills the daemon that goes on for old, some time after it has begun; or, if serves,
-// after it has begun to serve, when it may make anew what that had begun.
-func (m *testMount) diesAgain(old int, serves, frozen bool, after time.Duration) (next int) {
+// diesAgain kills the daemon that goes on for those that are dead, some time after it has begun; or,
+// if serves, after it has begun to serve, when it may make anew what they had begun.
+func (m *testMount) diesAgain(dead []int, serves, frozen bool, after time.Duration) (next int) {
 	m.c.t.Helper()
 	await(m.c.t, m.dir+" has another daemon", func() bool {
 		next = m.daemon()
 		if !serves {
-			next = m.successor(old)
+			next = m.successor(dead)
 		}
-		return next != 0 && next != old
+		return next != 0 && !slices.Contains(dead, next)
 	})
 	if frozen {
 		defer freezes(m.c.t, m.src)()
@@ -214,10 +215,11 @@ func (m *testMount) diesAgain(old int, serves, frozen bool, after time.Duration)
 	return next
 }
 
-// successor is the process that is about to go on for the daemon old; 0: there is none.
-func (m *testMount) successor(old int) int {
+// successor is the process that is about to go on for the daemons that are dead, or are about to be;
+// 0: there is none.
+func (m *testMount) successor(dead []int) int {
 	for _, pid := range children(m.watcher) {
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && pid != old && string(comm) != "dmxfs-keeper\n" {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil && !slices.Contains(dead, pid) && string(comm) != "dmxfs-keeper\n" {
 			return pid
 		}
 	}
