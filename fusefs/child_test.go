@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -50,7 +51,17 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(m.Run())
+	// Some wait for seconds, so that there can be more at a time than processors.
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); !tests.Race && f.Value.String() == f.DefValue {
+		if err := flag.Set("test.parallel", "4"); err != nil {
+			panic(err)
+		}
+	}
+	remove := tests.Scratch()
+	code := m.Run()
+	remove()
+	os.Exit(code)
 }
 
 // childConfig is what the child mounts.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	tests "github.com/dmxfs/dmxfs/internal/long"
 )
 
 // A storage that takes long for one file does not hold up the others, although
@@ -97,6 +99,7 @@ func TestDirectIO(t *testing.T) {
 // Direct I/O wants whole blocks, and not everything that comes through a handle
 // which was opened so is direct.
 func TestDirectIOBesideOther(t *testing.T) {
+	tests.OnDisk(t) // memory takes writes of any size
 	m := mount(t)
 	writeFile(t, m.backing("f"), "")
 	if raw, err := unix.Open(m.backing("f"), unix.O_RDWR|unix.O_DIRECT, 0); err != nil {

@@ -7,11 +7,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	tests "github.com/dmxfs/dmxfs/internal/long"
 )
 
 // What is in memory is read without a word, ends of files included; what is not,
 // or passes by the memory, is announced.
 func TestReadsOfWhatIsInMemory(t *testing.T) {
+	tests.OnDisk(t) // memory knows no RWF_NOWAIT
 	name := filepath.Join(t.TempDir(), "f")
 	content := bytes.Repeat([]byte("0123456789"), 1000)
 	if err := os.WriteFile(name, content, 0o644); err != nil {

@@ -2,6 +2,7 @@ package long
 
 import (
 	"os"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,5 +36,17 @@ func Scratch() (remove func()) {
 		_ = os.RemoveAll(dir)
 		return none
 	}
+	inMemory = true
 	return func() { _ = os.RemoveAll(dir) }
+}
+
+// inMemory is whether Scratch has done what it is for.
+var inMemory bool
+
+// OnDisk has a test that is about what only a disk does make its directories there,
+// whatever Scratch has done. It does not run beside others, see t.Setenv.
+func OnDisk(t testing.TB) {
+	if inMemory {
+		t.Setenv("TMPDIR", "")
+	}
 }

@@ -3,6 +3,7 @@ package long
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,12 @@ func TestScratch(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "left"), nil, 0o600); err != nil {
 		t.Error(err)
 	}
+	t.Run("on disk", func(t *testing.T) {
+		OnDisk(t)
+		if dir := t.TempDir(); strings.HasPrefix(dir, memory+"/") {
+			t.Errorf("a directory that is to be on a disk is %s", dir)
+		}
+	})
 	remove()
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("it is left: %v", err)
