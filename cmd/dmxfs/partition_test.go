@@ -194,3 +194,28 @@ func TestNewcomerThatReachesNobody(t *testing.T) {
 	n.mount()
 	c.awaitMembers(3)
 }
+
+// A host that reaches one member and not the other is told which one, where, and what to do.
+// That takes the half minute for which it waits for the others' welcomes.
+func TestNewcomerThatReachesSome(t *testing.T) {
+	t.Parallel()
+	c := newNetCluster(t, 2)
+	a, b := c.mounts[0], c.mounts[1]
+	n := c.addHost()
+	n.cut(b)
+	err := n.tryMount()
+	if err == nil {
+		t.Fatal("it has mounted")
+	}
+	for _, want := range []string{"exit status 1", "some members can be reached, but not all: no welcome from ", b.addr + "/tcp/", "look for a firewall"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), a.addr+"/tcp/") {
+		t.Errorf("the error names a member that can be reached: %v", err)
+	}
+	if out, code := a.sh("flock -n f true"); code != 0 {
+		t.Errorf("a lock of a member: %d %s", code, out)
+	}
+}

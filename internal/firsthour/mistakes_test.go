@@ -121,23 +121,3 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("what is mounted after the mistakes, and has locks:\n%s", end)
 	}
 }
-
-// TestFirewallBetweenSomeHosts: a host that reaches one member and not the other is
-// told which one, where, and what to do. It takes the half minute for which a host
-// waits for the others' welcomes.
-func TestFirewallBetweenSomeHosts(t *testing.T) {
-	t.Parallel()
-	need(t, "unshare", "ip", "bash", "iptables", "flock")
-	dir := t.TempDir()
-	out, err := apart(t, `exec 2>&1; set -e
-cd `+dir+`; mkdir raw a b c
-dmxfs --listen /ip4/127.0.0.1/tcp/7654 raw a
-dmxfs --listen /ip4/127.0.0.1/tcp/7655 raw b
-iptables -A INPUT -i lo -p tcp -m multiport --dports 7655,7656 -j REJECT
-dmxfs --listen /ip4/127.0.0.1/tcp/7656 raw c || echo "c ends with $?"
-iptables -F
-flock -n a/f echo 'a has locks'
-dmxfs unmount b; dmxfs unmount a
-`, dir+"/home").Output()
-	hasAll(t, out, err, "some members can be reached, but not all: no welcome from ", "/ip4/127.0.0.1/tcp/7655", "look for a firewall", "c ends with 1", "a has locks")
-}
