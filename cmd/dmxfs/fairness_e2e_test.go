@@ -96,6 +96,7 @@ func (st *stage) interrupt(actor, thread string) {
 // A file that is always open by somebody on one host, each for a while, is
 // written on the other one all the same.
 func TestOpensDoNotStarveAnotherHost(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	write(t, c.src+"/f", "line\n")
