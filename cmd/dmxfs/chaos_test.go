@@ -47,7 +47,7 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("-chaos.seed=%d", seed)
-	lasts := cmp.Or(*chaosTime, long.Or(5*time.Second, 40*time.Second))
+	lasts := cmp.Or(*chaosTime, long.Or(3*time.Second, 40*time.Second))
 	x.c.watch.Allow(2*lasts + 10*time.Minute)
 	x.breakThings(rand.New(rand.NewPCG(seed, 0)), lasts)
 

@@ -43,7 +43,7 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	needTool(t, "sqlite3", "git")
 	seed := cmp.Or(*outliveSeed, rand.Uint64())
 	t.Logf("-outlive.seed=%d", seed)
-	lasts := cmp.Or(*outliveTime, long.Or(5*time.Second, 30*time.Second))
+	lasts := cmp.Or(*outliveTime, long.Or(4*time.Second, 30*time.Second))
 	args := []string{"--takeover"}
 	if long.Race { // with which a daemon takes some seconds to begin, beside all other tests
 		args = append(args, "--tenure", "30s")
