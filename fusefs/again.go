@@ -53,7 +53,8 @@ import (
 //
 // All are asked before it is admitted, so that nobody who is asked waits for it; and what there is
 // is looked at by then. What says that the change can be made goes on saying it, whatever other
-// hosts do until it is admitted. If it cannot be known, for askTime, the change fails with EIO,
+// hosts do until it is admitted; but for remote storage, whose server may still carry out what was
+// sent: there it is looked at again. If it cannot be known, for askTime, the change fails with EIO,
 // and the log names it.
 //
 // The process that finds this out may be killed, too, as any number after it. As long as it has

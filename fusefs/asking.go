@@ -34,6 +34,10 @@ func (e *evidence) find(ctx context.Context, c *change, x *step, waits func()) (
 	if c.looksDone == nil {
 		_, guess := e.certain(c, w)
 		switch {
+		case !guess && (e.storage.Remote || e.storage.ClientCache):
+			// A server may carry out later what its client has sent before it was killed, and the
+			// client may show what was: it is looked at once more when c is admitted.
+			return v, nil
 		case !guess:
 			// It was not done, or undone since, whatever others do until c is admitted: that may look
 			// as if it were done by then.

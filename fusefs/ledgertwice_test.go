@@ -292,6 +292,17 @@ func TestWhatWasNotMadeIsMadeWhateverComesBetween(t *testing.T) {
 	if got := readFile(t, at("appended")); got != "xonceonce" {
 		t.Errorf("what was appended: %q", got)
 	}
+	// A server of remote storage may have made it meanwhile, of what was sent before the kill.
+	f.storage.Remote = true
+	c := &change{in: &fuse.InHeader{}, op: "mkdir", dir: root, name: "late", makes: unix.S_IFDIR, mode: 0o700}
+	p := &past{phase: phaseBegun, matched: true, step: step{began: recent.Now()}}
+	f.fence.evidence.lookBefore(c, &p.step.was)
+	tr := tracked{slot: slot{slotHead: new(slotHead)}, past: p}
+	f.fence.findOut(&tr, c)
+	must(t, os.Mkdir(at("late"), 0o700))
+	if err := f.fence.doPast(&tr, c, func() error { return unix.Mkdir(at("late"), 0o700) }); err != unix.EIO {
+		t.Errorf("on remote storage: %v", err)
+	}
 }
 
 // A server that is killed when its ledger has just begun to count leaves all that was

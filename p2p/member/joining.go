@@ -82,6 +82,7 @@ func (j *joining) try() {
 		j.tryRestored()
 		return
 	}
+	j.missed = never
 	early := j.now < j.at
 	if j.scans.unreadable() {
 		if !early && j.cfg.Bury.IsZero() {

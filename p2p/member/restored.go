@@ -24,9 +24,7 @@ func (j *joining) tryRestored() {
 	known := j.memory.saved.Epoch
 	late := j.cfg.Self.Cache + j.p.Cap
 	switch {
-	case j.scans.newest >= known:
-		j.missed = never
-	case j.scans.began < j.memory.began+late:
+	case j.scans.began < j.memory.began+late || j.scans.newest >= known:
 	case j.missed == never:
 		j.missed = j.now
 	case j.scans.began < j.missed+late:
