@@ -211,15 +211,20 @@ func notes(t *testing.T, other *recent.Memory, name string, k recent.Kind, o rec
 	other.End(u, o)
 }
 
-// What a server that was killed has noted as made is made, whatever can be found out.
-func TestWhatIsMadeIsNotAsked(t *testing.T) {
-	t.Parallel()
-	var err error
-	f := handlersOnly(t, func(o *Options) {
+// handlersThatNobodyAnswers note what they change, and are told by no other host what that has done.
+func handlersThatNobodyAnswers(t *testing.T) *fileSystem {
+	return handlersOnly(t, func(o *Options) {
+		var err error
 		o.Recent, err = recent.New()
 		must(t, err)
 		o.Others = func(context.Context, *recent.Question, bool) ([]recent.Host, error) { return nil, recent.ErrNever }
 	})
+}
+
+// What a server that was killed has noted as made is made, whatever can be found out.
+func TestWhatIsMadeIsNotAsked(t *testing.T) {
+	t.Parallel()
+	f := handlersThatNobodyAnswers(t)
 	e := f.fence.evidence
 	for _, c := range []*change{
 		{in: &fuse.InHeader{}, op: "mkdir", dir: f.tree.root, name: "d", makes: unix.S_IFDIR},
@@ -245,63 +250,46 @@ func TestWhatIsMadeIsNotAsked(t *testing.T) {
 // tells that and the moment when the call may be made. So it has the outcome that the storage gives it.
 func TestWhatWasNotMadeIsMadeWhateverComesBetween(t *testing.T) {
 	t.Parallel()
-	var err error
-	f := handlersOnly(t, func(o *Options) {
-		o.Recent, err = recent.New()
-		must(t, err)
-		o.Others = func(context.Context, *recent.Question, bool) ([]recent.Host, error) { return nil, recent.ErrNever }
-	})
+	f := handlersThatNobodyAnswers(t)
 	root := f.tree.root
 	at := func(name string) string { return f.opts.Root.Name() + "/" + name }
 	writeFile(t, at("f"), "x")
 	writeFile(t, at("from"), "x")
 	writeFile(t, at("appended"), "x")
 	h := f.openForTest(t, "appended", os.O_RDWR|os.O_APPEND)
+	mkdir := func(name string) func() error { return func() error { return unix.Mkdir(at(name), 0o700) } }
+	anAppend := func() error { otherAppends(t, at("appended")); return nil }
 	for _, x := range []struct {
-		c       *change
-		between func()
-		call    func() error
-		want    error
+		c      *change
+		make   func() error // by another host, and then by this one
+		remote bool
+		want   error
 	}{
-		{&change{op: "mkdir", dir: root, name: "d", makes: unix.S_IFDIR, mode: 0o700},
-			func() { must(t, os.Mkdir(at("d"), 0o700)) },
-			func() error { return unix.Mkdir(at("d"), 0o700) }, unix.EEXIST},
+		{&change{op: "mkdir", dir: root, name: "d", makes: unix.S_IFDIR, mode: 0o700}, mkdir("d"), false, unix.EEXIST},
 		{&change{op: "symlink", dir: root, name: "s", makes: unix.S_IFLNK, target: "to"},
-			func() { must(t, os.Symlink("to", at("s"))) },
-			func() error { return unix.Symlink("to", at("s")) }, unix.EEXIST},
+			func() error { return unix.Symlink("to", at("s")) }, false, unix.EEXIST},
 		{&change{op: "unlink", dir: root, name: "f", removes: true},
-			func() { must(t, os.Remove(at("f"))) },
-			func() error { return unix.Unlink(at("f")) }, unix.ENOENT},
+			func() error { return unix.Unlink(at("f")) }, false, unix.ENOENT},
 		{&change{op: "rename", dir: root, name: "to", leave: root, moves: "from"},
-			func() { must(t, os.Rename(at("from"), at("to"))) },
-			func() error { return unix.Rename(at("from"), at("to")) }, unix.ENOENT},
-		{&change{op: "write", h: h, data: []byte("once")},
-			func() { otherAppends(t, at("appended")) },
-			func() error { otherAppends(t, at("appended")); return nil }, nil},
+			func() error { return unix.Rename(at("from"), at("to")) }, false, unix.ENOENT},
+		{&change{op: "write", h: h, data: []byte("once")}, anAppend, false, nil},
+		// A server of remote storage may have made it, of what was sent before the kill.
+		{&change{op: "mkdir", dir: root, name: "late", makes: unix.S_IFDIR, mode: 0o700}, mkdir("late"), true, unix.EIO},
+		{&change{op: "write", h: h, data: []byte("once")}, anAppend, true, unix.EIO},
 	} {
+		f.storage.Remote = x.remote
 		x.c.in = &fuse.InHeader{}
 		p := &past{phase: phaseBegun, matched: true, step: step{began: recent.Now()}}
 		f.fence.evidence.lookBefore(x.c, &p.step.was)
 		tr := tracked{slot: slot{slotHead: new(slotHead)}, past: p}
 		f.fence.findOut(&tr, x.c)
-		x.between()
-		if err := f.fence.doPast(&tr, x.c, x.call); err != x.want {
-			t.Errorf("%s: %v, want %v", x.c.op, err, x.want)
+		must(t, x.make())
+		if err := f.fence.doPast(&tr, x.c, x.make); err != x.want {
+			t.Errorf("%s, remote %v: %v, want %v", x.c.op, x.remote, err, x.want)
 		}
 	}
-	if got := readFile(t, at("appended")); got != "xonceonce" {
+	if got := readFile(t, at("appended")); got != "x"+strings.Repeat("once", 3) { // and not by the last one
 		t.Errorf("what was appended: %q", got)
-	}
-	// A server of remote storage may have made it meanwhile, of what was sent before the kill.
-	f.storage.Remote = true
-	c := &change{in: &fuse.InHeader{}, op: "mkdir", dir: root, name: "late", makes: unix.S_IFDIR, mode: 0o700}
-	p := &past{phase: phaseBegun, matched: true, step: step{began: recent.Now()}}
-	f.fence.evidence.lookBefore(c, &p.step.was)
-	tr := tracked{slot: slot{slotHead: new(slotHead)}, past: p}
-	f.fence.findOut(&tr, c)
-	must(t, os.Mkdir(at("late"), 0o700))
-	if err := f.fence.doPast(&tr, c, func() error { return unix.Mkdir(at("late"), 0o700) }); err != unix.EIO {
-		t.Errorf("on remote storage: %v", err)
 	}
 }
 
