@@ -237,12 +237,14 @@ func procStat(pid int) [2]string {
 	return [2]string{}
 }
 
-func (m *testMount) mounted() bool {
+func (m *testMount) mounted() bool { return m.c.mountedAt(m.dir) }
+
+func (c *testCluster) mountedAt(dir string) bool {
 	all, err := mountinfo.Read()
 	if err != nil {
-		m.c.t.Fatal(err)
+		c.t.Fatal(err)
 	}
-	e, ok := mountinfo.At(all, m.dir)
+	e, ok := mountinfo.At(all, dir)
 	return ok && e.Type == mountpoint.Type
 }
 
@@ -256,14 +258,7 @@ func (m *testMount) remove() {
 			_ = unix.Kill(pid, unix.SIGCONT) // a test has stopped it
 		}
 	}
-	// A program that was killed has its files open until the kernel has taken
-	// it apart, which can be after its parent was told.
-	var err error
-	for end := time.Now().Add(time.Minute); m.mounted(); waitALittle() {
-		if _, err = m.c.try("unmount", m.dir); err == nil || time.Now().After(end) {
-			break
-		}
-	}
+	err := m.c.unmount(m.dir)
 	if err != nil {
 		t.Errorf("unmount at the end of the test: %v", err)
 	}
@@ -290,6 +285,17 @@ func (m *testMount) remove() {
 	if t.Failed() && len(log) > 0 {
 		t.Logf("the log of %s:\n%s", m.dir, log)
 	}
+}
+
+// unmount unmounts dir at the end of a test. A program that was killed has its files
+// open until the kernel has taken it apart, which can be after its parent was told.
+func (c *testCluster) unmount(dir string) (err error) {
+	for end := time.Now().Add(time.Minute); c.mountedAt(dir); waitALittle() {
+		if _, err = c.try("unmount", dir); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	return err
 }
 
 // ended waits until the processes have ended, which is within moments, or have

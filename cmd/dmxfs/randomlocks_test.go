@@ -134,7 +134,7 @@ func (c *testCluster) mountUnseeing() string {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	c.t.Cleanup(func() {
-		if _, err := c.try("unmount", dir); err != nil {
+		if err := c.unmount(dir); err != nil {
 			c.t.Errorf("unmount: %v", err)
 		}
 		select {
