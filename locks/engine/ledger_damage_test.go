@@ -249,7 +249,7 @@ func fillLedger(t *testing.T, byView bool) {
 		c.view("n0")
 		time.Sleep(time.Second)
 	} else {
-		time.Sleep(3 * renewAfter)
+		time.Sleep(3*renewAfter + renewAfter/2) // not while it is tried: then it is void, and not full
 	}
 	tells(shm.ErrFull) // there is no room yet
 	a.Unlock(locks.Key{File: "f", Class: locks.Posix}, 1, locks.Whole)
