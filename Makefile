@@ -34,7 +34,7 @@ outlive: ## kill daemons that are mounted with --takeover, each every 2 s on ave
 	go test -run 'TestProgramsOutliveTheDaemon$$' -timeout 3h -v ./cmd/dmxfs -outlive.time $(or $(OUTLIVE),10m) -outlive.keep outlive-failed
 
 semantics: ## what programs see of locks on a local file system, one mount and two, line by line
-	go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs
+	DMXFS_TEST_LONG=1 go test -count 1 -v -run 'TestSemantics$$' ./cmd/dmxfs
 
 storage: ## programs on two hosts over real GlusterFS, MooseFS and sshfs, RUNS times (5) at full size, a line for each part that is done; docs/storage.md has the last results
 	go test -count $(or $(RUNS),5) -run 'TestOverRealStorage$$|TestProgramsOutliveTheDaemonOverRealStorage$$' -timeout 5h -v ./cmd/dmxfs -storage.full

@@ -24,7 +24,7 @@ import (
 var storageFull = flag.Bool("storage.full", false, "the tests over real storage count as far as docs/storage.md says")
 
 var realKinds = []clientKind{
-	{name: "GlusterFS", namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
+	{name: "GlusterFS", variant: true, namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) { return serveGluster(t, dir) }},
 	{name: "GlusterFS without caches", variant: true, namesAnew: true, git: 3, losesNames: true, serve: func(t testing.TB, dir string) func(string) {
 		return serveGluster(t, dir, "quick-read", "md-cache")
 	}},

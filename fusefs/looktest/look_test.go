@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	steps = flag.Int("looks.steps", long.Or(100, 250), "how many changes are made")
+	steps = flag.Int("looks.steps", long.Or(40, 250), "how many changes are made")
 	seed  = flag.Uint64("looks.seed", uint64(time.Now().UnixNano()), "of the changes")
 )
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
@@ -135,7 +136,7 @@ func (p *pair) longest() (d time.Duration) {
 // the thread that holds it.
 const holdLimit = 5 * time.Millisecond
 
-var holds = flag.Int("engine.holds", 10_000, "how many ranges a program has in TestNothingHoldsTheEngineForLong")
+var holds = flag.Int("engine.holds", long.Or(4000, 10_000), "how many ranges a program has in TestNothingHoldsTheEngineForLong")
 
 // Whatever is done with very many ranges of one file, on this host, by another
 // one and over a change of the view, nothing holds the engine for long.

@@ -11,7 +11,7 @@ import (
 
 // most is how many tickets there are in tests of costs; TestCosts -locktest.most
 // 250000 is as many as a process may have.
-var most = flag.Int("locktest.most", long.Or(4000, 8000), "how many locks there are in tests of what many of them cost")
+var most = flag.Int("locktest.most", long.Or(2000, 8000), "how many locks there are in tests of what many of them cost")
 
 // Few is the smaller one of two numbers of locks of which the costs are compared.
 func Few() int { return *most / times }
