@@ -22,6 +22,7 @@ import (
 var (
 	outliveTime = flag.Duration("outlive.time", 0, "how long TestProgramsOutliveTheDaemon kills daemons; 0: a minute in full, 15 s otherwise")
 	outliveGap  = flag.Duration("outlive.gap", 2*time.Second, "how long it lets each daemon live, on average")
+	outliveRest = flag.Duration("outlive.rest", 25*time.Millisecond, "what its programs wait between two steps, at most: with three hosts on two processors some 100ms leave room for what is measured")
 	outliveOnly = flag.String("outlive.only", "", "the kinds of programs that it runs, with commas between them; empty: all")
 	outliveKeep = flag.String("outlive.keep", "", "directory to which it copies logs and journals when it has failed")
 	outliveSeed = flag.Uint64("outlive.seed", 0, "choices of it; 0: any")
@@ -92,6 +93,7 @@ type outliving struct {
 	numbers  bool          // all hosts see the same numbers of files
 	local    string        // where the programs write down what is true
 	rest     time.Duration // what a program waits between two steps, at most
+	many     int           // so many files each host has open all the time, a fifth of them locked
 	programs []*outlivingProgram
 
 	mu    sync.Mutex
@@ -112,9 +114,10 @@ type outlivingProgram struct {
 // newOutlive prepares programs of these kinds. root is the shared directory, or one of the
 // mounts where the storage is seen through clients alone.
 func newOutlive(t *testing.T, r *rand.Rand, c *testCluster, root string, kinds []string) *outliving {
-	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true, rest: 25 * time.Millisecond}
+	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true, rest: *outliveRest, many: 1000}
 	if *outliveTime == 0 {
 		x.rest = long.Or(6*x.rest, x.rest) // dozens of them leave the processor to other tests
+		x.many = long.Or(50, 300)
 	}
 	x.local = filepath.Join(x.c.dir, "local")
 	t.Cleanup(func() {
@@ -185,7 +188,7 @@ func (x *outliving) startOne(i int, m *testMount, kind, who string) {
 	if o.state, err = mapState(x.local, who); err != nil {
 		x.t.Fatal(err)
 	}
-	o.p = m.newHelper("outlive", kind, who, m.dir, x.local, fmt.Sprint(x.r.Uint64()), x.rest.String())
+	o.p = m.newHelper("outlive", kind, who, m.dir, x.local, fmt.Sprint(x.r.Uint64()), x.rest.String(), fmt.Sprint(x.many))
 	o.p.runIn(x.c.dir)
 	x.programs = append(x.programs, o)
 }

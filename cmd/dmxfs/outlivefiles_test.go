@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -277,6 +280,52 @@ func (w *outliver) changesRemoved() func() error {
 		if err := open[i].step(w.r, false); err != nil {
 			return fmt.Errorf("a file without a name: %w", err)
 		}
+		return nil
+	}
+}
+
+// keepsMany has very many files open, a fifth of them locked, as long as it runs, and changes
+// one after the other.
+func (w *outliver) keepsMany() func() error {
+	type one struct {
+		fd   int
+		text [8]byte
+	}
+	var files []*one
+	begin := func() error {
+		dir := filepath.Join(w.dir, w.who)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) && !w.doubts(err, "mkdir", dir) {
+			return err
+		}
+		fd, err := w.makes(filepath.Join(dir, strconv.Itoa(len(files))), unix.O_RDWR)
+		if err != nil {
+			return err
+		}
+		f := &one{fd: fd}
+		if files = append(files, f); len(files)%5 == 0 {
+			if err := lockCall("flock", fd, true); err != nil {
+				return err
+			}
+		}
+		_, err = unix.Pwrite(fd, f.text[:], 0)
+		return err
+	}
+	return func() error {
+		for range min(20, w.many-len(files)) {
+			if err := begin(); err != nil {
+				return err
+			}
+		}
+		f := files[w.r.IntN(len(files))]
+		var got [9]byte
+		if n, err := unix.Pread(f.fd, got[:], 0); err != nil || string(got[:n]) != string(f.text[:]) {
+			return fmt.Errorf("one of %d files that are open: read %q, want %q: %v", len(files), got[:n], f.text, err)
+		}
+		text := fmt.Sprintf("%08d", w.r.IntN(100_000_000))
+		if _, err := unix.Pwrite(f.fd, []byte(text), 0); err != nil {
+			return fmt.Errorf("one of %d files that are open: write: %w", len(files), err)
+		}
+		copy(f.text[:], text)
 		return nil
 	}
 }

@@ -26,6 +26,7 @@ type outliver struct {
 	local      string
 	r          *rand.Rand
 	rest       time.Duration // the longest between two steps
+	many       int
 	log        *os.File
 	state      *outliverState
 }
@@ -48,6 +49,7 @@ var outlivers = map[string]func(w *outliver) func() error{
 	"content":       (*outliver).changesOwn,
 	"shared":        (*outliver).changesShared,
 	"removed":       (*outliver).changesRemoved,
+	"many":          (*outliver).keepsMany,
 	"longer":        (*outliver).makesLonger,
 	"append":        (*outliver).appendsInTurn,
 	"replace":       (*outliver).replaces,
@@ -59,7 +61,7 @@ var outlivers = map[string]func(w *outliver) func() error{
 	"probe":         (*outliver).probes,
 }
 
-// outlive: outlive KIND WHO MOUNT LOCAL SEED REST. It ends after SIGTERM.
+// outlive: outlive KIND WHO MOUNT LOCAL SEED REST MANY. It ends after SIGTERM.
 func outlive(args []string) error {
 	w := &outliver{kind: args[0], who: args[1], mount: args[2], dir: filepath.Join(args[2], args[0]), local: args[3]}
 	seed, err := strconv.ParseUint(args[4], 10, 64)
@@ -68,6 +70,9 @@ func outlive(args []string) error {
 	}
 	w.r = rand.New(rand.NewPCG(seed, 0))
 	if w.rest, err = time.ParseDuration(args[5]); err != nil {
+		return err
+	}
+	if w.many, err = strconv.Atoi(args[6]); err != nil {
 		return err
 	}
 	if w.log, err = os.OpenFile(filepath.Join(w.local, "log-"+w.who), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
