@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -108,7 +109,7 @@ func lostUpdates(list []section, last int64) (found []string) {
 // were written without an error are whole, and there once.
 func brokenGroups(content string, acked map[string]bool) (found []string) {
 	whole := map[string]int{}
-	lines := strings.Split(strings.TrimSuffix(content, "\n"), "\n")
+	lines := linesOfGroups(content)
 	for i := 0; i < len(lines); {
 		who, n, ok := strings.Cut(lines[i], "/")
 		if !ok || n != "1" {
@@ -134,6 +135,34 @@ func brokenGroups(content string, acked map[string]bool) (found []string) {
 	}
 	slices.Sort(found)
 	return found
+}
+
+// groupLine is a line of a group, HOST-KIND-NUMBER/LINE, and groupBegin the begin of one.
+// No other line is one behind the begin of one.
+var (
+	groupLine  = regexp.MustCompile(`^\d-[a-z]+-\d+/[123]$`)
+	groupBegin = regexp.MustCompile(`^\d(-([a-z]+(-(\d+(/[123]?)?)?)?)?)?$`)
+)
+
+// linesOfGroups are the lines of content, without those that are cut off at the end of a
+// page: of a call of write(2) whose process is killed the kernel does no other page, and
+// nobody makes good for it where the daemon's watcher was killed as well. Its program was
+// told of an error; the next one writes behind it.
+func linesOfGroups(content string) (lines []string) {
+	const page = 4096
+	at := 0
+	for line := range strings.SplitAfterSeq(content, "\n") {
+		text := strings.TrimSuffix(line, "\n")
+		end := page - at%page
+		at += len(line)
+		if !groupLine.MatchString(text) && end <= len(text) && groupBegin.MatchString(text[:end]) {
+			line, text = text[end:], text[end:]
+		}
+		if line != "" {
+			lines = append(lines, text)
+		}
+	}
+	return lines
 }
 
 // The checks find what they are for.
@@ -179,6 +208,8 @@ func TestHistoryChecks(t *testing.T) {
 			t.Errorf("%v, %d: %v, want %d", x.list, x.last, got, x.want)
 		}
 	}
+	// Four bytes are left of the page.
+	both, page := "a/1\na/2\na/3\nc/1\nc/2\nc/3\n", strings.Repeat("b/1\nb/2\nb/3\n", 4080/24)+"2-ppp-123/1\n"
 	for _, x := range []struct {
 		content string
 		want    int
@@ -187,9 +218,16 @@ func TestHistoryChecks(t *testing.T) {
 		{"a/1\na/2\nb/1\na/3\nc/1\nc/2\nc/3\n", 3}, // b between the lines of a
 		{"a/1\na/2\na/3\nb/1\n", 1},                // c is lost
 		{"a/1\na/2\na/3\na/1\na/2\na/3\nc/1\nc/2\nc/3\n", 1},
+		{page + "4-op" + both, 0},        // killed at the end of a page
+		{page + "4-op-12/1\n" + both, 0}, // killed later
+		{both + "4-op", 1},               // killed where there is no end of a page
+		{page + "4-o" + both, 3},         // a is damaged
+		{page + "1-a-" + both, 0},        // killed, and written again
+		{page + "4-o-" + both[2:], 4},    // a is damaged at the end of a page
 	} {
-		if got := brokenGroups(x.content, map[string]bool{"a": true, "c": true}); len(got) != x.want {
-			t.Errorf("%q: %v, want %d", x.content, got, x.want)
+		content := strings.NewReplacer("a/", "1-a-1/", "b/", "1-b-1/", "c/", "1-c-1/").Replace(x.content)
+		if got := brokenGroups(content, map[string]bool{"1-a-1": true, "1-c-1": true}); len(got) != x.want {
+			t.Errorf("…%q: %v, want %d", content[max(0, len(content)-60):], got, x.want)
 		}
 	}
 }
