@@ -380,7 +380,7 @@ func (m *testMount) stop() {
 		if err != nil { // as after a data race
 			m.t.Errorf("the server ended with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute): // another test's namespace may have a copy of the mount
 		m.t.Error("the server does not end; it is killed")
 		m.cmd.Process.Signal(syscall.SIGQUIT)
 		<-m.exited
