@@ -25,6 +25,7 @@ var wallClockUses = map[string]string{
 	"internal/journalquery/query.go":  "times in the answers to admins",
 	"internal/daemon/locktable.go":    "times in the answers to admins",
 	"internal/daemon/daemon.go":       "when a view was made, for people",
+	"internal/boottime/boottime.go":   "whether the machine was suspended: what is added to CLOCK_BOOTTIME is added to it, too; if it was set the system is asked",
 	"internal/chronicle/departed.go":  "when a member went, for people",
 	"internal/doctor/checks.go":       "how far apart the clocks of two hosts are, for people",
 	"cmd/dmxfs/doctor.go":             "when the doctor gave a verdict, for people",
