@@ -47,25 +47,30 @@ func (c *clock) now() int64 {
 	}
 	k := c.known.Load()
 	if k == nil || wall-mono-k.wall > sameTime || k.wall-(wall-mono) > sameTime {
-		k, mono = c.look(k)
+		if k, mono, ok = c.look(k); !ok {
+			return c.boot()
+		}
 	}
 	return mono + k.boot
 }
 
 // look finds the differences, after old was found not to be true any more; and what
 // CLOCK_MONOTONIC says after that.
-func (c *clock) look(old *differences) (k *differences, mono int64) {
+func (c *clock) look(old *differences) (k *differences, mono int64, ok bool) {
 	k = &differences{}
 	var least, most int64
 	for try := range 100 { // until the thread has not lost its processor
-		_, before, _ := c.read()
+		// First of all: if the machine is suspended after that, the next reading finds another one.
+		wall, before, ok := c.read()
 		boot := c.boot()
-		wall, after, _ := c.read()
-		if try == 0 || after-before < most-least {
-			least, most = boot-after, boot-before
+		_, after, still := c.read()
+		if !ok || !still {
+			return nil, 0, false
 		}
-		k.wall, mono = wall-after, after
-		if most-least < closely {
+		if try == 0 || after-before < most-least {
+			least, most, k.wall = boot-after, boot-before, wall-before
+		}
+		if mono = after; most-least < closely {
 			break
 		}
 	}
@@ -75,7 +80,7 @@ func (c *clock) look(old *differences) (k *differences, mono int64) {
 			k.boot = old.boot
 		}
 		if c.known.CompareAndSwap(old, k) {
-			return k, mono
+			return k, mono, true
 		}
 		old = c.known.Load()
 	}

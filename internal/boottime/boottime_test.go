@@ -81,6 +81,34 @@ func TestSuspendedAndSet(t *testing.T) {
 	}
 }
 
+// It may be suspended, or be set, in the middle of a reading: the next one knows of it.
+func TestSuspendedInAReading(t *testing.T) {
+	for at := range 12 {
+		for _, suspended := range []bool{true, false} {
+			m := &machine{mono: 1e9, step: 100}
+			c := m.clock()
+			c.now()
+			read, boot, n := c.read, c.boot, 0
+			happens := func() {
+				if n++; n == at+1 && suspended {
+					m.asleep += 1e9
+				} else if n == at+1 {
+					m.set -= 1e9
+				}
+			}
+			c.read = func() (int64, int64, bool) { happens(); return read() }
+			c.boot = func() int64 { happens(); return boot() }
+			m.set += 1e9 // so that it looks
+			for range 8 {
+				before := m.mono + m.asleep
+				if now, real := c.now(), m.mono+m.asleep; now < before || now > real+closely {
+					t.Fatalf("%d, suspended %v: it is %d, and not from %d to %d", at, suspended, now, before, real)
+				}
+			}
+		}
+	}
+}
+
 // A thread that loses its processor while it looks, at any moment, looks again.
 func TestLookedAtSlowly(t *testing.T) {
 	m := &machine{mono: 1e9, step: 100}
