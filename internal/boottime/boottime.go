@@ -11,8 +11,9 @@ import (
 // Milliseconds is CLOCK_BOOTTIME in milliseconds.
 func Milliseconds() int64 { return shared.now() / 1e6 }
 
-// Nanoseconds is CLOCK_BOOTTIME in nanoseconds, to less than a microsecond. In a process it
-// never goes back.
+// Nanoseconds is CLOCK_BOOTTIME in nanoseconds, or later by 2 µs at most where the kernel's
+// clocks are read without a system call, and by the time of three of these otherwise. In a
+// process it never goes back by more than that, and only in the years after 2157 at all.
 func Nanoseconds() int64 { return shared.now() }
 
 var shared = clock{read: readBoth, boot: readBoot}
@@ -22,7 +23,8 @@ var shared = clock{read: readBoth, boot: readBoot}
 // CLOCK_MONOTONIC and the time for which the machine was suspended. Whenever the kernel adds
 // to that, it adds as much to CLOCK_REALTIME: so as long as the difference of those that
 // time.Now reads is the same, the machine was not suspended; unless somebody has set the
-// clock back by just as much, to a tenth of a millisecond, since it was read the last time.
+// clock back by just as much, to sameTime, since it was read the last time. Nor is a suspension
+// seen that is shorter than that.
 // When it is another one the system is called.
 type clock struct {
 	read  func() (wall, mono int64, ok bool)
@@ -38,7 +40,7 @@ type differences struct {
 
 // sameTime is by how much the first of the differences may differ: it is of two readings,
 // and a thread may lose its processor between them.
-const sameTime = int64(100 * time.Microsecond)
+const sameTime = int64(20 * time.Microsecond)
 
 func (c *clock) now() int64 {
 	wall, mono, ok := c.read()
@@ -93,11 +95,16 @@ const closely = int64(2 * time.Microsecond)
 // start is when the process began, for what time.Time says of CLOCK_MONOTONIC.
 var start = time.Now()
 
-// readBoth reads CLOCK_REALTIME and CLOCK_MONOTONIC. It is not ok when time.Time cannot hold
-// both, in some years.
+// hasBoth reports whether t is of both clocks. After the year 2157 it is of CLOCK_REALTIME
+// alone, and so are differences to it.
+func hasBoth(t time.Time) bool { return t != t.Round(0) }
+
+var startHasBoth = hasBoth(start)
+
+// readBoth reads CLOCK_REALTIME and CLOCK_MONOTONIC.
 func readBoth() (wall, mono int64, ok bool) {
 	t := time.Now()
-	return t.UnixNano(), int64(t.Sub(start)), t != t.Round(0)
+	return t.UnixNano(), int64(t.Sub(start)), startHasBoth && hasBoth(t)
 }
 
 func readBoot() int64 {

@@ -179,3 +179,13 @@ func BenchmarkNanoseconds(b *testing.B) {
 		}
 	})
 }
+
+// A time that is of CLOCK_REALTIME alone is told from one that is of both clocks.
+func TestTimesOfOneClock(t *testing.T) {
+	if now := time.Now(); !hasBoth(now) || hasBoth(now.Round(0)) || hasBoth(time.Unix(1<<33, 0)) {
+		t.Error("a time without CLOCK_MONOTONIC is not known")
+	}
+	if _, _, ok := readBoth(); ok != startHasBoth {
+		t.Error("both clocks are read, and it is not known")
+	}
+}
