@@ -244,7 +244,6 @@ func (d taker) run(ctx context.Context, ready func()) error {
 		testator{d.daemon}.bequeath(l)
 		ready()
 		d.takeover.gcs = collections() - d.takeover.gcs
-		debug.SetGCPercent(d.takeover.gc)
 		if err := d.state.Own(); err != nil {
 			d.log.Warn("the state directory names a process that is gone", "err", err)
 		}
@@ -295,6 +294,22 @@ func (d taker) inherit(v *member.View) error {
 	return nil
 }
 
+// catchUp is for how long after the first answer it is not looked for garbage, at most.
+const catchUp = time.Second
+
+// collectAgain has it be looked for garbage again when those are answered who have waited for
+// this daemon, with locks as well: until then that has the processors.
+func (d taker) collectAgain(ctx context.Context) {
+	enough := time.NewTimer(catchUp)
+	defer enough.Stop()
+	select {
+	case <-d.joined:
+	case <-enough.C:
+	case <-ctx.Done():
+	}
+	debug.SetGCPercent(d.takeover.gc)
+}
+
 // settle does what is left when the mount is served, and tells what came of it.
 func (d taker) settle(ctx context.Context) {
 	t := &d.takeover
@@ -302,6 +317,7 @@ func (d taker) settle(ctx context.Context) {
 	t.mu.Lock()
 	t.took = took
 	t.mu.Unlock()
+	d.collectAgain(ctx)
 	// The journal of the daemon that was killed is open until its keeper has ended. That it
 	// does not end, or that this node is no member yet, does not hold up the disk for ever.
 	settled, cancel := context.WithTimeout(ctx, settleTime)
