@@ -23,9 +23,8 @@ var shared = clock{read: readBoth, boot: readBoot}
 // CLOCK_MONOTONIC and the time for which the machine was suspended. Whenever the kernel adds
 // to that, it adds as much to CLOCK_REALTIME: so as long as the difference of those that
 // time.Now reads is the same, the machine was not suspended; unless somebody has set the
-// clock back by just as much, to sameTime, since it was read the last time. Nor is a suspension
-// seen that is shorter than that.
-// When it is another one the system is called.
+// clock back by just as much, to sameTime, since it was read the last time. (Nor is a
+// suspension seen that is shorter than that.) When it is another one the system is called.
 type clock struct {
 	read  func() (wall, mono int64, ok bool)
 	boot  func() int64
