@@ -58,9 +58,11 @@ func BenchmarkRefreshBesideFind(b *testing.B) {
 			walk()
 		}
 	}()
+	handovers := time.NewTicker(5 * time.Millisecond)
+	defer handovers.Stop()
 	for b.Loop() {
 		beside = append(beside, refresh())
-		time.Sleep(5 * time.Millisecond)
+		<-handovers.C
 	}
 	close(stop)
 	<-ended

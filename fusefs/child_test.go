@@ -453,8 +453,13 @@ func (m *testMount) holders(name string, c locks.Class) int {
 // await waits until a condition holds; it is looked at again and again.
 func await(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
+	end, look := time.NewTimer(20*time.Second), time.NewTicker(time.Millisecond)
+	defer end.Stop()
+	defer look.Stop()
+	for !cond() {
+		select {
+		case <-look.C:
+		case <-end.C:
 			t.Fatalf("in vain waited until %s", what)
 		}
 	}

@@ -94,13 +94,14 @@ func TestTurnsOfAppends(t *testing.T) {
 			}
 			order = nil
 		}
+		var pieces sync.WaitGroup
 		all := func(offs ...int64) {
 			for _, off := range offs {
-				go func() {
+				pieces.Go(func() {
 					if err := put(off); err != nil {
 						t.Errorf("the piece at %d: %v", off, err)
 					}
-				}()
+				})
 				synctest.Wait()
 			}
 		}
@@ -115,7 +116,10 @@ func TestTurnsOfAppends(t *testing.T) {
 		lengthen(100)
 		all(80, 70)
 		want("this may not be all")
-		time.Sleep(appendWait)
+		began := time.Now()
+		if pieces.Wait(); time.Since(began) != appendWait {
+			t.Errorf("it was all after %v", time.Since(began))
+		}
 		want("this was all", 70, 80)
 		if err := put(60); err != unix.EIO {
 			t.Errorf("a piece that comes after the next one: %v", err)

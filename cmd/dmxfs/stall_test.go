@@ -107,7 +107,7 @@ func BenchmarkNobodyStalls(b *testing.B) {
 		hoarder.want("ok", "open many")
 		n := *stallWaits
 		w.step(fmt.Sprintf("%d read, %d wait to write", n, n), func() { hoarder.want("ok", "waiters %d", n) })
-		w.step("all wait, for three seconds", func() { time.Sleep(3 * time.Second) })
+		w.step("all wait", func() { w.goesOn(2000) })
 	})
 }
 
@@ -117,27 +117,49 @@ func newWatched(b *testing.B) *watched {
 		w.beside[i] = w.mounts[i].converse("beside", fmt.Sprint("own", i))
 	}
 	w.apart = newCluster(b, 1).mounts[0].converse("beside", "own")
-	w.step("nothing, for two seconds", func() { time.Sleep(2 * time.Second) })
+	w.step("nothing", func() { w.goesOn(1500) })
 	return w
+}
+
+// goesOn waits until each program beside has locked n times since the step began, about
+// once in a millisecond or two.
+func (w *watched) goesOn(n int) {
+	for _, k := range append(w.beside[:], w.apart) {
+		k.want("ok", "rounds %d", n)
+	}
 }
 
 func (m *testMount) run1(args ...string) string { return m.c.run(append(args, m.dir)...) }
 
-// beside locks and unlocks a file again and again.
+// beside locks and unlocks a file again and again. "rounds N" is answered when it has done so
+// N times since "reset".
 func beside(args []string) error {
 	fd, err := unix.Open(args[0], unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return err
 	}
-	reset := make(chan chan []time.Duration)
+	type wish struct {
+		rounds int // so many, and then they go on; 0: what there are, and it begins anew
+		took   chan []time.Duration
+	}
+	wishes := make(chan wish)
+	pace := time.NewTicker(time.Millisecond)
+	defer pace.Stop()
 	go func() {
 		var took []time.Duration
-		for {
+		var open *wish
+		for range pace.C {
 			select {
-			case c := <-reset:
-				c <- took
-				took = nil
+			case x := <-wishes:
+				open = &x
 			default:
+			}
+			if open != nil && len(took) >= open.rounds {
+				open.took <- took
+				if open.rounds == 0 {
+					took = nil
+				}
+				open = nil
 			}
 			began := time.Now()
 			if err := lockCall("flock", fd, true); err != nil {
@@ -147,15 +169,16 @@ func beside(args []string) error {
 				panic(err)
 			}
 			took = append(took, time.Since(began))
-			time.Sleep(time.Millisecond)
 		}
 	}()
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		c := make(chan []time.Duration)
-		reset <- c
-		took := <-c
-		if in.Text() == "reset" {
+		x := wish{took: make(chan []time.Duration)}
+		word, rest, _ := strings.Cut(in.Text(), " ")
+		_, _ = fmt.Sscan(rest, &x.rounds)
+		wishes <- x
+		took := <-x.took
+		if word != "say" {
 			fmt.Println("ok")
 			continue
 		}

@@ -141,15 +141,15 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 		m.mayTakeOver()
 		old := m.daemon()
 		inTime := m.cutsOff()
-		time.Sleep(time.Duration(r.IntN(2000)) * time.Millisecond) // at any moment
+		some := counted(outside, kinds) + r.IntN(tests.Or(80, 400)) // at any moment
+		await(t, "the programs count", func() bool { return counted(outside, kinds) >= some })
 		if r.IntN(4) > 0 {
 			thaw := freezes(t, c.src)
-			for range 100 { // it need not come to that, while all locks are the other host's
-				if slices.ContainsFunc(changesNames, func(call int) bool { return isIn(old, call) }) {
-					within++
-					break
-				}
-				time.Sleep(time.Millisecond)
+			// It need not come to that, while all locks are the other host's.
+			if comesTo(100*time.Millisecond, func() bool {
+				return slices.ContainsFunc(changesNames, func(call int) bool { return isIn(old, call) })
+			}) {
+				within++
 			}
 			m.signal(unix.SIGKILL)
 			thaw()
@@ -158,7 +158,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 		}
 		dead := []int{old}
 		for r.IntN(2) == 0 {
-			dead = append(dead, m.diesAgain(dead, r.IntN(2) == 0, r.IntN(2) == 0, time.Duration(r.IntN(150))*time.Millisecond))
+			dead = append(dead, m.diesAgain(dead, r.IntN(2) == 0, r.IntN(2) == 0, time.Duration(r.IntN(60))*time.Millisecond))
 			again++
 		}
 		m.awaitNew(dead[len(dead)-1])
@@ -194,9 +194,46 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	}
 }
 
-// diesAgain kills the daemon that goes on for those that are dead, some time after it has begun; or,
-// if serves, after it has begun to serve, when it may make anew what they had begun.
-func (m *testMount) diesAgain(dead []int, serves, frozen bool, after time.Duration) (next int) {
+// counted is how far programs have counted under the names of these kinds.
+func counted(outside string, kinds []string) (n int) {
+	for _, kind := range kinds {
+		b, _ := os.ReadFile(filepath.Join(outside, "count-"+kind))
+		one, _ := strconv.Atoi(string(b)) // it may be about to be written
+		n += one
+	}
+	return n
+}
+
+// comesTo reports whether ok comes to be true within d.
+func comesTo(d time.Duration, ok func() bool) bool {
+	end, look := time.NewTimer(d), time.NewTicker(time.Millisecond)
+	defer end.Stop()
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-end.C:
+			return false
+		}
+	}
+	return true
+}
+
+// worked is for how long the threads of a process have had a processor.
+func worked(pid int) (d time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, name := range threads {
+		var ns int64
+		b, _ := os.ReadFile(name) // it may have ended
+		_, _ = fmt.Sscan(string(b), &ns)
+		d += time.Duration(ns)
+	}
+	return d
+}
+
+// diesAgain kills the daemon that goes on for those that are dead when it has worked for some time;
+// or, if serves, for so long since it has begun to serve, when it may make anew what they had begun.
+func (m *testMount) diesAgain(dead []int, serves, frozen bool, work time.Duration) (next int) {
 	m.c.t.Helper()
 	await(m.c.t, m.dir+" has another daemon", func() bool {
 		next = m.daemon()
@@ -208,7 +245,8 @@ func (m *testMount) diesAgain(dead []int, serves, frozen bool, after time.Durati
 	if frozen {
 		defer freezes(m.c.t, m.src)()
 	}
-	time.Sleep(after) // at any moment
+	began := worked(next)
+	comesTo(200*time.Millisecond, func() bool { return worked(next)-began >= work }) // or it waits for what is frozen
 	if err := unix.Kill(next, unix.SIGKILL); err != nil {
 		m.c.t.Fatalf("the daemon %d has ended by itself: %v", next, err)
 	}
