@@ -129,6 +129,13 @@ func collections() uint64 {
 	return m[0].Value.Uint64()
 }
 
+// mapped is how much memory Go has of the system, in bytes, as [debug.SetMemoryLimit] counts it.
+func mapped() int64 {
+	m := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(m)
+	return int64(m[0].Value.Uint64() - m[1].Value.Uint64())
+}
+
 // claim keeps who has claimed the place of the daemon that was killed, or of the program
 // before this one: should this process be killed when it has that place, and before its
 // ledger says so, the next one has to know of it.
@@ -294,12 +301,20 @@ func (d taker) inherit(v *member.View) error {
 	return nil
 }
 
-// catchUp is for how long after the first answer it is not looked for garbage, at most.
-const catchUp = time.Second
+// catchUp is for how long after the first answer it is not looked for garbage, at most, and
+// catchUpMemory by how many bytes the process may grow in that time: it is looked for if it
+// would by more, also because a limit of memory may be what has killed the one before.
+const (
+	catchUp       = time.Second
+	catchUpMemory = 64 << 20
+)
 
 // collectAgain has it be looked for garbage again when those are answered who have waited for
 // this daemon, with locks as well: until then that has the processors.
 func (d taker) collectAgain(ctx context.Context) {
+	limit := debug.SetMemoryLimit(-1)
+	debug.SetMemoryLimit(min(limit, mapped()+catchUpMemory))
+	defer debug.SetMemoryLimit(limit)
 	enough := time.NewTimer(catchUp)
 	defer enough.Stop()
 	select {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,5 +69,38 @@ func TestAKeeperThatDoesNotEnd(t *testing.T) {
 	}
 	if err := x.awaitKeepers(context.Background()); err != nil {
 		t.Error(err)
+	}
+}
+
+// It is not looked for garbage until locks can be had, or for a while; but memory has a limit.
+func TestNoGarbageIsLookedForAtFirst(t *testing.T) {
+	before := debug.SetMemoryLimit(-1)
+	percent := debug.SetGCPercent(-1)
+	defer debug.SetGCPercent(percent)
+	for _, joins := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			d := taker{goer{&daemon{joined: make(chan struct{}), takeover: takeover{gc: percent}}}}
+			debug.SetGCPercent(-1)
+			began, ended := time.Now(), make(chan struct{})
+			go func() { d.collectAgain(t.Context()); close(ended) }()
+			synctest.Wait()
+			if limit := debug.SetMemoryLimit(-1); limit >= before || limit < catchUpMemory {
+				t.Errorf("meanwhile the limit of memory is %d", limit)
+			}
+			want := catchUp
+			if joins {
+				close(d.joined)
+				want = 0
+			}
+			if <-ended; time.Since(began) != want {
+				t.Errorf("joins %v: it took %v", joins, time.Since(began))
+			}
+			if now := debug.SetGCPercent(-1); now != percent {
+				t.Errorf("afterwards GOGC is %d, and was %d", now, percent)
+			}
+		})
+		if limit := debug.SetMemoryLimit(-1); limit != before {
+			t.Errorf("afterwards the limit of memory is %d, and was %d", limit, before)
+		}
 	}
 }
