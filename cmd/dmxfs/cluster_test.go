@@ -327,6 +327,21 @@ func await(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// comesTo reports whether ok comes to be true within d.
+func comesTo(d time.Duration, ok func() bool) bool {
+	end, look := time.NewTimer(d), time.NewTicker(time.Millisecond)
+	defer end.Stop()
+	defer look.Stop()
+	for !ok() {
+		select {
+		case <-look.C:
+		case <-end.C:
+			return false
+		}
+	}
+	return true
+}
+
 // path is a file of the mount.
 func (m *testMount) path(name string) string { return filepath.Join(m.dir, name) }
 

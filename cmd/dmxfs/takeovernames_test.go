@@ -204,21 +204,6 @@ func counted(outside string, kinds []string) (n int) {
 	return n
 }
 
-// comesTo reports whether ok comes to be true within d.
-func comesTo(d time.Duration, ok func() bool) bool {
-	end, look := time.NewTimer(d), time.NewTicker(time.Millisecond)
-	defer end.Stop()
-	defer look.Stop()
-	for !ok() {
-		select {
-		case <-look.C:
-		case <-end.C:
-			return false
-		}
-	}
-	return true
-}
-
 // worked is for how long the threads of a process have had a processor.
 func worked(pid int) (d time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
