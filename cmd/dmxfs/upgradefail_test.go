@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -84,21 +83,8 @@ func successorFile(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if os.Link(self, path) == nil {
-		return path
-	}
-	from, err := os.Open(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = io.Copy(to, from)
-	if err != nil || to.Close() != nil {
-		t.Fatal(err)
+	if os.Link(self, path) != nil { // it is on another file system
+		copyProgram(t, path)
 	}
 	return path
 }
