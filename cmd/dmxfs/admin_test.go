@@ -91,7 +91,7 @@ func TestBreakALock(t *testing.T) {
 			}
 			a.noted("note", "has 1 locks broken: broken by an admin on "+host(t)+": a test")
 			b.noted("note", fmt.Sprintf("an admin broke the lock of %s on %q", host(t), file))
-			if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, fmt.Sprintf("pid=%d", old.cmd.Process.Pid)) {
+			if log := a.log(); !strings.Contains(log, fmt.Sprintf("pid=%d", old.cmd.Process.Pid)) {
 				t.Error("the holder's log does not name it")
 			}
 			if _, err := c.try("locks", "break", file, a.dir, "--reason", "again", "--yes"); code(err) != exitcode.Failure || !strings.Contains(err.Error(), "no program holds a lock") {

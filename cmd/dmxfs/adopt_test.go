@@ -34,7 +34,7 @@ func TestAWatcherThatIsKilledIsReplaced(t *testing.T) {
 	// What is logged from now on is not lost.
 	wait := a.helper("take", "flock", "f")
 	await(t, "the log tells of a wait", func() bool {
-		return strings.Contains(read(t, a.state+"/dmxfs.log"), fmt.Sprintf("pid=%d", wait.cmd.Process.Pid))
+		return strings.Contains(a.log(), fmt.Sprintf("pid=%d", wait.cmd.Process.Pid))
 	})
 	wait.signal(unix.SIGKILL)
 
@@ -119,7 +119,7 @@ func TestStatusTellsOfAWatcherThatCannotBeStarted(t *testing.T) {
 		return err == nil && !s.Healthy && len(s.Problems) == 1 && strings.Contains(s.Problems[0], "no process watches the daemon")
 	})
 	await(t, "the log says so, too", func() bool {
-		return strings.Contains(read(t, m.state+"/dmxfs.log"), "no process watches this daemon")
+		return strings.Contains(m.log(), "no process watches this daemon")
 	})
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
 		t.Fatal(err)

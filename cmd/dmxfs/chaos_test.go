@@ -401,7 +401,7 @@ func (x *chaos) keep(dir string) {
 	}
 	for i, m := range x.c.mounts {
 		put(fmt.Sprintf("%d-journal.json", i), []byte(x.c.run("journal", "--json", m.dir)))
-		put(fmt.Sprintf("%d-daemon.log", i), []byte(read(x.t, filepath.Join(m.state, "dmxfs.log"))))
+		put(fmt.Sprintf("%d-daemon.log", i), []byte(m.log()))
 	}
 }
 

@@ -42,7 +42,7 @@ func TestACloneOfARunningDaemon(t *testing.T) {
 	write(t, file, inc+" "+string(other)) // as the other copy would
 	await(t, "it ends", func() bool { return a.daemon() == 0 && !alive(a.watcher) })
 	hold.ends("the holder, whose lock is lost")
-	if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, "the machine was cloned while it ran") {
+	if log := a.log(); !strings.Contains(log, "the machine was cloned while it ran") {
 		t.Error("the log does not say why")
 	}
 	if isLife() {

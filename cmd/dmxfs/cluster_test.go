@@ -18,6 +18,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/mountinfo"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 )
 
@@ -272,9 +273,9 @@ func (m *testMount) remove() {
 	}
 	for m.mounted() && unix.Unmount(m.dir, unix.MNT_DETACH) == nil {
 	}
-	log, _ := os.ReadFile(filepath.Join(m.state, "dmxfs.log")) // there is none if it never ran
+	log := m.log()
 	for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
-		if bytes.Contains(log, []byte(bad)) {
+		if strings.Contains(log, bad) {
 			t.Errorf("the log of %s has %q", m.dir, bad)
 		}
 	}
@@ -296,6 +297,12 @@ func (c *testCluster) unmount(dir string) (err error) {
 		}
 	}
 	return err
+}
+
+// log is what the mount has logged: nothing is there until there is a line.
+func (m *testMount) log() string {
+	b, _ := os.ReadFile(mountlog.Path(m.state))
+	return string(b)
 }
 
 // ended waits until the processes have ended, which is within moments, or have

@@ -52,7 +52,7 @@ func TestCrashedDaemonLeavesAReport(t *testing.T) {
 	if b := read(t, reports[1]); !strings.Contains(b, "process: watcher\n") || !strings.Contains(b, "goroutine ") {
 		t.Errorf("the report on the watcher:\n%s", b)
 	}
-	if log := read(t, filepath.Join(m.state, "dmxfs.log")); !strings.Contains(log, filepath.Base(reports[1])) {
+	if log := m.log(); !strings.Contains(log, filepath.Base(reports[1])) {
 		t.Errorf("the log does not tell of %s:\n%s", reports[1], log)
 	}
 	b, err := supportCrashes(m.state)

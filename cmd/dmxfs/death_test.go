@@ -103,7 +103,7 @@ func (m *testMount) lost(file string, pid int) {
 	if len(rows) != 1 || rows[0].PID != pid || rows[0].Command == "" || rows[0].Reason == "" {
 		m.c.t.Errorf("the journal says of the lost lock: %+v; want one of process %d", rows, pid)
 	}
-	log := read(m.c.t, m.state+"/dmxfs.log")
+	log := m.log()
 	want := fmt.Sprintf(`path=%s class=flock mode=W pid=%d command=`, file, pid)
 	if !strings.Contains(log, want) {
 		m.c.t.Errorf("the log does not say %q", want)

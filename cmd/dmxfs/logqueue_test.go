@@ -42,5 +42,5 @@ func TestAStoppedWatcher(t *testing.T) {
 	if err := unix.Kill(m.watcher, unix.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the log is whole", func() bool { return strings.Contains(read(t, m.state+"/dmxfs.log"), v.Fingerprint) })
+	await(t, "the log is whole", func() bool { return strings.Contains(m.log(), v.Fingerprint) })
 }

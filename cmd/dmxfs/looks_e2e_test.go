@@ -165,7 +165,7 @@ func value(t *testing.T, m *testMount, name string, labels map[string]string) fl
 // overHTTP reads the metrics of a mount as Prometheus does, at the address of its log.
 func overHTTP(t *testing.T, m *testMount) {
 	t.Helper()
-	_, log, _ := strings.Cut(read(t, m.state+"/dmxfs.log"), "url=")
+	_, log, _ := strings.Cut(m.log(), "url=")
 	url, _, _ := strings.Cut(log, "\n")
 	for path, want := range map[string]int{url: http.StatusOK, url + "?paths=5": http.StatusBadRequest} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)

@@ -37,7 +37,7 @@ func TestOrdersThatNobodyWaitsForAnyMore(t *testing.T) {
 	m.signal(unix.SIGCONT)
 	// The second one may have been interrupted before its order was written.
 	await(t, "the daemon refuses what it was told", func() bool {
-		return strings.Contains(read(t, m.state+"/dmxfs.log"), "an order is not carried out")
+		return strings.Contains(m.log(), "an order is not carried out")
 	})
 	if !m.mounted() {
 		t.Error("it has unmounted")

@@ -197,7 +197,7 @@ func (x *outliving) checkDaemon(m *testMount) {
 		x.t.Errorf("LOST on %s: %d, as %+v", m.dir, len(r), r[0])
 	}
 	told := 0
-	for line := range strings.Lines(read(x.t, filepath.Join(m.state, "dmxfs.log"))) {
+	for line := range strings.Lines(m.log()) {
 		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "another one goes on") && !strings.Contains(line, unknownOutcome) {
 			if told++; told < 20 {
 				x.t.Errorf("the log of %s: %s", m.dir, line)
@@ -254,7 +254,7 @@ func (x *outliving) keep(dir string) {
 			x.t.Log(err)
 		}
 		put(fmt.Sprintf("%d-journal.json", i), []byte(journal))
-		put(fmt.Sprintf("%d-daemon.log", i), []byte(read(x.t, filepath.Join(m.state, "dmxfs.log"))))
+		put(fmt.Sprintf("%d-daemon.log", i), []byte(m.log()))
 	}
 	var kills strings.Builder
 	for _, k := range slices.SortedFunc(slices.Values(x.kills), func(a, b killing) int { return int(a.at - b.at) }) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -151,7 +150,7 @@ func (x *outliving) tellTimes() {
 	var order []string
 	times := map[string][]time.Duration{}
 	for _, m := range x.c.mounts {
-		for line := range strings.Lines(read(x.t, filepath.Join(m.state, "dmxfs.log"))) {
+		for line := range strings.Lines(m.log()) {
 			if !strings.Contains(line, "taken over: ") {
 				continue
 			}
@@ -185,11 +184,7 @@ func quantiles(list []time.Duration) string {
 // who has made them, by the first part of their path.
 func (m *testMount) unknownOutcomes() map[string]int {
 	found := map[string]int{}
-	log, err := os.ReadFile(filepath.Join(m.state, "dmxfs.log"))
-	if err != nil {
-		m.c.t.Fatal(err)
-	}
-	for line := range strings.Lines(string(log)) {
+	for line := range strings.Lines(m.log()) {
 		if _, rest, ok := strings.Cut(line, unknownOutcome); ok {
 			_, path, _ := strings.Cut(rest, " path=")
 			kind, _, _ := strings.Cut(strings.Trim(path, `"`), "/")

@@ -208,7 +208,7 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 	c.run("unmount", d.dir)
 	d.mount()
 	c.awaitMembers(3)
-	if log := read(t, d.state+"/dmxfs.log"); !strings.Contains(log, "a former one of the cluster") {
+	if log := d.log(); !strings.Contains(log, "a former one of the cluster") {
 		t.Error("the log does not say that the file of --secret is old")
 	}
 }

@@ -78,8 +78,7 @@ func TestFileOfTheSecretIsRemoved(t *testing.T) {
 	old := m.daemon()
 	m.signal(unix.SIGKILL)
 	m.awaitNew(old)
-	log, err := os.ReadFile(filepath.Join(m.state, "dmxfs.log"))
-	if err != nil || !strings.Contains(string(log), "the file of the secret is gone") {
-		t.Errorf("the log does not tell of it: %v\n%s", err, log)
+	if log := m.log(); !strings.Contains(log, "the file of the secret is gone") {
+		t.Errorf("the log does not tell of it:\n%s", log)
 	}
 }

@@ -46,8 +46,8 @@ func TestFloodOfStrangers(t *testing.T) {
 		}
 	}
 	await(t, "the log tells of them", func() bool {
-		return strings.Contains(read(t, c.mounts[0].state+"/dmxfs.log"), "a connection failed in its handshake") ||
-			strings.Contains(read(t, c.mounts[0].state+"/dmxfs.log"), "too many from this address")
+		return strings.Contains(c.mounts[0].log(), "a connection failed in its handshake") ||
+			strings.Contains(c.mounts[0].log(), "too many from this address")
 	})
 }
 

@@ -159,7 +159,7 @@ func TestShortStop(t *testing.T) {
 		t.Errorf("epoch %d became %d", epoch, e)
 	}
 	for _, m := range c.mounts {
-		for line := range strings.Lines(read(t, m.state+"/dmxfs.log")) {
+		for line := range strings.Lines(m.log()) {
 			if strings.Contains(line, "msg=disconnected") && strings.Contains(line, "conns=0") {
 				t.Errorf("%s has lost a connection: %s", m.dir, line)
 			}

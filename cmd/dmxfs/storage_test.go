@@ -179,7 +179,7 @@ func TestLateWriteIsReported(t *testing.T) {
 	if len(rows) != 1 || rows[0].Path != "f" || rows[0].PID != old.cmd.Process.Pid || rows[0].End <= int64(rows[0].Start) {
 		t.Fatalf("the journal says of the late write: %+v", rows)
 	}
-	if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, "a write may have reached the storage after its lock was lost") ||
+	if log := a.log(); !strings.Contains(log, "a write may have reached the storage after its lock was lost") ||
 		!strings.Contains(log, fmt.Sprintf("path=f offset=%d", rows[0].Start)) {
 		t.Errorf("the log does not tell of the late write")
 	}

@@ -147,8 +147,7 @@ func (c *testCluster) tellWhy(t *testing.T) {
 		return
 	}
 	for _, m := range c.mounts {
-		log, _ := os.ReadFile(filepath.Join(m.state, "dmxfs.log"))
-		t.Logf("the log of %s:\n%s", m.dir, log)
+		t.Logf("the log of %s:\n%s", m.dir, m.log())
 		t.Logf("its journal:\n%s", m.c.run("journal", "--event", "lost,fenced,late_write,note", m.dir))
 	}
 }

@@ -63,7 +63,7 @@ func (m *testMount) killed(by unix.Signal) {
 	m.signal(by)
 	m.awaitNew(old)
 	if x := m.takeover(); x.Count != before.Count+1 || x.Generation != before.Generation+1 {
-		m.c.t.Fatalf("nobody has gone on: %+v, before %+v\n%s", x, before, read(m.c.t, m.state+"/dmxfs.log"))
+		m.c.t.Fatalf("nobody has gone on: %+v, before %+v\n%s", x, before, m.log())
 	}
 }
 
@@ -97,7 +97,7 @@ func (m *testMount) nothingLost(takeovers int) {
 	if r := m.journal("--event", "lost,fenced,recovered,late_write"); len(r) > 0 {
 		m.c.t.Errorf("lost: %+v", r)
 	}
-	for line := range strings.Lines(read(m.c.t, m.state+"/dmxfs.log")) {
+	for line := range strings.Lines(m.log()) {
 		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, "another one goes on") && !strings.Contains(line, "crashed: please report") {
 			m.c.t.Errorf("the log of %s: %s", m.dir, line)
 		}
@@ -283,7 +283,7 @@ func TestTakeoverIsGivenUp(t *testing.T) {
 	if x := m.mayTakeOver(); x.Count != 0 {
 		t.Errorf("%+v", x)
 	}
-	if log := read(t, m.state+"/dmxfs.log"); !strings.Contains(log, "have died soon after, one after the other") {
+	if log := m.log(); !strings.Contains(log, "have died soon after, one after the other") {
 		t.Error("the log does not say why")
 	}
 	if out, code := m.sh("flock -n held true"); code != 0 {

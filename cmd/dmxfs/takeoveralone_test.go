@@ -93,7 +93,7 @@ func TestTakeoverLosesItsWatcher(t *testing.T) {
 		a.awaitNew(old)
 		stop()
 		if out, code := a.sh("echo x >after && cat after"); code != 0 || out != "x\n" {
-			t.Fatalf("round %d: the mount: %d %q\n%s", i, code, out, read(t, a.state+"/dmxfs.log"))
+			t.Fatalf("round %d: the mount: %d %q\n%s", i, code, out, a.log())
 		}
 		if x := a.takeover(); x.Count > before.Count && a.daemon() == next {
 			t.Logf("round %d: it went on", i)
@@ -120,7 +120,7 @@ func TestTakeoverLosesItsWatcher(t *testing.T) {
 		t.Error("none has begun anew")
 	}
 	await(t, "the log says why", func() bool {
-		return strings.Contains(read(t, a.state+"/dmxfs.log"), "has ended while it took over")
+		return strings.Contains(a.log(), "has ended while it took over")
 	})
 	a.killed(unix.SIGKILL)
 }

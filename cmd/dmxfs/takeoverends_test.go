@@ -142,7 +142,7 @@ func TestTakeoverOfDamage(t *testing.T) {
 		if x := a.takeover(); x.Count != 0 || x.Generation != 1 {
 			t.Errorf("%s: somebody has gone on: %+v", name, x)
 		}
-		if log := read(t, a.state+"/dmxfs.log"); !strings.Contains(log, x.want) {
+		if log := a.log(); !strings.Contains(log, x.want) {
 			t.Errorf("%s: the log does not say %q:\n%s", x.memory, x.want, log)
 		}
 		lines := strings.Split(read(t, c.src+"/"+name), "\n")

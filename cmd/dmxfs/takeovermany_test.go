@@ -74,7 +74,7 @@ func TestTakeoverOfManyFiles(t *testing.T) {
 			t.Errorf("after %d takeovers the daemon has %d KiB of memory, after the first one it had %d", i+1, kb, first)
 		}
 	}
-	for line := range strings.Lines(read(t, m.state+"/dmxfs.log")) {
+	for line := range strings.Lines(m.log()) {
 		if strings.Contains(line, "taken over: ") {
 			t.Log(strings.TrimSpace(line))
 			if !strings.HasSuffix(line, " collections=0\n") {

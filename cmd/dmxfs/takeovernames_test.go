@@ -186,7 +186,7 @@ func TestTakeoverWhileNamesAreLocks(t *testing.T) {
 	}
 	t.Logf("%d kills, %d of them within a call, and %d of the next daemon, seed %d: %v", kills, within, again, seed, total)
 	for _, m := range c.mounts {
-		for line := range strings.Lines(read(t, m.state+"/dmxfs.log")) {
+		for line := range strings.Lines(m.log()) {
 			if strings.Contains(line, "cannot be known") || strings.Contains(line, "cannot be found out") {
 				t.Errorf("the log of %s: %s", m.dir, line)
 			}
@@ -331,7 +331,7 @@ func TestTakeoverAsksAllHosts(t *testing.T) {
 	}
 	wants("one is cut off", "2", false)
 	await(t, "the log says why", func() bool { // which is written by another process, after the answer
-		return strings.Contains(read(t, a.state+"/dmxfs.log"), "may be cut off, and its programs go on without locks")
+		return strings.Contains(a.log(), "may be cut off, and its programs go on without locks")
 	})
 	c.back("1|2")
 	wants("it is back", "3", true)

@@ -159,7 +159,7 @@ func TestTakeoverWithoutAWatcher(t *testing.T) {
 		a.awaitNew(old)
 		stop()
 		if x := a.takeover(); x.Count != before.Count+1 {
-			t.Fatalf("nobody has gone on: %+v\n%s", x, read(t, a.state+"/dmxfs.log"))
+			t.Fatalf("nobody has gone on: %+v\n%s", x, a.log())
 		}
 		var err error
 		if a.watcher, err = supervise.WatcherOf(a.state); err != nil || a.watcher != next || parent(a.daemon()) != next {
@@ -194,7 +194,7 @@ func TestTheNextDaemonIsStartedWhenThatCanBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the log says that there is none", func() bool {
-		return strings.Contains(read(t, m.state+"/dmxfs.log"), "no process is ready to go on")
+		return strings.Contains(m.log(), "no process is ready to go on")
 	})
 	if err := unix.Prlimit(m.watcher, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
 		t.Fatal(err)

@@ -173,7 +173,7 @@ func TestUpgradeKeepsPlacesAndFiles(t *testing.T) {
 		if r := m.journal("--event", "resumed"); len(r) < 2 {
 			t.Errorf("resumed: %+v", r)
 		}
-		log := read(t, m.state+"/dmxfs.log")
+		log := m.log()
 		if strings.Contains(log, "level=ERROR") {
 			t.Errorf("the log of %s has errors", m.dir)
 		}

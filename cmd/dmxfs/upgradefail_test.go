@@ -137,7 +137,7 @@ func TestUpgradeThatIsRefused(t *testing.T) {
 			t.Errorf("--check %q: %q", which, out)
 		}
 	}
-	if n := strings.Count(read(t, m.state+"/dmxfs.log"), "cannot go on yet"); n != formerTries {
+	if n := strings.Count(m.log(), "cannot go on yet"); n != formerTries {
 		t.Errorf("the former program has begun %d times anew", n)
 	}
 	m.upgraded()

@@ -59,7 +59,7 @@ func TestUpgradesWithTakeover(t *testing.T) {
 	t.Logf("no call was answered: %s", quantiles(calls))
 	t.Logf("no lock was granted: %s", quantiles(locks))
 	for _, m := range c.mounts {
-		if n := strings.Count(read(t, m.state+"/dmxfs.log"), "upgraded from"); n != times {
+		if n := strings.Count(m.log(), "upgraded from"); n != times {
 			t.Errorf("%d upgrades of %s are logged, of %d", n, m.dir, times)
 		}
 	}

@@ -32,7 +32,7 @@ func TestUpgradeOfTheWatcher(t *testing.T) {
 		t.Helper()
 		followed++
 		await(t, "the log says that the watcher has followed", func() bool {
-			return strings.Count(read(t, m.state+"/dmxfs.log"), "the process that watches the daemon is the new program, too") == followed
+			return strings.Count(m.log(), "the process that watches the daemon is the new program, too") == followed
 		})
 	}
 	for _, name := range []string{"second", "third"} {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -249,8 +248,7 @@ func TestLongWaitsAreLogged(t *testing.T) {
 		fmt.Sprintf("holders=\"process %d (", hold.cmd.Process.Pid), "on host " + host,
 	}
 	found := func() (n int, line string) {
-		log, _ := os.ReadFile(filepath.Join(b.state, "dmxfs.log"))
-		for l := range strings.Lines(string(log)) {
+		for l := range strings.Lines(b.log()) {
 			if strings.Contains(l, want[0]) {
 				n, line = n+1, l
 			}
@@ -268,7 +266,7 @@ func TestLongWaitsAreLogged(t *testing.T) {
 	if out, code := wait.wait(); code != 0 {
 		t.Errorf("%d %s", code, out)
 	}
-	if log, _ := os.ReadFile(filepath.Join(a.state, "dmxfs.log")); strings.Contains(string(log), want[0]) {
+	if strings.Contains(a.log(), want[0]) {
 		t.Errorf("the host of the holder logs a wait, too")
 	}
 }

@@ -33,6 +33,7 @@ type Minder struct {
 	log         *slog.Logger
 	root, leash *os.File
 	logs        *os.File // see logFD; nil if there is none
+	unwritten   []byte   // was read of logs; used by logMeanwhile alone
 	flush       func()   // writes out the log
 
 	// starting is held while a watcher is being started. Then nobody would know of
@@ -246,14 +247,35 @@ func (m *Minder) logMeanwhile(ctx context.Context, d time.Duration) {
 	}
 	out := mountlog.File(m.cfg)
 	defer out.Close()
-	b := make([]byte, 1<<16)
 	for ctx.Err() == nil {
-		p := []unix.PollFd{{Fd: int32(m.logs.Fd()), Events: unix.POLLIN}}
-		if n, err := unix.Poll(p, 50); err != nil || n == 0 {
-			continue
+		if len(m.unwritten) == 0 {
+			if m.unwritten = readLog(m.logs); len(m.unwritten) == 0 {
+				continue
+			}
 		}
-		if n, err := m.logs.Read(b); err == nil {
-			_, _ = out.Write(b[:n])
+		n, err := out.Write(m.unwritten)
+		m.unwritten = m.unwritten[n:]
+		if err != nil { // no file can be opened, or the disk is full, which may pass
+			retry := time.NewTimer(50 * time.Millisecond)
+			select {
+			case <-retry.C:
+			case <-ctx.Done():
+				retry.Stop()
+			}
 		}
 	}
+}
+
+// readLog reads what there is of a log, and waits 50 ms for it at most.
+func readLog(logs *os.File) []byte {
+	p := []unix.PollFd{{Fd: int32(logs.Fd()), Events: unix.POLLIN}}
+	if n, err := unix.Poll(p, 50); err != nil || n == 0 {
+		return nil
+	}
+	b := make([]byte, 1<<16)
+	n, err := logs.Read(b)
+	if err != nil {
+		return nil
+	}
+	return b[:n]
 }

@@ -1,15 +1,19 @@
 package supervise
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/trouble"
 )
@@ -57,6 +61,58 @@ func TestTheEndIsToldToAWatcherThatBegins(t *testing.T) {
 	}
 	if _, err := (&watcher{charge: &charge{process: self, lastWord: r}}).adopt(t.Context()); err != nil {
 		t.Errorf("a daemon that has ended in order: %v", err)
+	}
+}
+
+// What cannot be written to the log's file now is written when that can be done again.
+func TestTheLogMeanwhileLosesNothing(t *testing.T) {
+	t.Parallel()
+	logs, say, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	defer say.Close()
+	state := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(state, nil, 0o600); err != nil { // no directory: nothing can be made there
+		t.Fatal(err)
+	}
+	m := &Minder{cfg: config.Config{State: state}, logs: logs}
+	ctx, end := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	defer func() { end(); <-done }()
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			m.logMeanwhile(ctx, 100*time.Millisecond)
+		}
+	}()
+	for _, line := range []string{"one\n", "two\n"} {
+		if _, err := say.WriteString(line); err != nil {
+			t.Fatal(err)
+		}
+		for { // the first one: until it was read
+			n, err := unix.IoctlGetInt(int(logs.Fd()), unix.TIOCINQ)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 || line == "two\n" {
+				break
+			}
+			<-time.After(time.Millisecond)
+		}
+	}
+	if err := os.Remove(state); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); ; <-time.After(10 * time.Millisecond) {
+		b, _ := os.ReadFile(mountlog.Path(state)) // it is not there at first
+		if string(b) == "one\ntwo\n" {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatalf("the log has %q", b)
+		}
 	}
 }
 
