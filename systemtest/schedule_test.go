@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	flagSeeds = flag.Int("system.seeds", long.Or(60, 200), "how many random schedules to run")
+	flagSeeds = flag.Int("system.seeds", long.OrPure(60, 200), "how many random schedules to run")
 	flagFirst = flag.Int64("system.first", 0, "the first of the random schedules")
 	flagSeed  = flag.Int64("system.seed", -1, "run this schedule only, with its trace")
 	flagFor   = flag.Duration("system.for", 0, "begin no schedule after this time; 0: no limit")
@@ -274,10 +274,10 @@ func report(t *testing.T, o options, r ran, replay string) {
 
 // The same seed makes the same run, event for event.
 func TestASeedIsARun(t *testing.T) {
-	if underRace {
+	if long.Race {
 		t.Skip("the race detector chooses the order of goroutines that run at one moment")
 	}
-	for seed := range long.Or(int64(20), 40) {
+	for seed := range long.OrPure(int64(20), 40) {
 		o := randomOptions(seed)
 		o.tracing = true
 		var traces [2][]string

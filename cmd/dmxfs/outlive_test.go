@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	outliveTime = flag.Duration("outlive.time", 0, "how long TestProgramsOutliveTheDaemon kills daemons; 0: a minute in full, 15 s otherwise")
+	outliveTime = flag.Duration("outlive.time", 0, "how long TestProgramsOutliveTheDaemon kills daemons; 0: half a minute in full, 4 s otherwise")
 	outliveGap  = flag.Duration("outlive.gap", 2*time.Second, "how long it lets each daemon live, on average")
 	outliveRest = flag.Duration("outlive.rest", 25*time.Millisecond, "what its programs wait between two steps, at most: with three hosts on two processors some 100ms leave room for what is measured")
 	outliveOnly = flag.String("outlive.only", "", "the kinds of programs that it runs, with commas between them; empty: all")

@@ -17,12 +17,17 @@ func Or[T any](short, full T) T {
 	return short
 }
 
-// Pure is for tests of code that has a single goroutine: short with the race
-// detector, which has nothing to find there and takes ten times as long, and full
-// without. .ci/run runs the packages with calls of Pure both ways.
+// Pure is for tests of code that has a single goroutine, or is simulated with one at a
+// time: short with the race detector, which has little to find there and takes ten times
+// as long, and full without. .ci/run runs the packages with calls of Pure and OrPure both
+// ways.
 func Pure[T any](short, full T) T {
 	if Race {
 		return short
 	}
 	return full
 }
+
+// OrPure is [Or] for tests that [Pure] is for: full if tests run in full, without the race
+// detector.
+func OrPure[T any](short, full T) T { return Pure(short, Or(short, full)) }

@@ -14,7 +14,7 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-var changeSeeds = flag.Int("engine.change", long.Or(40, 100), "number of random runs of TestChangesLikeOneHost")
+var changeSeeds = flag.Int("engine.change", long.OrPure(40, 100), "number of random runs of TestChangesLikeOneHost")
 
 // TestChangesLikeOneHost makes random tries on three nodes, with changes of
 // the rules between them, and compares every answer with what one host would

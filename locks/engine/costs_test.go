@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
@@ -269,7 +270,7 @@ var costs = []struct {
 // were few.
 func TestCostOfManyLocks(t *testing.T) {
 	few := locktest.Few()
-	if raceEnabled || testing.Short() {
+	if long.Race || testing.Short() {
 		few /= 4 // it is slow
 	}
 	for _, c := range costs {

@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	graphs = flag.Int("engine.graphs", long.Or(80, 200), "number of random lock graphs of TestDeadlocksAreFound")
+	graphs = flag.Int("engine.graphs", long.OrPure(80, 200), "number of random lock graphs of TestDeadlocksAreFound")
 	graph  = flag.Uint64("engine.graph", 0, "run TestDeadlocksAreFound with this seed only")
 )
 

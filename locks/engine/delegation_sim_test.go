@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	delegationSeeds = flag.Int("engine.delegations", long.Or(6, 60), "number of random runs of each kind of TestDelegationsAtRandom")
+	delegationSeeds = flag.Int("engine.delegations", long.OrPure(6, 60), "number of random runs of each kind of TestDelegationsAtRandom")
 	delegationSeed  = flag.Uint64("engine.delegation", 0, "run TestDelegationsAtRandom with this seed only")
 )
 

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	failedSeeds = flag.Int("engine.failed.seeds", long.Or(40, 100), "number of random runs of TestAFailedCallChangesNothing")
+	failedSeeds = flag.Int("engine.failed.seeds", long.OrPure(40, 100), "number of random runs of TestAFailedCallChangesNothing")
 	failedSeed  = flag.Uint64("engine.failed.seed", 0, "run TestAFailedCallChangesNothing with this seed only")
 )
 

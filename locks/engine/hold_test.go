@@ -141,7 +141,7 @@ var holds = flag.Int("engine.holds", long.Or(4000, 10_000), "how many ranges a p
 // Whatever is done with very many ranges of one file, on this host, by another
 // one and over a change of the view, nothing holds the engine for long.
 func TestNothingHoldsTheEngineForLong(t *testing.T) {
-	if raceEnabled {
+	if long.Race {
 		t.Skip("with -race all is many times slower")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it works on the threads of others
@@ -200,7 +200,7 @@ func (m *leastHolds) step(what string, f func()) {
 // Nor does what is asked about a file with very many owners, here or by another
 // host, or a list of all that this host knows.
 func TestManyOwnersAndFilesHoldTheEngineForLong(t *testing.T) {
-	if raceEnabled {
+	if long.Race {
 		t.Skip("with -race all is many times slower")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -5,13 +5,14 @@ import (
 	"runtime/debug"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
 // Nor does what is done with very many files, of which one host has delegated
 // most to the other one.
 func TestManyFilesHoldTheEngineForLong(t *testing.T) {
-	if raceEnabled {
+	if long.Race {
 		t.Skip("with -race all is many times slower")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -11,7 +11,7 @@ import (
 	"github.com/dmxfs/dmxfs/locks"
 )
 
-var killSeeds = flag.Int("engine.kills", long.Or(20, 50), "number of random runs of TestKilledLikeOneHost, of each kind")
+var killSeeds = flag.Int("engine.kills", long.OrPure(20, 50), "number of random runs of TestKilledLikeOneHost, of each kind")
 
 // Whatever a process was doing when it was killed, the locks are those that one host
 // would have: all that was granted, and nothing else, when what it was doing is done

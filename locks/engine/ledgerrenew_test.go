@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/shm"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/locktest"
@@ -228,7 +229,7 @@ func TestARenewedLedgerHasWhatIsBeingTold(t *testing.T) {
 
 // Of very many locks a ledger is written anew in parts.
 func TestARenewalDoesNotHoldTheEngineForLong(t *testing.T) {
-	if raceEnabled {
+	if long.Race {
 		t.Skip("with -race all is many times slower")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
@@ -14,7 +15,7 @@ import (
 const maxRangeBytes = 450
 
 func TestHeldRangeIsSmall(t *testing.T) {
-	if raceEnabled {
+	if long.Race {
 		t.Skip("with -race all is larger")
 	}
 	const n = 60_000

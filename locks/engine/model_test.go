@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("engine.seeds", long.Or(60, 150), "number of random runs of TestLikeOneLinuxHost")
+	seeds = flag.Int("engine.seeds", long.OrPure(60, 150), "number of random runs of TestLikeOneLinuxHost")
 	seed  = flag.Uint64("engine.seed", 0, "run TestLikeOneLinuxHost with this seed only")
 )
 

@@ -30,7 +30,7 @@ func CheckConfig(t *testing.T, alg locks.Algorithm, opt Options, c Config) Resul
 	switch {
 	case *flagLong:
 		c.Limit = 200_000
-	case testing.Short(), race && c.Limit == 0:
+	case testing.Short(), long.Race && c.Limit == 0:
 		c.Limit = 200
 	case c.Limit == 0:
 		c.Limit = long.Or(250, 1000)

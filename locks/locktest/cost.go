@@ -239,7 +239,7 @@ func Costs(t *testing.T, alg *locks.Algorithm) {
 		}
 		t.Run(c.method+" "+c.what, func(t *testing.T) {
 			n := Few()
-			if race || testing.Short() {
+			if long.Race || testing.Short() {
 				n /= 8 // it is slow
 			}
 			limit := growth

@@ -43,7 +43,7 @@ func ExploreExclusive(t *testing.T, alg locks.Algorithm, opt Options) {
 		{"W A, W A", "", "W A", "W A try"},
 	} {
 		for k, c := range disturbances {
-			if h%2 != k%2 && !long.Tests() {
+			if h%2 != k%2 && !long.OrPure(false, true) {
 				continue // each script and each disturbance is in others
 			}
 			c.Nodes, c.Views = nodes, slices.Clone(c.Views)
@@ -62,8 +62,8 @@ func ExploreExclusive(t *testing.T, alg locks.Algorithm, opt Options) {
 		{Nodes: []string{"W A", "W A", "W A"}},
 	} {
 		t.Run("all", func(t *testing.T) {
-			c.Limit = 20_000
-			if r := CheckConfig(t, alg, opt, c); !r.Complete && !testing.Short() {
+			c.Limit = long.Pure(200, 20_000)
+			if r := CheckConfig(t, alg, opt, c); !r.Complete && !testing.Short() && !long.Race {
 				t.Errorf("not all runs of %v were seen", c)
 			}
 		})

@@ -77,7 +77,7 @@ func (c *scene) receive(alg locks.Algorithm, from, to int, b []byte) error {
 // time.
 func mangled(t *testing.T, alg locks.Algorithm, opt Options) {
 	n := long.Or(uint64(1000), 4000)
-	if testing.Short() || race {
+	if testing.Short() || long.Race {
 		n = 400
 	}
 	decoded := 0

@@ -45,9 +45,9 @@ func Mutants(t *testing.T, mutants []Mutant) {
 	if err != nil {
 		t.Skip("no go tool to build mutants with: ", err)
 	}
-	sample := long.Or(40, 5)
+	sample := long.OrPure(40, 5)
 	for i, m := range mutants {
-		if !*flagLong && i%sample != 0 && (!m.Paper || !long.Tests()) {
+		if !*flagLong && i%sample != 0 && (!m.Paper || !long.OrPure(false, true)) {
 			m.plant(t) // at least there is still something to change
 			continue
 		}

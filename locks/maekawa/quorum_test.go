@@ -51,7 +51,7 @@ func average(sizes []int) float64 {
 // For every number of nodes quorums meet; a plane, where there is one, has no
 // larger quorums than a grid, on the average.
 func TestQuorumsMeet(t *testing.T) {
-	most := long.Or(100, 320)
+	most := long.OrPure(100, 320)
 	if testing.Short() {
 		most = 80
 	}

@@ -47,7 +47,7 @@ func TestExplore(t *testing.T) {
 			{Views: []string{"n0,n1,n2"}},
 			{Views: []string{"n1,n2", "n1,n3"}, Atomic: true},
 		} {
-			if i%2 != j%2 && !long.Tests() {
+			if i%2 != j%2 && !long.OrPure(false, true) {
 				continue // each history and each trouble is in others
 			}
 			c.Nodes = nodes

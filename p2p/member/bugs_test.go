@@ -50,7 +50,7 @@ var bugs = []struct {
 
 // soon are seeds from which on bugs are found within a few, of those that take
 // many from 0 on. After a change of the simulator they take as many as that.
-var soon = long.Or(map[string]uint64{"promiseWhileProposing": 36, "noLookTenure": 249, "noDelta": 727, "challengerAlone": 88, "keepJoiners": 144}, nil)
+var soon = long.OrPure(map[string]uint64{"promiseWhileProposing": 36, "noLookTenure": 249, "noDelta": 727, "challengerAlone": 88, "keepJoiners": 144}, nil)
 
 func TestPlantedBugsAreFound(t *testing.T) {
 	needsBugs(t)
@@ -73,7 +73,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
-	seeds := long.Or(15, 50)
+	seeds := long.OrPure(15, 50)
 	if long.Pure(true, testing.Short()) {
 		seeds = 5
 	}
