@@ -43,8 +43,14 @@ func size(n, full int) int {
 	return n
 }
 
-// sizeInCI is size, with fewer times where tests do not run in full.
-func sizeInCI(short, n, full int) int { return size(long.Or(short, n), full) }
+// sizeInCI is size, with fewer times where tests do not run in full, or with the race
+// detector, by which five kinds of storage take a machine for many minutes.
+func sizeInCI(short, n, full int) int {
+	if long.Race {
+		n = short
+	}
+	return size(long.Or(short, n), full)
+}
 
 // One cluster serves for all parts: some storage takes ten seconds to begin.
 func TestOverRealStorage(t *testing.T) {
@@ -93,15 +99,15 @@ func runOverStorage(t *testing.T, kind clientKind) {
 		})
 	}
 	// Programs take longer to begin than to count.
-	procs, times := sizeInCI(1, 2, 4), sizeInCI(4, 5, 100)
+	procs, n := sizeInCI(1, 2, 4), sizeInCI(4, 5, 100)
 	// In coherence_test.go they are run over sshfs, too.
 	if kind.name != "sshfs" || long.Tests() || *storageFull {
-		run("counters", func(t *testing.T) { runCounters(t, c, procs, times, !long.Tests() && !*storageFull) })
+		run("counters", func(t *testing.T) { runCounters(t, c, procs, n, sizeInCI(0, 1, 1) == 0) })
 		run("writes beside", func(t *testing.T) { runWritesBeside(t, c, sizeInCI(1, 5, 100)) })
 		run("SQLite", func(t *testing.T) { runSQLite(t, c, sizeInCI(2, 3, 100)) })
 	}
-	run("appends", func(t *testing.T) { runAppends(t, c, procs, times) })
-	run("replacements", func(t *testing.T) { runReplacements(t, c, procs, times) })
+	run("appends", func(t *testing.T) { runAppends(t, c, procs, n) })
+	run("replacements", func(t *testing.T) { runReplacements(t, c, procs, n) })
 	if *storageFull {
 		for _, mode := range []string{"truncate", "persist"} {
 			run("SQLite "+mode, func(t *testing.T) { runSQLiteMode(t, c, 100, mode) })
@@ -133,7 +139,7 @@ func runOverStorage(t *testing.T, kind clientKind) {
 		})
 	}
 	if long.Tests() || *storageFull {
-		run("upgrades", func(t *testing.T) { runUpgrades(t, c, size(20, 100)) })
+		run("upgrades", func(t *testing.T) { runUpgrades(t, c, sizeInCI(5, 20, 100)) })
 	}
 	if kind.git > 0 && *storageFull {
 		run("git", func(t *testing.T) { runGit(t, c, kind.git) })
