@@ -42,7 +42,7 @@ func (c *testCluster) examineJoined(joined chan<- error, a, b string, waits func
 		c.t.Fatal(err)
 	}
 	// Longer than any --patience that is given here.
-	late := time.AfterFunc(time.Minute, func() {
+	late := time.AfterFunc(3*time.Minute, func() {
 		c.t.Errorf("dmxfs doctor %s %s does not end", a, flags)
 		_ = first.Process.Kill()
 	})

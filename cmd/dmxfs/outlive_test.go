@@ -45,10 +45,6 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	seed := cmp.Or(*outliveSeed, rand.Uint64())
 	t.Logf("-outlive.seed=%d", seed)
 	lasts := cmp.Or(*outliveTime, long.Or(4*time.Second, 30*time.Second))
-	args := []string{"--takeover"}
-	if long.Race { // with which a daemon takes some seconds to begin, beside all other tests
-		args = append(args, "--tenure", "30s")
-	}
 	kinds := slices.Sorted(maps.Keys(outlivers))
 	if *outliveOnly != "" {
 		kinds = strings.Split(*outliveOnly, ",")
@@ -57,7 +53,7 @@ func TestProgramsOutliveTheDaemon(t *testing.T) {
 	if *outliveTime != 0 {
 		hosts = 3
 	}
-	c := newCluster(t, hosts, args...)
+	c := newCluster(t, hosts, withTakeover()...)
 	newOutlive(t, rand.New(rand.NewPCG(seed, 0)), c, c.src, kinds).run(lasts, (*outliving).killDaemons)
 }
 

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // overStorage are the kinds of programs of TestProgramsOutliveTheDaemonOverRealStorage:
@@ -28,11 +26,7 @@ func TestProgramsOutliveTheDaemonOverRealStorage(t *testing.T) {
 	lasts := cmp.Or(*outliveTime, time.Minute)
 	for _, kind := range realKinds {
 		part(t, kind.name, func(t *testing.T) {
-			args := []string{"--takeover"}
-			if long.Race {
-				args = append(args, "--tenure", "30s")
-			}
-			c := newClientCluster(t, kind, 2, args...)
+			c := newClientCluster(t, kind, 2, withTakeover()...)
 			x := newOutlive(t, rand.New(rand.NewPCG(seed, 0)), c, c.mounts[0].dir, overStorage)
 			x.numbers = !strings.HasPrefix(kind.name, "sshfs")
 			x.run(lasts, (*outliving).killDaemons)

@@ -179,11 +179,21 @@ func TestTakeover(t *testing.T) {
 	await(t, "no keeper is left", func() bool { return m.keepers() == 0 })
 }
 
+// withTakeover are the flags of hosts that lose nothing while their daemons are killed.
+// With the race detector, and beside all other tests, the next one takes longer to begin at
+// times than a tenure lasts.
+func withTakeover() []string {
+	if long.Race {
+		return []string{"--takeover", "--tenure", "30s"}
+	}
+	return []string{"--takeover"}
+}
+
 // The lock is in force for the other host all the time, and who waits there gets it when
 // it is given up.
 func TestTakeoverOfTwoHosts(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "--takeover")
+	c := newCluster(t, 2, withTakeover()...)
 	a, b := c.mounts[0], c.mounts[1]
 	hold := a.helper("append", "flock", "held", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("held") > 20 })
@@ -213,7 +223,7 @@ func TestTakeoverOfTwoHosts(t *testing.T) {
 // again: every count is right, and no program gets an error.
 func TestTakeoverUnderPrograms(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "--takeover")
+	c := newCluster(t, 2, withTakeover()...)
 	var programs []*proc
 	kinds := []string{"flock", "fcntl", "ofd"}
 	// They go on until about the last kill, which is 6 or 12 seconds later.
@@ -294,7 +304,7 @@ func TestTakeoverIsGivenUp(t *testing.T) {
 // Who goes on is killed, too, at any moment: the third one goes on.
 func TestTakeoverOfATakeover(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "--takeover")
+	c := newCluster(t, 2, withTakeover()...)
 	a, b := c.mounts[0], c.mounts[1]
 	hold := a.helper("append", "flock", "held", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("held") > 20 })

@@ -187,7 +187,7 @@ func TestUpgradeThatIsTakenOver(t *testing.T) {
 // perhaps before it knows that. The next one knows that it is in the place of the one before.
 func TestTakeoverOfAnUpgradeWithItsView(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "--takeover")
+	c := newCluster(t, 2, withTakeover()...)
 	a, b := c.mounts[0], c.mounts[1]
 	hold := a.helper("append", "flock", "held", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("held") > 20 })

@@ -112,7 +112,7 @@ func newClusterOnDisk(t *testing.T, n int) *testCluster {
 	c.src = filepath.Join(c.dir, "disk")
 	reservedDisk(t, c.src)
 	for range n {
-		c.add("--takeover").mount()
+		c.add(withTakeover()...).mount()
 	}
 	c.awaitMembers(n)
 	return c

@@ -143,7 +143,7 @@ func TestTheNextDaemonWatchesInPlaceOfTheWatcher(t *testing.T) {
 // it is its turn. That one watches in its place, and another one goes on.
 func TestTakeoverWithoutAWatcher(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "--takeover")
+	c := newCluster(t, 2, withTakeover()...)
 	a, b := c.mounts[0], c.mounts[1]
 	hold := a.helper("append", "flock", "held", "x", "0")
 	a.held("held", 1)

@@ -25,7 +25,7 @@ func TestUpgradesWithTakeover(t *testing.T) {
 	needTool(t, "sqlite3", "git")
 	seed := cmp.Or(*outliveSeed, rand.Uint64())
 	t.Logf("-outlive.seed=%d", seed)
-	c := newCluster(t, 2, "--takeover")
+	c := newCluster(t, 2, withTakeover()...)
 	times := cmp.Or(*upgradeTimes, long.Or(2, 3))
 	dies := successorFile(t, diesAtStart)
 	kinds := []string{"counter-flock", "counter-fcntl", "counter-ofd", "queue", "content", "shared", "replace", "append", "mkdir", "sqlite", "git", "probe"}
