@@ -184,7 +184,9 @@ func (x *keptBy) awaitEnd() error {
 		return err
 	}
 	defer requests.Close()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
+	for end := time.Now().Add(20 * time.Second); ; <-look.C {
 		switch ended, err := requests.Ended(x.PID); {
 		case err != nil || ended:
 			return err

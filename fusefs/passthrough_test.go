@@ -118,13 +118,15 @@ func TestSameAsStorage(t *testing.T) {
 func awaitKeeping(t *testing.T, m *testMount) {
 	t.Helper()
 	writeFile(t, m.backing("looked for"), "")
+	look := time.NewTicker(DefaultTTL / 10)
+	defer look.Stop()
 	for asked := int64(100); asked > 5; {
 		before := ask[Stats](m, "Stats", None{}).Looks
 		for range 100 {
 			if _, err := os.Stat(m.path("looked for")); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(DefaultTTL / 10)
+			<-look.C
 		}
 		asked = ask[Stats](m, "Stats", None{}).Looks - before
 	}

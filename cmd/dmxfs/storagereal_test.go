@@ -100,9 +100,10 @@ func runOverStorage(t *testing.T, kind clientKind) {
 	}
 	// Programs take longer to begin than to count.
 	procs, n := sizeInCI(1, 2, 4), sizeInCI(4, 5, 100)
+	half := procs == 1 // of the variants of counters
 	// In coherence_test.go they are run over sshfs, too.
 	if kind.name != "sshfs" || long.Tests() || *storageFull {
-		run("counters", func(t *testing.T) { runCounters(t, c, procs, n, sizeInCI(0, 1, 1) == 0) })
+		run("counters", func(t *testing.T) { runCounters(t, c, procs, n, half) })
 		run("writes beside", func(t *testing.T) { runWritesBeside(t, c, sizeInCI(1, 5, 100)) })
 		run("SQLite", func(t *testing.T) { runSQLite(t, c, sizeInCI(2, 3, 100)) })
 	}

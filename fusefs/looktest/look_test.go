@@ -236,7 +236,9 @@ func (h *hosts) underLock(rng *rand.Rand, x int) {
 func (h *hosts) sees(host int, want string, within time.Duration, what string) {
 	h.t.Helper()
 	end := time.Now().Add(within)
-	for {
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for ; ; <-again.C {
 		late := time.Now().After(end)
 		got := see(h.at[host])
 		if got == want {
@@ -245,7 +247,6 @@ func (h *hosts) sees(host int, want string, within time.Duration, what string) {
 		if late {
 			h.t.Fatalf("%s: host %d still sees otherwise, after %v:\n%s", what, host, within, difference(want, got))
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -273,6 +274,8 @@ func TestChangedPastTheMounts(t *testing.T) {
 		os.ReadDir(h.at[0])
 	}
 	told := time.Now()
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
 	must(t, os.Rename(filepath.Join(h.raw, "f"), filepath.Join(h.raw, "g")))
 	for _, want := range []struct {
 		name string
@@ -286,7 +289,7 @@ func TestChangedPastTheMounts(t *testing.T) {
 			if time.Since(told) > cacheTime+5*time.Second {
 				t.Fatalf("%s after %v: %v, want %v", want.name, time.Since(told), err, want.err)
 			}
-			time.Sleep(10 * time.Millisecond)
+			<-again.C
 		}
 	}
 	es, err := os.ReadDir(h.at[0])
