@@ -112,8 +112,10 @@ type outlivingProgram struct {
 func newOutlive(t *testing.T, r *rand.Rand, c *testCluster, root string, kinds []string) *outliving {
 	x := &outliving{t: t, c: c, r: r, root: root, kinds: kinds, numbers: true, rest: *outliveRest, many: 1000}
 	if *outliveTime == 0 {
-		x.rest = long.Or(6*x.rest, x.rest) // dozens of them leave the processor to other tests
 		x.many = long.Or(50, 300)
+		if long.Race || !long.Tests() {
+			x.rest *= 6 // dozens of programs leave the processor to other tests
+		}
 	}
 	x.local = filepath.Join(x.c.dir, "local")
 	t.Cleanup(func() {
