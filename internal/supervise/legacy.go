@@ -56,8 +56,9 @@ const (
 	shortLifeKilled = 300 * time.Millisecond
 	maxQuickKilled  = 20
 	// maxTries is how many daemons in a row may be killed before they have gone on, or more, if
-	// programs have not waited for longer than triesTime. Where a limit of memory has ended the
-	// first of them it ends the next ones as well: they need what that had left beside their own.
+	// programs have not waited for longer than triesTime, or for a tenure, in which the other
+	// hosts wait as well and nothing is lost yet. Where a limit of memory has ended the first
+	// of them it ends the next ones as well: they need what that had left beside their own.
 	maxTries  = 5
 	triesTime = 5 * time.Second
 	// takeoverTime is how long a takeover may take. Programs wait meanwhile.
@@ -182,7 +183,7 @@ func (w *watcher) mayTakeOver(err error) bool {
 		w.log.Error("the daemons that went on with the mount have died soon after, one after the other: perhaps of what they went on with. The next one begins anew, and the locks of this host are lost", "killed", l.killed, "crashed", l.crashed)
 		return false
 	}
-	if waited := time.Since(l.unserved); l.tries > maxTries && waited > triesTime {
+	if waited := time.Since(l.unserved); l.tries > maxTries && waited > max(triesTime, w.cfg.Tenure) {
 		w.log.Error("the daemons that were to go on with the mount were all ended before they could: perhaps memory is short, or limited (a cgroup). The next one begins anew, and the locks of this host are lost", "ended", l.tries, "waited", waited)
 		return false
 	}

@@ -75,27 +75,37 @@ func TestMayTakeOver(t *testing.T) {
 }
 
 // Programs do not wait for ever for daemons that are killed one after the other before they
-// have gone on, as by a limit of memory. Before that the number of them counts alone.
+// have gone on, as by a limit of memory. Before that, or before the other hosts go on without
+// this one, their number does not count.
 func TestNobodyGoesOnForLong(t *testing.T) {
-	for _, longer := range []bool{false, true} {
+	const long = 2 * triesTime
+	for _, x := range []struct {
+		waited, tenure time.Duration
+		longer         bool // than they may
+	}{
+		{0, 0, false},
+		{long, 0, true},
+		{long, time.Second, true},
+		{long, long + time.Minute, false},
+		{long + time.Minute, long, true},
+	} {
 		w := &watcher{log: slog.New(slog.DiscardHandler)}
+		w.cfg.Tenure = x.tenure
 		w.bequeathed(estate.Will{Generation: 1, InForce: true})
 		killed := &errGone{"signal: killed", true, true}
 		w.legacy.inForce = time.Now().Add(-2 * shortLife)
 		if !w.mayTakeOver(killed) {
 			t.Fatal("a daemon that was killed is not succeeded")
 		}
-		if longer {
-			w.legacy.unserved = w.legacy.unserved.Add(-2 * triesTime)
-		}
+		w.legacy.unserved = w.legacy.unserved.Add(-x.waited)
 		for i := range maxTries + 1 {
-			if got, want := w.mayTakeOver(killed), !longer || i < maxTries; got != want {
-				t.Errorf("longer: %v, after %d that have not gone on: %v", longer, i, got)
+			if got, want := w.mayTakeOver(killed), !x.longer || i < maxTries; got != want {
+				t.Errorf("%+v: after %d that have not gone on: %v", x, i, got)
 			}
 		}
 		w.bequeathed(estate.Will{Generation: 2, InForce: true}) // one has
 		if got := w.mayTakeOver(killed); !got {
-			t.Errorf("longer: %v: one that has served is not succeeded, since others before it had not", longer)
+			t.Errorf("%+v: one that has served is not succeeded, since others before it had not", x)
 		}
 	}
 }
