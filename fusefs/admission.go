@@ -19,6 +19,7 @@ type admission struct {
 	explicit  bool // explicit locks are among those that protect it
 	leased    bool // it is counted with the lease of names
 	waited    bool // it has waited for the open lock of h
+	unsure    bool // it has waited until the node was sure of its locks
 }
 
 // leave ends a.
@@ -53,7 +54,7 @@ const (
 // (see parkRequest), because whoever drops the pages of the file would wait for it.
 func (f *fence) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what use) (admission, fuse.Status) {
 	var w closeWait
-	waited := false
+	waited, unsure := false, false
 	for {
 		h.mu.RLock()
 		if h.lost.Load() {
@@ -68,11 +69,12 @@ func (f *fence) enter(cancel <-chan struct{}, h *handle, in *fuse.InHeader, what
 			waited = true
 			continue
 		}
-		a := admission{h: h, waited: waited}
+		a := admission{h: h, waited: waited, unsure: unsure}
 		f.protection(&a, h, in, what)
 		h.uses(what, f.now())
 		st, again := f.admit(cancel, &a, in, &w)
 		if again {
+			unsure = true
 			continue
 		}
 		return a, st

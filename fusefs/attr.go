@@ -241,7 +241,7 @@ func (ac *attrCalls) setSize(cancel <-chan struct{}, n *node, in *fuse.SetAttrIn
 				return err
 			}
 		}
-		return n.made.cut(int64(size), func() error {
+		return n.cut(int64(size), func() error {
 			if h.fd >= 0 && h.write {
 				return retryEINTR(func() error { return unix.Ftruncate(h.fd, int64(size)) })
 			}

@@ -96,10 +96,11 @@ func (c *attrCache) tellAttr(n *node, a *fuse.Attr, st *unix.Stat_t) {
 // size if a program is going to read by it.
 func (c *attrCache) tells(n *node, v version, toRead bool) {
 	n.toldAt.Store(c.now())
-	n.bounds.add(v.size) // the answer to a SETATTR counts whatever is forgotten
+	n.mayHaveSize(v.size) // the answer to a SETATTR counts whatever is forgotten
 	n.cacheMu.Lock()
 	if n.blocked.Load() > 0 && n.told.known && !n.told.samePages(v) && !(toRead && v.size != n.told.size) {
 		n.cacheMu.Unlock()
+		n.notified.Add(1)
 		c.dev.forgetAttr(n.id)
 		return
 	}

@@ -30,6 +30,36 @@ func (n *node) isBehind(size int64) bool {
 	return size < n.made.size.Load() && n.isRegular() && !n.replaced.Load()
 }
 
+// mayHaveSize notes that the kernel may come to believe that n has a size.
+func (n *node) mayHaveSize(size int64) {
+	n.bounds.add(size)
+	n.noteMost()
+}
+
+// mayReach is mayHaveSize for a program of this host that makes n so long, if it is shorter.
+func (n *node) mayReach(size int64) {
+	n.bounds.raise(size)
+	n.noteMost()
+}
+
+// cut is a truncation of n by a program of this host: call is the system call. The kernel takes
+// over the new size with the answer, whatever it was notified of.
+func (n *node) cut(size int64, call func() error) error {
+	return n.made.cut(size, func() error {
+		b := &n.bounds
+		old := b.most.Load()
+		for size < old && !b.most.CompareAndSwap(old, size) {
+			old = b.most.Load()
+		}
+		err := call()
+		if err != nil {
+			b.raise(old)
+		}
+		n.noteCut()
+		return err
+	})
+}
+
 func (m *madeSize) raise(size int64) {
 	for old := m.size.Load(); size > old && !m.size.CompareAndSwap(old, size); {
 		old = m.size.Load()

@@ -40,7 +40,10 @@ type nodeCache struct {
 	bounds sizeBounds
 	made   madeSize
 	writes writes
-	again  atomic.Pointer[rereading] // or nil
+	again  atomic.Pointer[rereading]  // or nil
+	failed atomic.Pointer[failedRead] // the last one that is made again; or nil
+	// notified is how many notifications of it were sent, or are about to be.
+	notified atomic.Uint64
 
 	cacheMu sync.Mutex
 	version version // at the end of an open lock, see noteVersion
@@ -199,6 +202,8 @@ func (c *attrCache) forgetAttr(n *node) {
 	n.cacheMu.Lock()
 	n.sizes = toldSizes{} // before the notification: not those of answers after it
 	n.cacheMu.Unlock()
+	awaitEnds(c.base, n)
+	n.notified.Add(1)
 	c.dev.forgetAttr(n.id)
 }
 

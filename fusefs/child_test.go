@@ -89,6 +89,7 @@ type childConfig struct {
 	Seconds      bool   // of the loopback: times are in whole seconds
 	HoldAttr     bool   // of the loopback: see heldAttr
 	HoldAnswers  uint32 // to requests of this kind, see heldAttr
+	Suspended    bool   // from the beginning on
 	NoExpire     bool   // as on a kernel before 6.2
 	RemovedRound time.Duration
 	Hold         time.Duration
@@ -140,6 +141,9 @@ func runChild(conf string) {
 	}
 	c.pretend(s.fs)
 	ctl.s = s
+	if c.Suspended {
+		ctl.locker.suspend(true)
+	}
 	if c.HoldAnswers != 0 {
 		s.fs.conn.held = func(opcode uint32) {
 			if opcode == c.HoldAnswers {

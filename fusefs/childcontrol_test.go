@@ -103,7 +103,7 @@ func (c *control) Bounds(k locks.Key, b *[5]int64) error {
 // Reread is a READ of k that is made again, by a thread that has not gone on.
 func (c *control) Reread(k locks.Key, _ *None) error {
 	for _, n := range c.s.fs.tree.ofFile(k.File) {
-		n.again.Store(&rereading{tid: 77, at: c.s.fs.now()})
+		n.again.Store(newRereading(77, 0, c.s.fs.now()))
 		n.bounds.late.Store(3)
 		c.s.fs.tree.unpin(n)
 	}

@@ -198,7 +198,7 @@ func (oc *openCalls) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	keepSetGID(fd, mode, &st)
 	out.NodeId, out.Generation = n.id, 1
 	oc.attrs.fillAttr(&out.Attr, &st)
-	n.bounds.add(st.Size)
+	n.mayHaveSize(st.Size)
 	// Which rule is its own says the directory, until it has a name.
 	oc.tree.callUnnamed(n, oc.tree.join(dir, ".unnamed-"+strconv.FormatUint(st.Ino, 10)))
 	oc.opened(n, fd, in, began, &out.OpenOut)

@@ -147,7 +147,7 @@ func (s *saver) saveTree() {
 			Bounds: savedBounds{n.bounds.least.Load(), n.bounds.most.Load(), n.bounds.late.Load()}, Made: n.made.size.Load(),
 		}
 		if a := n.again.Load(); a != nil {
-			x.Rereads, x.Rereading = true, savedRereading{a.tid, a.at, a.request.Load()}
+			x.Rereads, x.Rereading = true, savedRereading{a.tid, a.at.Load(), a.request.Load()}
 		}
 		if n != t.root && len(n.names) > 0 {
 			x.Path = ""

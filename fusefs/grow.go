@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,17 +24,12 @@ import (
 // the last one of the file. The kernel takes over the size first, and then fails to
 // fetch the byte, so that nothing becomes of that.
 //
-// A file that is shorter than the kernel believes needs nothing of the kind: a READ
-// that gets less than it has asked for tells. But the kernel ignores that, too, if it
-// was notified since it asked, and shows zeros for what is missing. So such a READ that
-// has waited for its lock fails, and the kernel asks once more: it takes that for a
-// failure of reading ahead. (A program is told EINTR where the kernel has begun with the
-// very page before, and so does not read ahead.)
+// A file that is shorter than the kernel believes needs nothing of the kind, see shorter.go.
 
 // sizeBounds are between what sizes a file is, as the kernel believes.
 type sizeBounds struct {
 	// least is the shortest of those that it was told since it was told one in that
-	// way; most is the longest of all.
+	// way; most is the longest of all since a program of this host has truncated it.
 	least, most atomic.Int64
 	// late is a size that the kernel was not told yet, since a READ is parked for
 	// which it would have waited; 0: none. Who is answered next tells it.
@@ -59,49 +53,6 @@ func (b *sizeBounds) raise(size int64) {
 	for old := b.most.Load(); size > old && !b.most.CompareAndSwap(old, size); {
 		old = b.most.Load()
 	}
-}
-
-// readAgain reports whether a READ by a thread, which has waited for its lock and has
-// got what there is before end, has to be made once more: the kernel may believe that
-// there is more. In a page that is mapped nothing is wrong with zeros there.
-func (fc *fileCalls) readAgain(n *node, tid uint32, end int64) bool {
-	return end < n.bounds.most.Load() && !fc.procs.isInFault(tid)
-}
-
-// rereading is a READ that is made again. Until the program has gone on that has made it
-// the open lock stays, and no notification is sent because that is wanted: the kernel
-// would ignore what the second one says of the size, too.
-type rereading struct {
-	tid     uint32
-	at      int64         // on the server's clock
-	request atomic.Uint64 // the second READ; 0: it has not come
-	ran     progress      // the yielder's
-}
-
-// rereadTime is much longer than it takes the kernel to make a READ again, if it does.
-const rereadTime = 1000 // ms
-
-// isRead is called when a READ has met the end of the file, which may be the second one.
-func (x *rereading) isRead(in *fuse.InHeader) {
-	if x != nil && x.tid == in.Pid {
-		x.request.Store(in.Unique)
-	}
-}
-
-// isRereading reports whether a READ of n is made again.
-func (y *yielder) isRereading(n *node) bool {
-	x := n.again.Load()
-	if x == nil {
-		return false
-	}
-	request := x.request.Load()
-	if age := y.now() - x.at; age <= rereadTime || request != 0 && age <= takenOver {
-		if request == 0 || y.conn.readers.serves(request) || !y.procs.hasGoneOn(x.tid, &x.ran) {
-			return true
-		}
-	}
-	n.again.CompareAndSwap(x, nil)
-	return false
 }
 
 // grow sees to it that the kernel believes n to be as long as it is, at least, and
@@ -182,11 +133,12 @@ func (c *attrCache) growLate(n *node, fd int) {
 func (c *attrCache) growsTo(n *node, size int64) longer {
 	// Before: an answer with a smaller size that is made from now on may be taken over.
 	n.bounds.least.Store(size)
-	n.bounds.raise(size)
+	n.mayReach(size)
 	n.notePages()
 	n.cached.Store(true) // the kernel makes the page, without content
 	c.unprotected.noteKnown(n)
 	c.stats.Grown.Add(1)
+	n.notified.Add(1)
 	return longer{n.id, size}
 }
 

@@ -24,13 +24,15 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	waited, direct, tries := false, in.Flags&unix.O_DIRECT != 0, orderTries
+	late := lateRead{old: fc.mayBeOld(in)}
+	h.n.again.Load().comes(in, fc.now())
+	direct, tries := in.Flags&unix.O_DIRECT != 0, orderTries
 	for range behindTries {
 		begun := uint64(0)
 		if !direct {
 			begun = h.n.writes.await(fc.conn, in)
 		}
-		n, st, behind := fc.read(cancel, h, in, buf, &waited)
+		n, st, behind := fc.read(cancel, h, in, buf, &late)
 		if !behind && st.Ok() && !direct && tries > 0 && h.n.writes.since(begun, pagesOf(in.Offset, in.Size)) {
 			tries--
 			continue
@@ -48,14 +50,14 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	return nil, fuse.EIO
 }
 
-// read is Read, with a use of h of its own. waited: it has waited for the open lock of
-// h, now or before. behind: it has ended where the file does not, see behind.go.
-func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, buf []byte, waited *bool) (n int, st fuse.Status, behind bool) {
+// read is Read, with a use of h of its own, and notes in late what it has waited for. behind: it
+// has ended where the file does not, see behind.go.
+func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, buf []byte, late *lateRead) (n int, st fuse.Status, behind bool) {
 	a, st := fc.fence.enter(cancel, h, &in.InHeader, reads)
 	if !st.Ok() {
 		return 0, st, false
 	}
-	*waited = *waited || a.waited
+	late.waited, late.old = late.waited || a.waited, late.old || a.unsure
 	fc.attrs.growLate(h.n, h.fd)
 	h.n.fills()
 	h.n.notePages()
@@ -77,13 +79,11 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 			fc.fence.leave(&a)
 			return 0, fuse.OK, true
 		}
-		if *waited && !direct && fc.readAgain(h.n, in.Pid, end) {
-			h.n.again.Store(&rereading{tid: in.Pid, at: fc.now()})
+		if !direct && fc.readAgain(h.n, in, end, *late) {
 			fc.fence.leave(&a)
 			return 0, fuse.EINTR, false
 		}
-		h.n.bounds.add(end) // the kernel takes it for that
-		h.n.again.Load().isRead(&in.InHeader)
+		h.n.mayHaveSize(end) // the kernel takes it for that
 	}
 	fc.fence.leave(&a)
 	if err == nil && h.n.cutShort(int64(in.Offset), n, len(buf)) {
@@ -216,7 +216,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 			err = fc.actor.chargedUnless(back, &in.InHeader, put)
 		}
 		c.length, c.partly = n, n > 0
-		h.n.bounds.raise(off + int64(n))
+		h.n.mayReach(off + int64(n))
 		if back && err != nil && err != errBehind {
 			fc.pageIsLost(h.n)
 		}
@@ -234,7 +234,7 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		}
 		if err = fc.fence.change(cancel, c, call); c.repeated {
 			n = c.length
-			h.n.bounds.raise(off + int64(n))
+			h.n.mayReach(off + int64(n))
 		}
 	}
 	if back && err == errBehind {
@@ -334,7 +334,7 @@ func (fc *fileCalls) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 		return fuse.EBADF
 	}
 	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
-	h.n.bounds.raise(int64(in.Offset + in.Length))
+	h.n.mayReach(int64(in.Offset + in.Length))
 	return status(fc.fence.change(cancel, c, func() error {
 		if err := fc.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
@@ -374,7 +374,7 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 					return err
 				})
 				c.length = n
-				if dst.n.bounds.raise(woff); n > 0 {
+				if dst.n.mayReach(woff); n > 0 {
 					fc.fence.lengthened(dst, woff)
 				}
 				return err

@@ -73,6 +73,7 @@ func (fc *fileCalls) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byt
 		// The kernel does not know that it has changed anything; see also mayKeepNames.
 		if n := c.files[0]; fc.opts.CacheTime > fc.opts.TTL {
 			n.exact.Store(0)
+			n.notified.Add(1)
 			fc.dev.forgetAttr(n.id)
 		}
 	} else {

@@ -5,7 +5,7 @@ package fusefs
 
 // LedgerVersion is that of what the records mean, and of the form of [Requests]. It
 // grows with every change.
-const LedgerVersion = 6
+const LedgerVersion = 7
 
 // LedgerWhose is the table with the record that says which mount it is. It is written last,
 // by [New] and [ResumeKilled]: the ledger counts from then on, and what it was made from does
@@ -69,6 +69,7 @@ const (
 	nodeFailures
 	nodePageFailures
 	nodeError
+	nodeMost // how long the kernel may believe it to be
 	nodeWords
 )
 

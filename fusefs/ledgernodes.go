@@ -11,7 +11,8 @@ type nodeLine struct {
 	number     uint32
 	w          [nodeWords]uint64
 	file, path string
-	pages      atomic.Bool // it says that there may be pages
+	pages      atomic.Bool  // it says that there may be pages
+	most       atomic.Int64 // what it says of sizeBounds.most
 }
 
 // note writes down what n is. REQUIRES: tree.mu held.
@@ -50,6 +51,9 @@ func (l *ledger) note(t *tree, n *node) {
 		w[nodeFlags] |= nodeReplaced
 	}
 	w[nodeFD], w[nodeLookups] = fdWord(n.fd), n.lookups
+	if w[nodeMost] == 0 {
+		k.notesMost(n)
+	}
 	if k.file != n.file {
 		k.file = n.file
 		w[nodeFile] = l.text(n.file)
@@ -130,6 +134,37 @@ func (n *node) notePages() {
 	k.w[nodeFlags] |= nodePages
 	k.change()
 	k.pages.Store(true)
+}
+
+// noteMost writes down how long the kernel may believe n to be.
+func (n *node) noteMost() {
+	k := n.line
+	if k == nil || n.bounds.most.Load() <= k.most.Load() {
+		return
+	}
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.notesMost(n)
+	k.change()
+}
+
+// noteCut is noteMost where it may be less than before.
+func (n *node) noteCut() {
+	k := n.line
+	if k == nil || n.bounds.most.Load() == k.most.Load() {
+		return
+	}
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	k.notesMost(n)
+	k.change()
+}
+
+// notesMost is about the word alone. REQUIRES: ledger.mu held.
+func (k *nodeLine) notesMost(n *node) {
+	most := n.bounds.most.Load()
+	k.w[nodeMost] = uint64(most)
+	k.most.Store(most)
 }
 
 // change writes k, if the node was not forgotten. REQUIRES: ledger.mu held.

@@ -148,7 +148,7 @@ func (r *ledgerReader) readNodes() {
 			Failures: w[nodeFailures], PageFailures: w[nodePageFailures], Error: unix.Errno(w[nodeError] % maxErrno),
 			Told: f&nodeTold != 0, Owed: f&nodeOwed != 0,
 			// Whatever the kernel may have been told, and have taken over.
-			AttrTold: true, ToldAt: r.now, Bounds: savedBounds{Least: 0, Most: r.sizeOf(w)},
+			AttrTold: true, ToldAt: r.now, Bounds: savedBounds{Least: 0, Most: int64(min(w[nodeMost], math.MaxInt64))},
 			Sizes: toldSizes{any: true, mixed: true, last: r.now},
 		}
 		if f&nodePages != 0 && x.Kind == unix.S_IFREG {
@@ -171,15 +171,6 @@ func (r *ledgerReader) readNodes() {
 		r.nodes[x.ID] = i
 		r.Nodes = append(r.Nodes, x)
 	}
-}
-
-// sizeOf is how long the file of a node is.
-func (r *ledgerReader) sizeOf(w []uint64) int64 {
-	var st unix.Stat_t
-	if fd := r.fd(w[nodeFD]); fd >= 0 && w[nodeFlags]&unix.S_IFMT == unix.S_IFREG && w[nodeFlags]&nodePages != 0 && unix.Fstat(fd, &st) == nil {
-		return st.Size
-	}
-	return 0
 }
 
 func (r *ledgerReader) readNames() {

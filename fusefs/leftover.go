@@ -250,9 +250,17 @@ func (rs *readers) atWork() (waiting, serving int) {
 func (rs *readers) again(request uint64) *reader {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	r := &reader{request: request, since: rs.ticks, waits: true}
+	r := &reader{request: request, since: rs.ticks, waits: true, left: true}
 	rs.serving[request] = r
 	return r
+}
+
+// isLeft reports whether a request was read by another process.
+func (rs *readers) isLeft(request uint64) bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	r := rs.serving[request]
+	return r != nil && r.left
 }
 
 // interrupt notes that the kernel has sent the INTERRUPT in.

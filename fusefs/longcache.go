@@ -268,6 +268,7 @@ func (k *longCache) keepsAttr(n *node) {
 // lock at its first use: a read(2) comes here then, before it looks at the size.
 func (b *base) endLongCached(n *node) {
 	if n.longCached.Swap(false) {
+		n.notified.Add(1)
 		b.dev.forgetAttr(n.id)
 	}
 }

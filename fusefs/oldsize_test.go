@@ -176,23 +176,30 @@ func TestAnOpenLockStaysWhileAReadIsMadeAgain(t *testing.T) {
 	must(t, os.WriteFile(f.opts.Root.Name()+"/f", []byte("text"), 0o644))
 	n := f.openForTest(t, "f", os.O_RDWR).n
 	sleeps := startProgram(t, t.TempDir(), nil)
-	x := &rereading{tid: uint32(sleeps.cmd.Process.Pid), at: f.now()}
+	x := newRereading(uint32(sleeps.cmd.Process.Pid), 5000, f.now())
 	n.again.Store(x)
 	if !f.yielder.isRereading(n) {
 		t.Error("before it has come")
 	}
-	other, second := header(n.id), header(n.id)
-	other.Pid, second.Pid, second.Unique = x.tid+1, x.tid, 7
-	x.isRead(&other)
+	read := func(tid uint32, page uint64) {
+		in := &fuse.ReadIn{InHeader: header(n.id), Offset: page * pageSize, Size: pageSize}
+		in.Pid, in.Unique = tid, 7
+		x.comes(in, f.now())
+	}
+	read(x.tid+1, 1)
 	if !f.yielder.isRereading(n) {
 		t.Error("another thread has read")
 	}
-	x.isRead(&second)
+	read(x.tid, 0)
+	if !f.yielder.isRereading(n) {
+		t.Error("it has not come to the end")
+	}
+	read(x.tid, 1)
 	await(t, "its program has gone on", func() bool { return !f.yielder.isRereading(n) })
 	if n.again.Load() != nil {
 		t.Error("it is remembered")
 	}
-	n.again.Store(&rereading{tid: x.tid, at: f.now() - rereadTime - 1})
+	n.again.Store(newRereading(x.tid, 5000, f.now()-rereadTime-1))
 	if f.yielder.isRereading(n) {
 		t.Error("it never comes")
 	}

@@ -205,8 +205,8 @@ func (oc *openCalls) openBacking(h *handle, in *fuse.InHeader) error {
 func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
 	defer h.fresh.Store(h.write)
-	h.n.bounds.add(0)
-	defer h.n.bounds.add(0) // it may have grown for another one meanwhile
+	h.n.mayHaveSize(0)
+	defer h.n.mayHaveSize(0) // it may have grown for another one meanwhile
 	return status(oc.fence.change(cancel, c, func() error {
 		if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 			if err := oc.actor.dropSetID(&in.InHeader, h.fd); err != nil {
@@ -214,7 +214,7 @@ func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.
 			}
 		}
 		// By path: O_TRUNC does not need a descriptor that can write.
-		return h.n.made.cut(0, func() error {
+		return h.n.cut(0, func() error {
 			return oc.actor.allowed(&in.InHeader, func() error { return unix.Truncate(fdPath(h.fd), 0) })
 		})
 	}))

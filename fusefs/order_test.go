@@ -194,11 +194,11 @@ func TestAFileGrowsUnderARead(t *testing.T) {
 	if n := readOn(h, buf, 5, 0); n != 5 {
 		t.Errorf("%q, though nobody was told of it", buf[:n])
 	}
-	h.n.bounds.add(11)
+	h.n.mayHaveSize(11)
 	if n := readOn(h, buf, 5, 0); string(buf[:n]) != "firstsecond" {
 		t.Errorf("%q", buf[:n])
 	}
-	h.n.bounds.add(15)
+	h.n.mayHaveSize(15)
 	writeFile(t, path, "firstsecond")
 	if n := readOn(h, buf, 5, 0); n != 11 {
 		t.Errorf("%q of a file that is shorter by now", buf[:n])

@@ -76,6 +76,7 @@ func (c *pageCache) startDrop(n *node) *pageDrop {
 	if begins {
 		c.background(func() { c.runDrops(n, d) })
 	} else {
+		n.notified.Add(1)
 		c.dev.forgetAttr(n.id) // which waits for nothing
 	}
 	return d
@@ -85,6 +86,8 @@ func (c *pageCache) startDrop(n *node) *pageDrop {
 func (c *pageCache) runDrops(n *node, d *pageDrop) {
 	for d != nil {
 		filled := n.filled.Load()
+		awaitEnds(c.base, n)
+		n.notified.Add(1)
 		c.dev.forgetPages(n.id, 0, 0)
 		n.empty.Store(filled)
 		n.cacheMu.Lock()
@@ -207,6 +210,7 @@ func (c *pageCache) dropAround(n *node, parked []parkedRequest, done, giveUp, mo
 			from, part := off, make(chan struct{})
 			c.background(func() {
 				defer close(part)
+				n.notified.Add(1)
 				c.dev.forgetPages(n.id, from, length)
 			})
 			select {

@@ -61,6 +61,7 @@ func (c *pageCache) isLocked(n *node, p *parkedRequest) bool {
 		off, length := p.off, p.end-p.off
 		c.background(func() {
 			defer close(x.past)
+			n.notified.Add(1)
 			c.dev.forgetPages(n.id, off, length)
 		})
 	})

@@ -303,6 +303,12 @@ func (ps *processes) isInFault(tid uint32) bool {
 	return err == nil && bytes.HasPrefix(call, []byte("-1"))
 }
 
+// awaitsPage reports whether a thread is seen to wait for a page that others read for it.
+func (ps *processes) awaitsPage(tid uint32) bool {
+	where, err := os.ReadFile(ps.path(tid, "wchan"))
+	return err == nil && (bytes.HasPrefix(where, []byte("folio_wait")) || bytes.HasPrefix(where, []byte("wait_on_page")))
+}
+
 // path is that of a file in /proc about a thread.
 func (ps *processes) path(tid uint32, name string) string {
 	return fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(tid), 10) + "/" + name

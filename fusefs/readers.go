@@ -39,6 +39,7 @@ type reader struct {
 	since   uint64 // tick of its begin
 	waits   bool   // for another node or the storage, and has said so
 	blocked bool   // waits for the storage, and is active
+	left    bool   // the request was read by another process
 	streak  int    // requests that it did not have to wait for, one after the other
 	// interrupted: the kernel has withdrawn the request.
 	interrupted  bool

@@ -268,7 +268,7 @@ func (n *node) restore(x *savedNode) {
 	n.bounds.late.Store(x.Bounds.Late)
 	n.made.size.Store(x.Made)
 	if x.Rereads {
-		a := &rereading{tid: x.Rereading.TID, at: x.Rereading.At}
+		a := newRereading(x.Rereading.TID, 0, x.Rereading.At)
 		a.request.Store(x.Rereading.Request)
 		n.again.Store(a)
 	}
