@@ -45,6 +45,27 @@ func TestADaemonThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// Who has less patience than the client is told the same: what the matter may be.
+func TestNoAnswerInTime(t *testing.T) {
+	dir := t.TempDir()
+	l, err := net.Listen("unix", filepath.Join(dir, admin.SocketName)) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := admin.NewClient(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err = c.Do(ctx, http.MethodGet, "/status")
+	if err == nil || !strings.Contains(err.Error(), "s (--timeout): is the daemon stopped") {
+		t.Errorf("with a deadline: %v", err)
+	}
+	c.Timeout = time.Millisecond
+	if err := c.Get(context.Background(), "/status", new(any)); err == nil || !strings.Contains(err.Error(), "no answer for 1ms (--timeout)") {
+		t.Errorf("with a time-out: %v", err)
+	}
+}
+
 type writerFunc func([]byte)
 
 func (f writerFunc) Write(b []byte) (int, error) {

@@ -59,9 +59,8 @@ func (c *Client) Do(ctx context.Context, method, path string) (*http.Response, e
 // Send is Do with a body.
 func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(c.Timeout, func() {
-		cancel(fmt.Errorf("no answer for %v (--timeout): %s", c.Timeout, cmp.Or(c.Why(), "is the daemon stopped, or does the storage hang?")))
-	})
+	begun := time.Now()
+	late := time.AfterFunc(c.Timeout, func() { cancel(c.noAnswer(c.Timeout)) })
 	defer late.Stop()
 	req, err := http.NewRequestWithContext(ctx, method, "http://dmxfs"+path, body)
 	if err != nil {
@@ -80,6 +79,9 @@ func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) 
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
+		if errors.Is(err, context.DeadlineExceeded) { // of who calls; or of Get, where late was still later
+			err = c.noAnswer(min(time.Since(begun).Round(time.Millisecond), c.Timeout))
+		}
 		return nil, fmt.Errorf("ask the daemon: %w", err)
 	}
 	if resp.StatusCode == http.StatusOK {
@@ -91,6 +93,10 @@ func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) 
 		return nil, fmt.Errorf("the daemon answers: %s", resp.Status)
 	}
 	return nil, exitcode.With(p.Code, errors.New(p.Error))
+}
+
+func (c *Client) noAnswer(d time.Duration) error {
+	return fmt.Errorf("no answer for %v (--timeout): %s", d, cmp.Or(c.Why(), "is the daemon stopped, or does the storage hang?"))
 }
 
 // Get asks for path and decodes the answer.
