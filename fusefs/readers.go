@@ -141,7 +141,7 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.serving, r.request)
-	r.request, r.slot, r.past, r.after = 0, slot{}, nil, nil
+	r.request, r.slot, r.past, r.after, r.left = 0, slot{}, nil, nil, false
 	rs.unblock(r)
 	if _, on = rs.active[r]; !on && rs.free() < usual && rs.ticks-r.since >= long {
 		rs.active[r] = struct{}{}
