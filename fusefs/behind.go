@@ -46,17 +46,8 @@ func (n *node) mayReach(size int64) {
 // over the new size with the answer, whatever it was notified of.
 func (n *node) cut(size int64, call func() error) error {
 	return n.made.cut(size, func() error {
-		b := &n.bounds
-		old := b.most.Load()
-		for size < old && !b.most.CompareAndSwap(old, size) {
-			old = b.most.Load()
-		}
-		err := call()
-		if err != nil {
-			b.raise(old)
-		}
-		n.noteCut()
-		return err
+		defer n.noteCut()
+		return lowerBy(&n.bounds.most, size, n.bounds.raise, call)
 	})
 }
 
@@ -69,13 +60,19 @@ func (m *madeSize) raise(size int64) {
 // cut is a truncation by a program of this host: call is the system call. What is
 // written meanwhile stays noted, as if it had come afterwards.
 func (m *madeSize) cut(size int64, call func() error) error {
-	old := m.size.Load()
-	for size < old && !m.size.CompareAndSwap(old, size) {
-		old = m.size.Load()
+	return lowerBy(&m.size, size, m.raise, call)
+}
+
+// lowerBy lowers x to size, if it is more, before call; raise is called with what it was if that
+// fails.
+func lowerBy(x *atomic.Int64, size int64, raise func(int64), call func() error) error {
+	old := x.Load()
+	for size < old && !x.CompareAndSwap(old, size) {
+		old = x.Load()
 	}
 	err := call()
 	if err != nil {
-		m.raise(old)
+		raise(old)
 	}
 	return err
 }
