@@ -74,6 +74,8 @@ func (d *fullDisk) appendAlways() (stop func() int) {
 	var stopped atomic.Bool
 	appended := make(chan int)
 	go func() {
+		again := time.NewTicker(time.Millisecond)
+		defer again.Stop()
 		i := 0
 		for ; !stopped.Load(); i++ {
 			r := sample(i, 100)
@@ -81,7 +83,7 @@ func (d *fullDisk) appendAlways() (stop func() int) {
 			d.Pace(false) // as the engine
 			d.Append(r)
 			if d.Healthy() != nil { // as the engine: no new locks
-				time.Sleep(time.Millisecond)
+				<-again.C
 			}
 		}
 		appended <- i
