@@ -108,7 +108,7 @@ const setsSomething = fuse.FATTR_UID | fuse.FATTR_GID | fuse.FATTR_MODE | fuse.F
 
 // SetAttr is chmod, chown, utimensat and truncate in one. The kernel has
 // checked that the program may do it.
-func (ac *attrCalls) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (ac *attrCalls) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) (st fuse.Status) {
 	n, errno := ac.finder.node(&in.InHeader)
 	if !errno.Ok() {
 		return errno
@@ -153,6 +153,8 @@ func (ac *attrCalls) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		}
 	}
 	if size, ok := in.GetSize(); ok {
+		most := n.bounds.most.Load()
+		defer func() { n.answersCut(most, st) }()
 		if st := ac.setSize(cancel, n, in, size); !st.Ok() {
 			return st
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -42,13 +43,20 @@ func (n *node) mayReach(size int64) {
 	n.noteMost()
 }
 
-// cut is a truncation of n by a program of this host: call is the system call. The kernel takes
-// over the new size with the answer, whatever it was notified of.
+// cut is a truncation of n by a program of this host: call is the system call. See answersCut.
 func (n *node) cut(size int64, call func() error) error {
-	return n.made.cut(size, func() error {
-		defer n.noteCut()
-		return lowerBy(&n.bounds.most, size, n.bounds.raise, call)
-	})
+	return n.made.cut(size, func() error { return lowerBy(&n.bounds.most, size, n.bounds.raise, call) })
+}
+
+// answersCut is called before the program is answered that has truncated n: most is what
+// sizeBounds.most was before that. The kernel takes over the new size with the answer, whatever it
+// was notified of, unless that is an error.
+func (n *node) answersCut(most int64, st fuse.Status) {
+	if st.Ok() {
+		n.noteCut()
+	} else {
+		n.mayReach(most)
+	}
 }
 
 func (m *madeSize) raise(size int64) {

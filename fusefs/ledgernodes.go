@@ -12,7 +12,7 @@ type nodeLine struct {
 	w          [nodeWords]uint64
 	file, path string
 	pages      atomic.Bool  // it says that there may be pages
-	most       atomic.Int64 // what it says of sizeBounds.most
+	most       atomic.Int64 // what it says of sizeBounds.most; -1: that is being written
 }
 
 // note writes down what n is. REQUIRES: tree.mu held.
@@ -52,7 +52,7 @@ func (l *ledger) note(t *tree, n *node) {
 	}
 	w[nodeFD], w[nodeLookups] = fdWord(n.fd), n.lookups
 	if w[nodeMost] == 0 {
-		k.notesMost(n)
+		defer k.most.Store(k.takeMost(n))
 	}
 	if k.file != n.file {
 		k.file = n.file
@@ -139,32 +139,38 @@ func (n *node) notePages() {
 // noteMost writes down how long the kernel may believe n to be.
 func (n *node) noteMost() {
 	k := n.line
-	if k == nil || n.bounds.most.Load() <= k.most.Load() {
+	if k == nil || !n.isRegular() {
 		return
 	}
-	k.l.mu.Lock()
-	defer k.l.mu.Unlock()
-	k.notesMost(n)
-	k.change()
+	if most := k.most.Load(); most >= 0 && n.bounds.most.Load() <= most {
+		return
+	}
+	k.writeMost(n)
 }
 
 // noteCut is noteMost where it may be less than before.
 func (n *node) noteCut() {
 	k := n.line
-	if k == nil || n.bounds.most.Load() == k.most.Load() {
-		return
+	if k != nil && n.bounds.most.Load() != k.most.Load() {
+		k.writeMost(n)
 	}
-	k.l.mu.Lock()
-	defer k.l.mu.Unlock()
-	k.notesMost(n)
-	k.change()
 }
 
-// notesMost is about the word alone. REQUIRES: ledger.mu held.
-func (k *nodeLine) notesMost(n *node) {
+func (k *nodeLine) writeMost(n *node) {
+	k.l.mu.Lock()
+	defer k.l.mu.Unlock()
+	most := k.takeMost(n)
+	k.change()
+	k.most.Store(most)
+}
+
+// takeMost is about the word alone. Who makes it more from now on finds that it has to be written,
+// and waits; so does who needs what is being written. REQUIRES: ledger.mu held.
+func (k *nodeLine) takeMost(n *node) int64 {
+	k.most.Store(-1)
 	most := n.bounds.most.Load()
 	k.w[nodeMost] = uint64(most)
-	k.most.Store(most)
+	return most
 }
 
 // change writes k, if the node was not forgotten. REQUIRES: ledger.mu held.

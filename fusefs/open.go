@@ -202,7 +202,9 @@ func (oc *openCalls) openBacking(h *handle, in *fuse.InHeader) error {
 }
 
 // truncateOpened is the O_TRUNC of an open, which has its lock now.
-func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) fuse.Status {
+func (oc *openCalls) truncateOpened(cancel <-chan struct{}, h *handle, in *fuse.OpenIn) (st fuse.Status) {
+	most := h.n.bounds.most.Load()
+	defer func() { h.n.answersCut(most, st) }()
 	c := &change{in: &in.InHeader, op: "truncate", h: h}
 	defer h.fresh.Store(h.write)
 	h.n.mayHaveSize(0)

@@ -139,13 +139,18 @@ func TestWhichReadMayBeOld(t *testing.T) {
 func TestTheLongestSizeIsInTheLedger(t *testing.T) {
 	f, r := withRows(t)
 	wrote := uint64(0)
+	var n *node
 	r.set = func(table int, w []uint64) {
-		if table == tableNodes {
-			wrote = w[nodeMost]
+		if table != tableNodes {
+			return
 		}
+		if n != nil && w[nodeMost] != wrote && n.line.most.Load() >= 0 {
+			t.Error("who makes the file as long does not wait until that is written")
+		}
+		wrote = w[nodeMost]
 	}
 	must(t, os.WriteFile(f.opts.Root.Name()+"/f", []byte("text"), 0o644))
-	n := f.openForTest(t, "f", os.O_RDWR).n
+	n = f.openForTest(t, "f", os.O_RDWR).n
 	f.ledger.beginTree(f.tree)
 	says := func(what string, want int64) {
 		t.Helper()
@@ -159,8 +164,19 @@ func TestTheLongestSizeIsInTheLedger(t *testing.T) {
 	says("another host has", 100_000)
 	n.mayHaveSize(7)
 	says("another host has truncated it", 100_000)
-	must(t, n.cut(7, func() error { return nil }))
+	truncates := func(size uint64, nsec uint32, want fuse.Status) {
+		t.Helper()
+		in := new(fuse.SetAttrIn)
+		in.NodeId, in.Valid, in.Size, in.Atimensec = n.id, fuse.FATTR_SIZE|fuse.FATTR_ATIME, size, nsec
+		if st := f.SetAttr(nil, in, new(fuse.AttrOut)); st != want {
+			t.Fatal(st)
+		}
+	}
+	truncates(7, 0, fuse.OK)
 	says("a program has truncated it", 7)
+	const wrongTime = 2_000_000_000
+	truncates(5, wrongTime, fuse.EINVAL)
+	says("it was truncated, and the program was told an error", 7)
 	if err := n.cut(5, func() error { return unix.EIO }); err != unix.EIO {
 		t.Error(err)
 	}
