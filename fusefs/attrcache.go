@@ -148,7 +148,7 @@ func (c *attrCache) untilNow(tell func() error) error {
 // dropOld makes the kernel forget the attributes of n, if it may have any, and
 // ignore an old size that is on its way to it.
 func (c *attrCache) dropOld(n *node) {
-	if n.attrTold.Swap(false) {
+	if n.attrTold.Load() {
 		c.forgetAttr(n)
 		return
 	}

@@ -192,17 +192,18 @@ func (n *nodeCache) forgetVersion() {
 
 // dropAttr makes the kernel forget the attributes of n, if it may have any.
 func (c *attrCache) dropAttr(n *node) {
-	if n.attrTold.Swap(false) {
+	if n.attrTold.Load() {
 		c.forgetAttr(n)
 	}
 }
 
 func (c *attrCache) forgetAttr(n *node) {
 	c.stats.AttrDrops.Add(1)
+	awaitEnds(c.base, n) // who opens the file meanwhile finds what the kernel believes
+	n.attrTold.Store(false)
 	n.cacheMu.Lock()
 	n.sizes = toldSizes{} // before the notification: not those of answers after it
 	n.cacheMu.Unlock()
-	awaitEnds(c.base, n)
 	n.notified.Add(1)
 	c.dev.forgetAttr(n.id)
 }
@@ -212,10 +213,10 @@ func (c *attrCache) forgetAttr(n *node) {
 func (c *attrCache) opensAs(n *node, st *unix.Stat_t) {
 	n.cacheMu.Lock()
 	differs, older := n.told != versionOf(st), n.sizes.differ(st.Size, c.now())
+	drops := n.drops.now != nil // which may not have told the kernel yet
 	n.cacheMu.Unlock()
 	switch {
-	case older:
-		n.attrTold.Store(false)
+	case older || differs && drops:
 		c.forgetAttr(n)
 	case differs:
 		c.dropAttr(n)

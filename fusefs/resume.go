@@ -458,7 +458,6 @@ func dropOfKilled(ctx context.Context, f *fileSystem, ns []*node) {
 		case n.isRegular() && n.cached.Load() && !n.holds():
 			f.pages.dropLogged(n)
 		default:
-			n.attrTold.Swap(false)
 			f.attrs.forgetAttr(n)
 		}
 		if n.isRegular() && len(n.openHandles()) > 0 && !n.holds() {
