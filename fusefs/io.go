@@ -25,7 +25,6 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 		return nil, fuse.EBADF
 	}
 	late := lateRead{old: fc.mayBeOld(in)}
-	h.n.again.Load().comes(in, fc.now())
 	direct, tries := in.Flags&unix.O_DIRECT != 0, orderTries
 	for range behindTries {
 		begun := uint64(0)
@@ -57,6 +56,7 @@ func (fc *fileCalls) read(cancel <-chan struct{}, h *handle, in *fuse.ReadIn, bu
 	if !st.Ok() {
 		return 0, st, false
 	}
+	h.n.again.Load().comes(in, fc.now())
 	late.waited, late.old = late.waited || a.waited, late.old || a.unsure
 	fc.attrs.growLate(h.n, h.fd)
 	h.n.fills()
