@@ -123,7 +123,7 @@ func (fc *fileCalls) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 		return 0, fuse.EBADF
 	}
 	h.n.writes.begin(in, false)
-	defer h.n.writes.written(fc.base, in)
+	defer written(fc.base, h.n, in)
 	if in.Flags&unix.O_APPEND != 0 && in.Flags&unix.O_DIRECT != 0 {
 		return fc.appendDirectly(cancel, in, data)
 	}

@@ -180,10 +180,11 @@ func (w *writes) since(begun uint64, r pageRange) bool {
 // written is called before a WRITE is answered: if its pages may have been read before it was done
 // the kernel drops them. They may be locked for it, or for a READ that waits; then nobody has
 // read what is in them.
-func (w *writes) written(b *base, in *fuse.WriteIn) {
-	if x := w.over(in.Unique); x.passed {
+func written(b *base, n *node, in *fuse.WriteIn) {
+	if x := n.writes.over(in.Unique); x.passed {
 		b.stats.PageDrops.Add(1)
-		untilItWaits(b, 1, func(int) { b.dev.forgetPages(in.NodeId, x.off, x.end-x.off) })
+		n.notified.Add(1)
+		untilItWaits(b, 1, func(int) { b.dev.forgetPages(n.id, x.off, x.end-x.off) })
 	}
 }
 
