@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 	"time"
 )
 
-var everyday = flag.Bool("everyday", false, "run BenchmarkEveryday, which takes half an hour; see make bench-everyday")
+var everyday = flag.Bool("everyday", false, "run BenchmarkEveryday and BenchmarkOverStorage, which take half an hour for each kind of storage; see make bench-everyday")
 
 // work is what people do all day, as a shell command in a directory that has
 // tree, a git work tree of 3000 files; tree.tar, the same; and big, 128 MiB.
@@ -23,15 +24,16 @@ type work struct {
 	prepare string // not timed
 	command string
 	cold    bool // nothing is cached
+	looks   bool // it looks at the tree alone
 	fio     bool // the command is fio's, and what counts is its IOPS
 }
 
 var works = []work{
 	{name: "tar-x", prepare: "rm -rf untarred; mkdir untarred", command: "tar xf tree.tar -C untarred"},
-	{name: "find", command: "find tree -type f -size +1"},
-	{name: "ls-lR", command: "ls -lR tree"},
-	{name: "git-status", command: "git -C tree status"},
-	{name: "grep-warm", prepare: "cat $(find tree -type f)", command: "grep -r no-such-word tree || true"},
+	{name: "find", looks: true, command: "find tree -type f -size +1"},
+	{name: "ls-lR", looks: true, command: "ls -lR tree"},
+	{name: "git-status", looks: true, command: "git -C tree status"},
+	{name: "grep-warm", looks: true, prepare: "cat $(find tree -type f)", command: "grep -r no-such-word tree || true"},
 	{name: "grep-cold", command: "grep -r no-such-word tree || true", cold: true},
 	{name: "cp-r", prepare: "rm -rf copy", command: "cp -r tree copy"},
 	{name: "rm-rf", prepare: "rm -rf copy; cp -r tree copy", command: "rm -rf copy"},
@@ -46,43 +48,138 @@ var works = []work{
 }
 
 // BenchmarkEveryday prints, for each work, how long it takes on the first of two
-// nodes, whose other one looks on, as times what it takes on the storage below
-// (x-storage) and on go-fuse's loopback (x-loopback); x-cached is the first with
-// --cache-time. All take turns.
+// nodes, as times what it takes on the storage below (x-storage) and on go-fuse's
+// loopback (x-loopback). The other node looks on; with x-changed it makes files in the
+// tree meanwhile. x-cached and x-cached-changed are with --cache-time. All take turns.
 func BenchmarkEveryday(b *testing.B) {
+	needEveryday(b)
+	c := newCluster(b, 2)
+	cached := newCluster(b, 2, "--cache-time=10s")
+	makeDirs(b, c.dir, "bare", "below")
+	bare := filepath.Join(c.dir, "bare")
+	x := everydayPlaces{storage: bare, loopback: loopback(b, filepath.Join(c.dir, "below")), mounts: []everydayMount{
+		{"x-storage", c.mounts[0].dir, c.mounts[1].dir}, {"x-cached", cached.mounts[0].dir, cached.mounts[1].dir},
+	}}
+	x.run(b)
+}
+
+// BenchmarkOverStorage is BenchmarkEveryday over clients of real storage: beside a client of
+// the same kind (x-storage) without dmxfs.
+func BenchmarkOverStorage(b *testing.B) {
+	needEveryday(b)
+	for _, kind := range realKinds {
+		b.Run(strings.ReplaceAll(kind.name, " ", "-"), func(b *testing.B) {
+			c := newCluster(b, 0)
+			clients := c.clientsOf(kind, 3)
+			makeDirs(b, clients[0], "bare", "shared")
+			for _, client := range clients[1:] {
+				m := c.add(kind.args...)
+				m.src = filepath.Join(client, "shared")
+				m.mount()
+			}
+			c.awaitMembers(2)
+			x := everydayPlaces{storage: filepath.Join(clients[0], "bare"), mounts: []everydayMount{
+				{"x-storage", c.mounts[0].dir, c.mounts[1].dir},
+			}}
+			x.run(b)
+		})
+	}
+}
+
+func needEveryday(b *testing.B) {
+	b.Helper()
 	if !*everyday {
 		b.Skip("only with -everyday")
 	}
 	needTool(b, "git", "tar", "grep", "find", "fio")
-	c := newCluster(b, 2)
-	cached := newCluster(b, 2, "--cache-time=10s")
-	bare := filepath.Join(c.dir, "bare")
-	below := filepath.Join(c.dir, "below")
-	for _, dir := range []string{bare, below} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			b.Fatal(err)
-		}
+}
+
+// everydayPlaces are where works are done, in turns.
+type everydayPlaces struct {
+	storage, loopback string // loopback: or empty
+	mounts            []everydayMount
+}
+
+// everydayMount is a mount of dmxfs, and what its figures are called.
+type everydayMount struct {
+	name, dir string
+	other     string // the mount of another node
+}
+
+func (x *everydayPlaces) run(b *testing.B) {
+	dirs := []string{x.storage}
+	if x.loopback != "" {
+		dirs = append(dirs, x.loopback)
 	}
-	places := []string{bare, loopback(b, below), c.mounts[0].dir, cached.mounts[0].dir}
-	makeTree(b, places)
+	for _, m := range x.mounts {
+		dirs = append(dirs, m.dir)
+	}
+	makeTree(b, dirs)
 	for _, w := range works {
 		b.Run(w.name, func(b *testing.B) {
-			times := make([][]float64, len(places))
+			var storage, below []float64
+			mounts, changed := make([][]float64, len(x.mounts)), make([][]float64, len(x.mounts))
 			for b.Loop() {
-				for i, dir := range places {
-					times[i] = append(times[i], w.time(b, dir))
+				storage = append(storage, w.time(b, x.storage))
+				if x.loopback != "" {
+					below = append(below, w.time(b, x.loopback))
+				}
+				for i, m := range x.mounts {
+					mounts[i] = append(mounts[i], w.time(b, m.dir))
+				}
+				for i, m := range x.mounts {
+					if w.looks {
+						stop := makesFiles(b, filepath.Join(m.other, "tree"))
+						changed[i] = append(changed[i], w.time(b, m.dir))
+						stop()
+					}
 				}
 			}
-			var m []float64
-			for _, t := range times {
-				m = append(m, median(t))
+			b.ReportMetric(median(storage)*1e3, "ms-storage")
+			if x.loopback != "" {
+				b.ReportMetric(median(mounts[0])/median(below), "x-loopback")
 			}
-			b.ReportMetric(m[0]*1e3, "ms-storage")
-			b.ReportMetric(m[2]/m[0], "x-storage")
-			b.ReportMetric(m[2]/m[1], "x-loopback")
-			b.ReportMetric(m[3]/m[0], "x-cached")
+			for i, m := range x.mounts {
+				b.ReportMetric(median(mounts[i])/median(storage), m.name)
+				if w.looks {
+					b.ReportMetric(median(changed[i])/median(storage), m.name+"-changed")
+				}
+			}
 			b.ReportMetric(0, "ns/op")
 		})
+	}
+}
+
+// makesFiles makes a file in dir, again and again, as somebody does who works there.
+func makesFiles(b *testing.B, dir string) (stop func()) {
+	done, ended := make(chan struct{}), make(chan error)
+	go func() {
+		var err error
+		often := time.NewTicker(50 * time.Millisecond)
+		defer often.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				ended <- err
+				return
+			case <-often.C:
+				name := filepath.Join(dir, fmt.Sprintf("made-%d", i%10))
+				err = cmp.Or(err, os.WriteFile(name, []byte("text"), 0o644))
+			}
+		}
+	}()
+	return func() {
+		b.Helper()
+		close(done)
+		err := <-ended
+		for i := range 10 {
+			if e := os.Remove(filepath.Join(dir, fmt.Sprintf("made-%d", i))); !os.IsNotExist(e) {
+				err = cmp.Or(err, e)
+			}
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 
