@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 func TestMain(m *testing.M) {
@@ -18,6 +21,12 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Condition: func(cond string) (bool, error) {
+			if cond == "full" {
+				return long.OrPure(false, true), nil
+			}
+			return false, fmt.Errorf("no condition %q", cond)
+		},
 	})
 }
 

@@ -32,7 +32,7 @@ type clientKind struct {
 	// git is how often things are done with git on it; see runGit.
 	git int
 	// variant: much like another kind (a server with clients that cache), which is enough for
-	// a short run.
+	// a short run, and with the race detector.
 	variant bool
 	// args are the options of dmxfs that the storage needs.
 	args []string
@@ -44,9 +44,13 @@ var clientKinds = []clientKind{
 	{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}},
 }
 
-// kindsOfClients are the clientKinds, but for the variants if tests do not run in full.
+// runs reports whether tests over k run. .ci/run runs those that have variants once more, without
+// the race detector.
+func (k *clientKind) runs() bool { return !k.variant || *storageFull || long.Tests() && !long.Race }
+
+// kindsOfClients are the clientKinds over which tests run.
 func kindsOfClients() []clientKind {
-	return slices.DeleteFunc(slices.Clone(clientKinds), func(k clientKind) bool { return k.variant && !long.Tests() })
+	return slices.DeleteFunc(slices.Clone(clientKinds), func(k clientKind) bool { return !k.runs() })
 }
 
 // startCache makes mountpoint a client of source that caches, see cacheFS.

@@ -65,8 +65,8 @@ func TestOverRealStorage(t *testing.T) {
 	defer side.Wait()
 	for _, kind := range realKinds {
 		side.run(t, kind.name, func(t *testing.T) {
-			if kind.variant && !long.Tests() && !*storageFull {
-				t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
+			if !kind.runs() {
+				t.Skipf("runs with %s=1 without -race, as in .ci/run, or -storage.full", long.Env)
 			}
 			runOverStorage(t, kind)
 		})

@@ -21,7 +21,7 @@ var docs = flag.Bool("figures.docs", false, "write what comes out of a full run 
 func quick(t *testing.T) *Data {
 	t.Helper()
 	calls := 0
-	o := Options{Quick: true, Seed: 1, Progress: func() { calls++ }, brief: long.Or(true, false)}
+	o := Options{Quick: true, Seed: 1, Progress: func() { calls++ }, brief: long.OrPure(true, false)}
 	d, err := Make(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
