@@ -199,13 +199,19 @@ func (c *attrCache) dropAttr(n *node) {
 
 func (c *attrCache) forgetAttr(n *node) {
 	c.stats.AttrDrops.Add(1)
-	awaitEnds(c.base, n) // who opens the file meanwhile finds what the kernel believes
+	awaitEnds(c.base, n)
+	n.attrForgotten()
+	c.dev.forgetAttr(n.id)
+}
+
+// attrForgotten is called before the kernel is notified to forget the attributes of n: not for those
+// of answers after it. Until then who opens the file finds what the kernel may believe.
+func (n *nodeCache) attrForgotten() {
 	n.attrTold.Store(false)
 	n.cacheMu.Lock()
-	n.sizes = toldSizes{} // before the notification: not those of answers after it
+	n.sizes = toldSizes{}
 	n.cacheMu.Unlock()
 	n.notified.Add(1)
-	c.dev.forgetAttr(n.id)
 }
 
 // opensAs is called when a file is opened that st describes: if the kernel
@@ -213,10 +219,9 @@ func (c *attrCache) forgetAttr(n *node) {
 func (c *attrCache) opensAs(n *node, st *unix.Stat_t) {
 	n.cacheMu.Lock()
 	differs, older := n.told != versionOf(st), n.sizes.differ(st.Size, c.now())
-	drops := n.drops.now != nil // which may not have told the kernel yet
 	n.cacheMu.Unlock()
 	switch {
-	case older || differs && drops:
+	case older:
 		c.forgetAttr(n)
 	case differs:
 		c.dropAttr(n)

@@ -70,13 +70,11 @@ func (c *pageCache) startDrop(n *node) *pageDrop {
 	d, begins := n.drops.want()
 	// Not before: who finds that nothing is cached must find this drop.
 	n.cached.Store(false)
-	n.attrTold.Store(false)
-	n.sizes = toldSizes{}
 	n.cacheMu.Unlock()
 	if begins {
 		c.background(func() { c.runDrops(n, d) })
 	} else {
-		n.notified.Add(1)
+		n.attrForgotten()
 		c.dev.forgetAttr(n.id) // which waits for nothing
 	}
 	return d
@@ -87,7 +85,7 @@ func (c *pageCache) runDrops(n *node, d *pageDrop) {
 	for d != nil {
 		filled := n.filled.Load()
 		awaitEnds(c.base, n)
-		n.notified.Add(1)
+		n.attrForgotten()
 		c.dev.forgetPages(n.id, 0, 0)
 		n.empty.Store(filled)
 		n.cacheMu.Lock()
