@@ -86,7 +86,7 @@ func (c *attrCache) growAll(ns []*node) (told []*node) {
 
 // longer is a file that is longer than the kernel may believe.
 type longer struct {
-	node uint64
+	n    *node
 	size int64
 }
 
@@ -139,7 +139,7 @@ func (c *attrCache) growsTo(n *node, size int64) longer {
 	c.unprotected.noteKnown(n)
 	c.stats.Grown.Add(1)
 	n.notified.Add(1)
-	return longer{n.id, size}
+	return longer{n, size}
 }
 
 // tellSizes tells the kernel how long files are, and returns when it has taken that over.
@@ -147,7 +147,10 @@ func (c *attrCache) growsTo(n *node, size int64) longer {
 func (c *attrCache) tellSizes(list []longer) {
 	for rest := list; len(rest) > 0; {
 		these := rest // the last call may go on
-		rest = rest[untilItWaits(c.base, len(these), func(i int) { c.dev.grow(these[i].node, these[i].size) }):]
+		rest = rest[untilItWaits(c.base, len(these), func(i int) { c.dev.grow(these[i].n.id, these[i].size) }):]
+	}
+	for _, x := range list {
+		x.n.mayReach(x.size) // a truncation may have been answered meanwhile
 	}
 }
 

@@ -234,8 +234,8 @@ func (fc *fileCalls) write(cancel <-chan struct{}, in *fuse.WriteIn, b []byte, o
 		}
 		if err = fc.fence.change(cancel, c, call); c.repeated {
 			n = c.length
-			h.n.mayReach(off + int64(n))
 		}
+		h.n.mayReach(off + int64(n)) // again: a truncation may have been answered meanwhile
 	}
 	if back && err == errBehind {
 		fc.pageIsLost(h.n)
@@ -335,6 +335,7 @@ func (fc *fileCalls) fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fus
 	}
 	c := &change{in: &in.InHeader, op: "fallocate", h: h, off: int64(in.Offset), length: int(in.Length)}
 	h.n.mayReach(int64(in.Offset + in.Length))
+	defer h.n.mayReach(int64(in.Offset + in.Length)) // a truncation may have been answered meanwhile
 	return status(fc.fence.change(cancel, c, func() error {
 		if err := fc.actor.dropSetIDFor(&in.InHeader, h.fd); err != nil {
 			return err
@@ -386,6 +387,7 @@ func (fc *fileCalls) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRang
 		if c.repeated {
 			n = c.length
 		}
+		dst.n.mayReach(int64(in.OffOut) + int64(done+n)) // a truncation may have been answered meanwhile
 		if n == 0 && !caughtUp && src.n.isBehind(roff) {
 			caughtUp = true
 			if err := fc.attrs.catchUp(src.n); err == nil {
