@@ -24,7 +24,7 @@ func (fc *fileCalls) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if h == nil {
 		return nil, fuse.EBADF
 	}
-	late := lateRead{old: fc.mayBeOld(in)}
+	late := lateRead{old: fc.mayBeOld(in), notified: h.n.notified.Load()}
 	direct, tries := in.Flags&unix.O_DIRECT != 0, orderTries
 	for range behindTries {
 		begun := uint64(0)

@@ -164,8 +164,9 @@ func (k *nodeLine) writeMost(n *node) {
 	k.most.Store(most)
 }
 
-// takeMost is about the word alone. Who makes it more from now on finds that it has to be written,
-// and waits; so does who needs what is being written. REQUIRES: ledger.mu held.
+// takeMost is about the word alone, which the caller writes, and then stores what it returns in
+// k.most. Who makes it more from now on finds that it has to be written, and waits; so does who needs
+// what is being written. REQUIRES: ledger.mu held.
 func (k *nodeLine) takeMost(n *node) int64 {
 	k.most.Store(-1)
 	most := n.bounds.most.Load()

@@ -216,6 +216,10 @@ func (k *longCache) forget(id uint64, listing bool) {
 		k.dev.forgetPages(id, 0, 0)
 		return
 	}
+	if n := k.tree.get(id); n != nil && n.isRegular() {
+		awaitEnds(k.base, n)
+		n.notified.Add(1)
+	}
 	k.stats.AttrDrops.Add(1)
 	k.dev.forgetAttr(id)
 }

@@ -26,8 +26,9 @@ import (
 
 // lateRead is a READ that may have been asked for before a notification.
 type lateRead struct {
-	waited bool // for the open lock of its handle
-	old    bool // until the node was sure of its locks, or for this process
+	waited   bool   // for the open lock of its handle
+	old      bool   // until the node was sure of its locks, or for this process
+	notified uint64 // how many notifications of the file there were when it came
 }
 
 // mayBeOld reports whether a READ, which is begun, was asked for before this process has had the
@@ -58,7 +59,7 @@ func (fc *fileCalls) readAgain(n *node, in *fuse.ReadIn, end int64, late lateRea
 	pages := pagesOf(in.Offset, in.Size)
 	y := n.failed.Load()
 	second := y != nil && y.pages.meets(pages) && y.notified == notified && fc.now()-y.at <= takenOver
-	again := late.waited || late.old && fc.procs.awaitsPage(in.Pid)
+	again := late.waited || (late.old || notified != late.notified) && fc.procs.awaitsPage(in.Pid)
 	if second || !again || fc.procs.isInFault(in.Pid) {
 		return false
 	}
@@ -75,8 +76,8 @@ func (fc *fileCalls) readAgain(n *node, in *fuse.ReadIn, end int64, late lateRea
 type rereading struct {
 	tid     uint32
 	end     int64         // of the file
-	at      atomic.Int64  // when the last part of it has come, on the server's clock
-	request atomic.Uint64 // the one that meets the end; 0: it is to be made again, and has not come
+	at      atomic.Int64  // when the last part of it was admitted, on the server's clock
+	request atomic.Uint64 // the one that meets the end; 0: it is to be made again, and was not admitted
 	ran     progress      // the yielder's
 }
 
@@ -89,7 +90,7 @@ func newRereading(tid uint32, end, now int64) *rereading {
 // rereadTime is much longer than it takes the kernel to make a READ again, if it does.
 const rereadTime = 1000 // ms
 
-// comes is called when a READ has come, which may be made again.
+// comes is called when a READ is admitted, which may be made again.
 func (x *rereading) comes(in *fuse.ReadIn, now int64) {
 	if x == nil || x.tid != in.Pid {
 		return
@@ -117,8 +118,8 @@ func (y *yielder) isRereading(n *node) bool {
 	return x != nil && x.isUnderway(y.base, n, &x.ran)
 }
 
-// A notification waits so long at most for who has read, and for a READ that does not come
-// though its program sleeps: a lock may wait for it.
+// A notification waits so long at most for who has read, and for a READ that does not come, or
+// waits, though its program sleeps: a lock may wait for it.
 const (
 	endsTime   = 200 // ms
 	asleepTime = 20  // ms

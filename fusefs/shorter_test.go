@@ -97,7 +97,7 @@ func TestReadAgain(t *testing.T) {
 		t.Helper()
 		in := &fuse.ReadIn{Size: pageSize}
 		in.Unique, in.Pid = request, 1<<31-1 // no thread has that number
-		if got := f.readAgain(n, in, 4, lateRead{waited, f.mayBeOld(in)}); got != want {
+		if got := f.readAgain(n, in, 4, lateRead{waited: waited, old: f.mayBeOld(in), notified: n.notified.Load()}); got != want {
 			t.Errorf("%s: again: %v", what, got)
 		}
 	}
