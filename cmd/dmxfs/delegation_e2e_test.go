@@ -147,10 +147,15 @@ func (w *written) writeAny(m *testMount) error {
 func awaitDelegate(t *testing.T, c *testCluster) {
 	t.Helper()
 	a := c.mounts[0]
-	await(t, "the first host is delegate", func() bool {
+	// It has to make 16 new files within a second, which it may not come to while other tests
+	// have the processors.
+	if !comesTo(3*time.Minute, func() bool {
+		<-time.After(100 * time.Millisecond)
 		s, err := a.status()
 		return err == nil && s.Delegate
-	})
+	}) {
+		t.Fatal("the first host is not made delegate")
+	}
 	first, err := a.status()
 	if err != nil {
 		t.Fatal(err)
