@@ -95,11 +95,14 @@ func (d *fullDisk) appendAlways() (stop func() int) {
 }
 
 func (d *fullDisk) until(what string, ok func() bool) error {
+	look := time.NewTicker(time.Millisecond)
+	defer look.Stop()
 	for !ok() {
-		if d.ctx.Err() != nil {
+		select {
+		case <-d.ctx.Done():
 			return fmt.Errorf("waited in vain until %s; healthy: %v, %+v", what, d.Healthy(), d.Stats())
+		case <-look.C:
 		}
-		time.Sleep(time.Millisecond)
 	}
 	return nil
 }
