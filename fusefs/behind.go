@@ -49,8 +49,8 @@ func (n *node) cut(size int64, call func() error) error {
 }
 
 // answersCut is called before the program is answered that has truncated n: most is what
-// sizeBounds.most was before that. The kernel takes over the new size with the answer, whatever it
-// was notified of, unless that is an error.
+// sizeBounds.most was before it waited for anything. The kernel takes over the new size with the
+// answer, whatever it was notified of, unless that is an error.
 func (n *node) answersCut(most int64, st fuse.Status) {
 	if st.Ok() {
 		n.noteCut()

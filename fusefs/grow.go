@@ -29,7 +29,7 @@ import (
 // sizeBounds are between what sizes a file is, as the kernel believes.
 type sizeBounds struct {
 	// least is the shortest of those that it was told since it was told one in that
-	// way; most is the longest of all since a program of this host has truncated it.
+	// way; most is the longest of all since a program of this host has begun to truncate it.
 	least, most atomic.Int64
 	// late is a size that the kernel was not told yet, since a READ is parked for
 	// which it would have waited; 0: none. Who is answered next tells it.

@@ -21,8 +21,9 @@ import (
 // another wait than that for the lock a READ fails only if its program is seen to wait for a
 // page, and not for the answer: pages stay behind that were not read, and a kill may come between.
 //
-// What drops pages or attributes for a lock waits, for a moment, until who was answered last where
-// the file ends, or is going to ask once more, has gone on. Other notifications do not.
+// What drops pages or attributes for a lock, or for a lease of names, waits, for a moment, until who
+// was answered last where the file ends, or is going to ask once more, has gone on. Other
+// notifications do not.
 
 // lateRead is a READ that may have been asked for before a notification.
 type lateRead struct {
