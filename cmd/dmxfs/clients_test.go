@@ -44,8 +44,8 @@ var clientKinds = []clientKind{
 	{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}},
 }
 
-// runs reports whether tests over k run. .ci/run runs those that have variants once more, without
-// the race detector.
+// runs reports whether tests over k run. .ci/run names those that have variants, and runs them once
+// more, without the race detector.
 func (k *clientKind) runs() bool { return !k.variant || *storageFull || long.Tests() && !long.Race }
 
 // kindsOfClients are the clientKinds over which tests run.

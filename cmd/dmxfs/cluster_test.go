@@ -325,9 +325,15 @@ func waitALittle() { <-time.After(10 * time.Millisecond) }
 // look is a command in most cases, and other tests need the processor.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
+	awaitFor(t, patienceOfTests/2, what, ok)
+}
+
+// awaitFor is await for what may take longer.
+func awaitFor(t testing.TB, d time.Duration, what string, ok func() bool) {
+	t.Helper()
 	for began := time.Now(); !ok(); {
 		took := time.Since(began)
-		if took > patienceOfTests/2 {
+		if took > d {
 			t.Fatalf("waited too long: %s", what)
 		}
 		<-time.After(min(max(took/10, 10*time.Millisecond), 100*time.Millisecond))

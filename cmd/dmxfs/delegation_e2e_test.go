@@ -149,13 +149,10 @@ func awaitDelegate(t *testing.T, c *testCluster) {
 	a := c.mounts[0]
 	// It has to make 16 new files within a second, which it may not come to while other tests
 	// have the processors.
-	if !comesTo(3*time.Minute, func() bool {
-		<-time.After(100 * time.Millisecond)
+	awaitFor(t, 3*time.Minute, "the first host is delegate", func() bool {
 		s, err := a.status()
 		return err == nil && s.Delegate
-	}) {
-		t.Fatal("the first host is not made delegate")
-	}
+	})
 	first, err := a.status()
 	if err != nil {
 		t.Fatal(err)
