@@ -32,7 +32,7 @@ type clientKind struct {
 	// git is how often things are done with git on it; see runGit.
 	git int
 	// variant: much like another kind (a server with clients that cache), which is enough for
-	// a short run, and with the race detector.
+	// a short run.
 	variant bool
 	// args are the options of dmxfs that the storage needs.
 	args []string
@@ -44,9 +44,8 @@ var clientKinds = []clientKind{
 	{name: "sshfs", start: startSSHFS, args: []string{"--listing-age=0s"}},
 }
 
-// runs reports whether tests over k run. .ci/run names those that have variants, and runs them once
-// more, without the race detector.
-func (k *clientKind) runs() bool { return !k.variant || *storageFull || long.Tests() && !long.Race }
+// runs reports whether tests over k run.
+func (k *clientKind) runs() bool { return !k.variant || *storageFull || long.Tests() }
 
 // kindsOfClients are the clientKinds over which tests run.
 func kindsOfClients() []clientKind {

@@ -66,7 +66,7 @@ func TestOverRealStorage(t *testing.T) {
 	for _, kind := range realKinds {
 		side.run(t, kind.name, func(t *testing.T) {
 			if !kind.runs() {
-				t.Skipf("runs with %s=1 without -race, as in .ci/run, or -storage.full", long.Env)
+				t.Skipf("runs with %s=1, as in .ci/run, or -storage.full", long.Env)
 			}
 			runOverStorage(t, kind)
 		})
