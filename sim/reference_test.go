@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 var full = flag.Bool("sim.full", false, "compare all reference figures, not only some of each kind")
@@ -91,6 +93,7 @@ var counterparts = map[string]string{
 // TestReference compares with independent implementations: within 10 % of the
 // reference, or within what chance does where few write.
 func TestReference(t *testing.T) {
+	long.NoRace(t)
 	compared := 0
 	for _, ref := range references(t) {
 		name, ok := counterparts[ref.algorithm]

@@ -49,6 +49,7 @@ func each(t *testing.T, f func(t *testing.T, c Config)) {
 // A seed gives the same figures each time, and they do not depend on whether
 // messages are really encoded: no machine changes what it has sent.
 func TestSeedDecides(t *testing.T) {
+	long.NoRace(t)
 	each(t, func(t *testing.T, c Config) {
 		c.Jitter, c.Bytes = 0.5, true
 		first := run(t, c)

@@ -43,10 +43,11 @@ var bugs = []struct {
 }
 
 func TestPlantedBugsAreFound(t *testing.T) {
+	long.NoRace(t)
 	for _, b := range bugs {
 		t.Run(b.name, func(t *testing.T) {
 			for i := range int64(b.seeds) {
-				seed := (i + long.OrPure(b.soon, 0)) % int64(b.seeds)
+				seed := (i + long.Or(b.soon, 0)) % int64(b.seeds)
 				if err := b.found(t, seed, b.name); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
@@ -59,10 +60,11 @@ func TestPlantedBugsAreFound(t *testing.T) {
 
 // What finds the bugs must find nothing without them.
 func TestNoBugIsFoundWithoutOne(t *testing.T) {
+	long.NoRace(t)
 	for name, found := range map[string]func(*testing.T, int64, string) error{
 		"fenced": fenced, "ruled": ruled, "writeBack": writeBack, "replaced": replaced, "stoppedAfterListing": stoppedAfterListing,
 	} {
-		for seed := range long.OrPure(int64(10), 30) {
+		for seed := range long.Or(int64(10), 30) {
 			if err := found(t, seed, ""); err != nil {
 				t.Errorf("%s, seed %d: %v", name, seed, err)
 				break

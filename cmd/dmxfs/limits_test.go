@@ -23,7 +23,7 @@ func TestMembershipMessagesFit(t *testing.T) {
 // is waited for as long as --tenure says, not as long as the default.
 func TestShorterTenure(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2, "-o", "no-restart,heartbeat=100ms,tenure=1s")
+	c := newCluster(t, 2, "-o", "no-restart,heartbeat=100ms,tenure=2500ms")
 	a, b := c.mounts[0], c.mounts[1]
 	a.helper("hold", "flock", "f")
 	a.held("f", 1)
@@ -38,7 +38,7 @@ func TestShorterTenure(t *testing.T) {
 		why = r.Reason
 	}
 	var silent int
-	if _, err := fmt.Sscanf(why[max(strings.Index(why, "silent"), 0):], "silent for %d ms", &silent); err != nil || silent < 1000 {
+	if _, err := fmt.Sscanf(why[max(strings.Index(why, "silent"), 0):], "silent for %d ms", &silent); err != nil || silent < 2500 {
 		t.Errorf("it was dropped as %q", why)
 	}
 	if silent >= 5000 {

@@ -116,7 +116,7 @@ func TestUpgradeThatIsRefused(t *testing.T) {
 		{successorFile(t, hangsAsked), "does not answer"},
 		{successorFile(t, cannotGoOn), "of the test"},
 	} {
-		timeout := "30s" // a machine with much to do starts a program slowly
+		timeout := "90s" // a machine with much to do starts a program slowly
 		if filepath.Base(tt.program) == hangsAsked {
 			timeout = "2s"
 		}

@@ -40,9 +40,16 @@ type Watch struct {
 // dir in their arguments, environment or working directory, and all mounts by FUSE
 // below it. No other test has dir, an absolute path.
 //
-// The time of t counts from here. Call Limit before what is cleaned up by t.Cleanup,
-// so that cleaning up is part of it.
+// It waits for t's [Turn], and then the time of t counts. Call Limit before what is
+// cleaned up by t.Cleanup, so that cleaning up is part of it.
 func Limit(t testing.TB, dir string) *Watch {
+	t.Helper()
+	Turn(t)
+	return watch(t, dir)
+}
+
+func watch(t testing.TB, dir string) *Watch {
+	t.Helper()
 	if rel, err := filepath.Rel(os.TempDir(), dir); err != nil || !filepath.IsLocal(rel) || rel == "." {
 		t.Fatalf("%s is no directory of this test", dir)
 	}

@@ -31,7 +31,7 @@ func TestLimit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	hangs := &watched{TB: t, said: make(chan string, 1)}
-	w := Limit(hangs, filepath.Join(dir, "1"))
+	w := watch(hangs, filepath.Join(dir, "1"))
 	w.out = hangs
 	defer w.stop()
 	start := func(in string, env ...string) *exec.Cmd {
@@ -91,7 +91,7 @@ func TestLimitCutsMountsOff(t *testing.T) {
 	}
 	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
 	hangs := &watched{TB: t, said: make(chan string, 1)}
-	w := Limit(hangs, dir)
+	w := watch(hangs, dir)
 	w.out = hangs
 	defer w.stop()
 	w.Allow(time.Millisecond)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 var centralOptions = Options{Reorders: true, Duplicates: true, LaxTries: true, MaxNodes: 5}
@@ -13,6 +15,7 @@ func TestConformanceOfCentral(t *testing.T) { Conformance(t, central(bugs{}), ce
 // Each check of the harness finds the bug that it is for. (What it finds in rw
 // is in the tests of that package.)
 func TestTheHarnessFindsBugs(t *testing.T) {
+	long.NoRace(t)
 	overtakes, spares, strict := centralOptions, centralOptions, centralOptions
 	overtakes.Overtakes = true
 	spares.Spares = true

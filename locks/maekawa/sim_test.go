@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks/exclusive"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
@@ -58,6 +59,9 @@ func everybody(n, _ int) []int {
 
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
 
-func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
+func TestExplore(t *testing.T) {
+	long.NoRace(t)
+	locktest.ExploreExclusive(t, Algorithm, options)
+}
 
 func FuzzReceive(f *testing.F) { locktest.Fuzz(f, Algorithm, options) }

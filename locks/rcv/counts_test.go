@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
 
@@ -27,6 +28,7 @@ func TestMessagesAlone(t *testing.T) {
 // A request costs at most N-1 RM, one IM and one EM. In a burst it is far less,
 // and those that prefer unknown votes need fewer.
 func TestMessages(t *testing.T) {
+	long.NoRace(t)
 	for _, n := range []int{3, 5, 10, 30} {
 		var burst [2]float64
 		for i, o := range []Options{{Eager: true}, {Eager: true, Uniform: true}} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks/exclusive"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
@@ -32,16 +33,26 @@ func coreOf(s locktest.Side) *core {
 	return exclusive.CoreOf(s.Machine).(*core)
 }
 
-func TestSimulate(t *testing.T) { locktest.Simulate(t, Algorithm, options) }
+func TestSimulate(t *testing.T) {
+	long.NoRace(t)
+	locktest.Simulate(t, Algorithm, options)
+}
 
 // Within what is not forgotten messages may come twice.
-func TestSimulateTwice(t *testing.T) { simulateTwice(t, Options{remembers: true}) }
+func TestSimulateTwice(t *testing.T) {
+	long.NoRace(t)
+	simulateTwice(t, Options{remembers: true})
+}
 
 // The lock is given back at once, as in the paper. Then an IM can come for a
 // request that is over.
-func TestSimulateEager(t *testing.T) { simulateTwice(t, Options{Eager: true}) }
+func TestSimulateEager(t *testing.T) {
+	long.NoRace(t)
+	simulateTwice(t, Options{Eager: true})
+}
 
 func TestSimulateUniform(t *testing.T) {
+	long.NoRace(t)
 	locktest.Simulate(t, With(Options{Uniform: true}), options)
 	simulateTwice(t, Options{Eager: true, Uniform: true})
 }
@@ -54,6 +65,9 @@ func simulateTwice(t *testing.T, o Options) {
 
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
 
-func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
+func TestExplore(t *testing.T) {
+	long.NoRace(t)
+	locktest.ExploreExclusive(t, Algorithm, options)
+}
 
 func FuzzReceive(f *testing.F) { locktest.Fuzz(f, Algorithm, options) }

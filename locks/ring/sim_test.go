@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks/exclusive"
 	"github.com/dmxfs/dmxfs/locks/locktest"
 )
@@ -34,6 +35,9 @@ func TestSimulateEager(t *testing.T) { locktest.Simulate(t, With(Options{Eager: 
 
 func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options) }
 
-func TestExplore(t *testing.T) { locktest.ExploreExclusive(t, Algorithm, options) }
+func TestExplore(t *testing.T) {
+	long.NoRace(t)
+	locktest.ExploreExclusive(t, Algorithm, options)
+}
 
 func FuzzReceive(f *testing.F) { locktest.Fuzz(f, Algorithm, options) }

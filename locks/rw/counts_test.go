@@ -26,6 +26,7 @@ func messages(t *testing.T, l locktest.Load) float64 {
 // each time, and giving back at once costs a message more per peer than
 // Ricart-Agrawala.
 func TestMessagesInTurns(t *testing.T) {
+	long.NoRace(t)
 	for _, n := range []int{2, 3, 9, 30} {
 		for _, c := range []struct {
 			name string
@@ -50,6 +51,7 @@ func TestMessagesInTurns(t *testing.T) {
 
 // By chance: the figures come from another program.
 func TestMessagesAtRandom(t *testing.T) {
+	long.NoRace(t)
 	type figures struct {
 		expire           bool
 		reads            float64
@@ -67,14 +69,14 @@ func TestMessagesAtRandom(t *testing.T) {
 		{true, 0.99, 3, 0.06, 0.09}, {true, 0.99, 9, 0.25, 0.44}, {true, 0.99, 30, 0.83, 0.83},
 	} {
 		t.Run(fmt.Sprintf("n=%d/reads=%v/expire=%v", f.n, f.reads, f.expire), func(t *testing.T) {
-			l := locktest.Load{Nodes: f.n, Reads: f.reads, Expire: f.expire, Acquires: long.OrPure(600, 1500)}
+			l := locktest.Load{Nodes: f.n, Reads: f.reads, Expire: f.expire, Acquires: long.Or(600, 1500)}
 			switch {
 			case f.reads == 0.9 && f.n == 30:
-				l.Acquires = long.OrPure(1500, 10_000)
+				l.Acquires = long.Or(1500, 10_000)
 			case f.reads >= 0.9: // few write, and reads cost little time
-				l.Acquires = long.OrPure(3000, 10_000)
+				l.Acquires = long.Or(3000, 10_000)
 			case f.n == 30:
-				l.Acquires = long.OrPure(250, 500)
+				l.Acquires = long.Or(250, 500)
 			}
 			serial := messages(t, l)
 			l.Saturated = true

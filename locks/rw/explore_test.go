@@ -12,6 +12,7 @@ func TestConformance(t *testing.T) { locktest.Conformance(t, Algorithm, options)
 // TestExplore looks at all runs of small worlds: each of these scripts with
 // each of these disturbances, or half of them if tests do not run in full.
 func TestExplore(t *testing.T) {
+	long.NoRace(t)
 	for i, nodes := range [][]string{
 		// Two nodes: writers, readers, upgrades, tries, ranges that overlap.
 		{"W A, W A o1", "W A, W A o1"},
@@ -47,7 +48,7 @@ func TestExplore(t *testing.T) {
 			{Views: []string{"n0,n1,n2"}},
 			{Views: []string{"n1,n2", "n1,n3"}, Atomic: true},
 		} {
-			if i%2 != j%2 && !long.OrPure(false, true) {
+			if i%2 != j%2 && !long.Tests() {
 				continue // each history and each trouble is in others
 			}
 			c.Nodes = nodes

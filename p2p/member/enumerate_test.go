@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -72,6 +73,7 @@ func runEnumerated(t *testing.T, n int, seed uint64, list []placed) bool {
 }
 
 func TestEverySingleFault(t *testing.T) {
+	long.NoRace(t)
 	for n := 1; n <= 3; n++ {
 		g := grid(n, []int64{0, 130, 380})
 		for i, p := range g {
@@ -86,6 +88,7 @@ func TestEverySingleFault(t *testing.T) {
 // Pairs are many: go test takes a sample; -member.long takes all of one and two
 // nodes, and every third of three.
 func TestPairsOfFaults(t *testing.T) {
+	long.NoRace(t)
 	for _, c := range []struct {
 		n, every, long int
 	}{{1, 97, 1}, {2, 401, 1}, {3, 1601, 3}} {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -290,6 +291,7 @@ func TestASuccessorKnowsItsViewBeforeTheStorageShowsIt(t *testing.T) {
 // The same seed makes the same run, byte for byte: nothing depends on the order
 // of a map, or on the time of day.
 func TestDeterminism(t *testing.T) {
+	long.NoRace(t)
 	for seed := range int64(20) {
 		a := schedule(randomOptions(seed), true).w.trace
 		b := schedule(randomOptions(seed), true).w.trace

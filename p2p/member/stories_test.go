@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -198,6 +199,7 @@ func TestStory10PartitionTwoOne(t *testing.T) {
 }
 
 func TestStory11OnePairOfFive(t *testing.T) {
+	long.NoRace(t)
 	for _, oneWay := range []bool{false, true} {
 		tell(t, 30, options{}, func(s *scene) {
 			n := s.cluster(5)

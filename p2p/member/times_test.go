@@ -116,8 +116,9 @@ var pausesAndJoins = []measured{
 // medians are in the log. Virtual time: that of fsync and of the Go scheduler
 // comes on top.
 func TestTimes(t *testing.T) {
+	long.NoRace(t)
 	seeds := long.Or(10, 30)
-	if long.Pure(true, testing.Short()) {
+	if testing.Short() {
 		seeds = 10
 	}
 	for _, row := range append(slices.Clone(untilTheyGoOn), pausesAndJoins...) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/locks/wire"
 )
@@ -216,6 +217,7 @@ func explore(w *world, fifo, clients bool) (int, error) {
 }
 
 func TestExhaustive(t *testing.T) {
+	long.NoRace(t)
 	for _, c := range []struct {
 		alg     Algorithm
 		clients bool // a node asks again while it has a ticket
@@ -240,6 +242,7 @@ func TestExhaustive(t *testing.T) {
 
 // The explorer must find what is wrong with these.
 func TestExplorerFinds(t *testing.T) {
+	long.NoRace(t)
 	for _, c := range []struct {
 		name   string
 		alg    Algorithm

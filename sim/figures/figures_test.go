@@ -35,6 +35,7 @@ func quick(t *testing.T) *Data {
 // All files are there, can be read, and are the same each time; every figure
 // shows a line for each of its series.
 func TestWrite(t *testing.T) {
+	long.NoRace(t)
 	d := quick(t)
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	names, err := d.Write(dir)
