@@ -15,7 +15,7 @@ import (
 // What happens at the edges of a cluster: machines and state directories that
 // were copied, hosts that see other storage than the rest, or older.
 
-var flagEdges = flag.Int("system.edges", long.OrPure(20, 40), "how many random schedules with the edges of a cluster to run")
+var flagEdges = flag.Int("system.edges", long.Pure(5, long.Or(20, 40)), "how many random schedules with the edges of a cluster to run")
 
 // copyOf is a host to which the state directory of h was copied.
 func (w *world) copyOf(h *host) *host {

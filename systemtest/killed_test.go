@@ -11,7 +11,7 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-var flagKills = flag.Int("system.kills", long.OrPure(20, 100), "how many random schedules with daemons that are killed and succeeded to run")
+var flagKills = flag.Int("system.kills", long.Pure(5, long.Or(20, 100)), "how many random schedules with daemons that are killed and succeeded to run")
 
 // knownGrant is a grant that a program has been told of.
 type knownGrant struct {

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	flagSeeds = flag.Int("system.seeds", long.OrPure(60, 200), "how many random schedules to run")
+	flagSeeds = flag.Int("system.seeds", long.Pure(15, long.Or(60, 200)), "how many random schedules to run")
 	flagFirst = flag.Int64("system.first", 0, "the first of the random schedules")
 	flagSeed  = flag.Int64("system.seed", -1, "run this schedule only, with its trace")
 	flagFor   = flag.Duration("system.for", 0, "begin no schedule after this time; 0: no limit")

@@ -11,7 +11,7 @@ import (
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
-var flagTakeovers = flag.Int("system.takeovers", long.OrPure(20, 100), "how many random schedules with takeovers to run")
+var flagTakeovers = flag.Int("system.takeovers", long.Pure(5, long.Or(20, 100)), "how many random schedules with takeovers to run")
 
 // legacy is what a process takes over from the one before it.
 type legacy struct {
