@@ -58,6 +58,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
+	tests.OneTurn()
 	remove := tests.Scratch()
 	code := m.Run()
 	remove()

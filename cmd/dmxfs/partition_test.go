@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/long"
 )
 
 // Tests of networks that fail, while the storage can be reached.
@@ -30,6 +32,7 @@ func (c *testCluster) back(what string) {
 // Two of three go on without the third, which is fenced while it is cut off.
 func TestPartitionOneFromTwo(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newNetCluster(t, 3)
 	lone, b, d := c.mounts[0], c.mounts[1], c.mounts[2]
 	old := lone.helper("append", "flock", "f", "old", "0")
@@ -171,6 +174,7 @@ func TestPartitionOfAPair(t *testing.T) {
 // not disturb anybody. It says who answered.
 func TestNewcomerThatReachesNobody(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newNetCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	epoch := a.peers().Epoch
@@ -199,6 +203,7 @@ func TestNewcomerThatReachesNobody(t *testing.T) {
 // That takes the half minute for which it waits for the others' welcomes.
 func TestNewcomerThatReachesSome(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newNetCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	n := c.addHost()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/admin"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/p2p"
 )
@@ -217,6 +218,7 @@ func (c *testCluster) comesBackAfterRotation(a, b *testMount) {
 // between, the members find each other again, and the next try succeeds.
 func TestRotateNeedsAllMembers(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newCluster(t, 3, "--tenure", "30s") // the one that stands still stays a member
 	a, b, d := c.mounts[0], c.mounts[1], c.mounts[2]
 	old := a.secret()

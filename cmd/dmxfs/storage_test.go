@@ -78,6 +78,7 @@ var onStorage = []string{"--file-id", "inode", "--listing-age", "1s"}
 // asks for one waits, nobody is thrown out, and all goes on.
 func TestStorageHangs(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newCluster(t, 0)
 	s := newHangingStorage(t, c.src, filepath.Join(c.dir, "storage"))
 	for range 3 {

@@ -129,6 +129,7 @@ func TestTakeoverLosesItsWatcher(t *testing.T) {
 // whether the mount is served by the new program, and whether anything was lost.
 func TestUpgradeThatIsTakenOver(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newCluster(t, 1, "--takeover")
 	m := c.mounts[0]
 	said := map[string]int{}

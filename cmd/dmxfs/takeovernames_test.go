@@ -303,6 +303,7 @@ func (m *testMount) dies(name string) (out string, code int) {
 // not; but not while a host is cut off that sees the storage, and cannot be asked.
 func TestTakeoverAsksAllHosts(t *testing.T) {
 	t.Parallel()
+	tests.NoTurn(t)
 	needTool(t, "mkfs.ext4")
 	c := newCluster(t, 0)
 	c.src = filepath.Join(c.dir, "disk")
@@ -356,6 +357,7 @@ func TestTakeoverAsksAllHosts(t *testing.T) {
 // one of them. One that is said to be gone and is not says that it is there.
 func TestTakeoverAsksNoHostThatIsForgotten(t *testing.T) {
 	t.Parallel()
+	tests.NoTurn(t)
 	c := newClusterOnDisk(t, 3)
 	a, b, gone := c.mounts[0], c.mounts[1], c.mounts[2]
 	forget := func(id string) (string, error) {

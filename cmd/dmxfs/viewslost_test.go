@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/long"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
 	"github.com/dmxfs/dmxfs/journal"
 	"github.com/dmxfs/dmxfs/p2p/member"
@@ -73,6 +74,7 @@ func (m *testMount) cluster() string {
 // all; of two at the same time one does it.
 func TestRemovedClusterIsRestored(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	if _, err := c.try("cluster", "restore", "--yes", a.dir); code(err) != exitcode.Refused || !strings.Contains(err.Error(), "nothing to restore") {
@@ -151,6 +153,7 @@ func TestRemovedClusterIsRestored(t *testing.T) {
 // changed.
 func TestRemovedSourceIsRestored(t *testing.T) {
 	t.Parallel()
+	long.NoTurn(t)
 	c := newCluster(t, 2)
 	a, b := c.mounts[0], c.mounts[1]
 	a.rotate(2)

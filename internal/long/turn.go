@@ -12,16 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Turn has a test with processes of its own wait until fewer such tests than the machine
-// has processors run, of all packages that go test runs at once: with more, each takes
-// several times as long, and what it waits for comes too late. The test keeps its turn
-// until it ends, and its subtests share it.
+// Turn has a test with processes of its own wait, with the race detector, until fewer such
+// tests than the machine has processors run, of all packages that go test runs at once: with
+// more, each takes several times as long, and what it waits for comes too late. The test
+// keeps its turn until it ends, and its subtests share it.
 //
 // [Limit] does it, too.
 func Turn(t testing.TB) {
-	t.Helper()
-	allTurns.await(t)
+	if Race {
+		allTurns.await(t)
+	}
 }
+
+// NoTurn is called before [Limit] by a test that does little but wait: it takes no turn.
+func NoTurn(t testing.TB) { allTurns.pass(t) }
+
+// OneTurn has all tests of a package share one turn, which lasts until all have ended: those
+// of a package with many short ones would wait all the time. It is called before they run.
+func OneTurn() { allTurns.one = true }
 
 // allTurns are locks of go.mod, which all packages have, and where no lock leaves anything
 // behind.
@@ -31,6 +39,7 @@ var allTurns = newTurns(goMod(), runtime.NumCPU())
 type turns struct {
 	file   string
 	atOnce int
+	one    bool // all tests of this process share one, which is not given up
 
 	mu sync.Mutex
 	of map[string]*turn // those of this process, by test
@@ -49,19 +58,31 @@ type turn struct {
 
 // await waits for the turn of t, and gives it up when t ends.
 func (ts *turns) await(t testing.TB) {
+	x := ts.join(t)
+	x.once.Do(func() { x.file = ts.take() })
+}
+
+// pass has t go without a turn.
+func (ts *turns) pass(t testing.TB) { ts.join(t).once.Do(func() {}) }
+
+// join is the turn of t, until it ends; it may have to be taken yet.
+func (ts *turns) join(t testing.TB) *turn {
 	test, _, _ := strings.Cut(t.Name(), "/")
+	if ts.one {
+		test = ""
+	}
 	ts.mu.Lock()
+	defer ts.mu.Unlock()
 	x := ts.of[test]
 	if x == nil {
 		x = &turn{}
 		ts.of[test] = x
 	}
 	x.users++
-	ts.mu.Unlock()
 	t.Cleanup(func() {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
-		if x.users--; x.users > 0 {
+		if x.users--; x.users > 0 || ts.one {
 			return
 		}
 		delete(ts.of, test)
@@ -69,7 +90,7 @@ func (ts *turns) await(t testing.TB) {
 			_ = x.file.Close()
 		}
 	})
-	x.once.Do(func() { x.file = ts.take() })
+	return x
 }
 
 // take waits for a turn: the first byte is for who is next, those behind it are the turns.

@@ -74,4 +74,10 @@ func TestTurnOfSubtests(t *testing.T) {
 			t.Error("it has not been given up")
 		}
 	}
+	t.Run("without", func(t *testing.T) {
+		held := ts.take()
+		defer held.Close()
+		ts.pass(t)
+		ts.await(t) // would be for ever
+	})
 }
