@@ -13,9 +13,9 @@ import (
 )
 
 // Turn has a test with processes of its own wait, with the race detector, until fewer such
-// tests than the machine has processors run, of all packages that go test runs at once: with
-// more, each takes several times as long, and what it waits for comes too late. The test
-// keeps its turn until it ends, and its subtests share it.
+// tests than twice the processors run, of all packages that go test runs at once: with more,
+// each takes several times as long, and what it waits for comes too late. The test keeps its
+// turn until it ends, and its subtests share it.
 //
 // [Limit] does it, too.
 func Turn(t testing.TB) {
@@ -33,7 +33,7 @@ func OneTurn() { allTurns.one = true }
 
 // allTurns are locks of go.mod, which all packages have, and where no lock leaves anything
 // behind.
-var allTurns = newTurns(goMod(), runtime.NumCPU())
+var allTurns = newTurns(goMod(), 2*runtime.NumCPU())
 
 // turns lets a number of tests run at once. A turn is a lock of a byte of a file.
 type turns struct {
