@@ -28,6 +28,7 @@ import (
 type client struct {
 	*base
 	descriptors *descriptors
+	leases      *leases
 	listings    listings
 	zaps        atomic.Uint64 // the locks of zap
 }
@@ -222,6 +223,9 @@ func (c *client) lookOpened(h *handle, st *unix.Stat_t) error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n, fd := h.n, h.fd
+	if !c.outdated(&n.seen.attr) && !c.outdated(&n.seen.data) && c.leases.current() {
+		return retryEINTR(func() error { return unix.Fstat(fd, st) })
+	}
 	gen := c.arrivals.explicit.Load() + 1
 	if err := c.pass(n); err != nil {
 		return err

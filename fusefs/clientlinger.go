@@ -13,11 +13,14 @@ import (
 // with its defaults, where
 //
 //   - md-cache answers GETATTR and LOOKUP for up to a second. Neither open(2)
-//     nor a lock ends that; the answer to fsync(2) renews the attributes, and an
-//     error that says that the file is gone ends it.
+//     nor a lock ends that; the answers to fsync(2) and to fallocate(2) renew the
+//     attributes, and an error that says that the file is gone ends it.
 //   - quick-read serves files of up to 64 KiB from what an earlier LOOKUP
 //     brought. It ignores O_DIRECT, open(2) and fsync(2), and forgets the file
 //     when it passes on a fallocate(2), even one that fails.
+//
+// So fallocate(2) does both. (fsync(2) costs as much again, or more: the server may
+// have to write its journal.)
 //
 // So the functions here make it ask, where a lock that came from another host,
 // or an open(2), needs it. Both caches compare whole seconds: what was cached
@@ -49,10 +52,7 @@ func (c *client) pass(n *node) error {
 	}
 	fd, err := c.descriptors.withReserve(func() (int, error) { return c.openNode(n, unix.O_RDWR|unix.O_NONBLOCK) })
 	if err == nil {
-		err = retryEINTR(func() error { return unix.Fsync(fd) })
-		if err == nil {
-			err = punchBehind(fd)
-		}
+		err = punchBehind(fd)
 		closeFD(fd)
 	}
 	switch err {
@@ -75,7 +75,7 @@ func punchBehind(fd int) error {
 	const hole = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 	err = retryEINTR(func() error { return unix.Fallocate(fd, hole, off, stripes) })
 	if err == unix.EFBIG {
-		return nil // it was passed on
+		return retryEINTR(func() error { return unix.Fsync(fd) }) // it was passed on, and brought no attributes
 	}
 	return err
 }
@@ -137,7 +137,8 @@ var (
 // st describes.
 func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 	n := c.tree.known(st)
-	if n != nil && st.Nlink == 1 && !c.outdated(&n.seen.name) {
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if n != nil && !c.outdated(&n.seen.name) && (st.Nlink == 1 && !isDir || c.leases.current()) {
 		return nil
 	}
 	gen := c.arrivals.explicit.Load() + 1
@@ -155,7 +156,10 @@ func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 	paths := make([]byte, 1<<16)
 	k, err := unix.Getxattr(fdPath(fd), "glusterfs.gfid2path", paths)
 	switch {
-	case st.Mode&unix.S_IFMT == unix.S_IFDIR && err != unix.ENOENT && err != unix.ESTALE:
+	case isDir && err != unix.ENOENT && err != unix.ESTALE:
+		if n != nil {
+			n.seen.name.Store(gen)
+		}
 		return nil // it exists; that it was renamed is seen within a second
 	case err != nil:
 		return err

@@ -112,12 +112,12 @@
 //   - actor: acts as the program that asks, as far as that is needed.
 //   - private: which names are kept from programs.
 //   - stirring: sees to it that other hosts see changed names.
-//   - client: makes the client of the storage look anew.
 //   - unprotected: the files that are open without an open lock.
 //   - entries: which names the kernel may keep, and makes it look them up again.
 //   - longCache: what of names and attributes the kernel may keep for long, and makes
 //     it forget that.
 //   - leases: whether it may, and whether this host may change any.
+//   - client: makes the client of the storage look anew.
 //   - pageCache: which pages the kernel may have, and makes it drop them.
 //   - attrCache: which attributes the kernel may have, and makes it forget them.
 //   - waits: how a request waits for other hosts, and what ends that.

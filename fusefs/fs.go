@@ -32,11 +32,11 @@ type fileSystem struct {
 	private     *private
 	stirring    *stirring
 
-	client      *client
 	unprotected *unprotected
 	entries     *entries
 	longCache   *longCache
 	leases      *leases
+	client      *client
 	pages       *pageCache
 	attrs       *attrCache
 	waits       *waits
@@ -64,11 +64,11 @@ func (f *fileSystem) assemble() {
 	f.actor = &actor{base: b, self: ownCredentials()}
 	f.private = &private{base: b}
 	f.stirring = &stirring{base: b, actor: f.actor}
-	f.client = &client{base: b, descriptors: f.descriptors}
 	f.unprotected = &unprotected{base: b, all: make(map[*node]struct{}), known: make(map[*node]struct{})}
 	f.entries = &entries{base: b}
 	f.longCache = &longCache{base: b}
 	f.leases = &leases{base: b, longCache: f.longCache, round: newLeaseRound(), kick: make(chan struct{}, 1)}
+	f.client = &client{base: b, descriptors: f.descriptors, leases: f.leases}
 	f.pages = &pageCache{base: b, unprotected: f.unprotected}
 	f.attrs = &attrCache{base: b, unprotected: f.unprotected, client: f.client, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.waits = &waits{base: b, pages: f.pages}

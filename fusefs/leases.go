@@ -34,6 +34,7 @@ type leases struct {
 	mu     sync.Mutex
 	m      lease.Machine
 	handle locks.HandleID // by which the lock is held; 0: it is not
+	keptAt int64          // when this node was last granted it to keep something, on the server's clock
 	tenure locks.Tenure   // of its grant
 	round  *leaseRound    // what changes that have to wait wait for
 
@@ -50,13 +51,14 @@ func newLeaseRound() *leaseRound { return &leaseRound{done: make(chan struct{})}
 
 // open finds out whether anything is kept here for long: not where the client of
 // the storage has caches of its own, since what it does not see yet would be kept
-// as if it were true; and not where names that differ in case are one, of which
-// the kernel does not know, and would keep one name when the other one is removed.
+// as if it were true, unless these are known to be short (see clientForgets); and
+// not where names that differ in case are one, of which the kernel does not know,
+// and would keep one name when the other one is removed.
 func (l *leases) open(folds bool) {
 	l.on = l.opts.CacheTime > l.opts.TTL
 	l.m.Haste = int64(l.opts.LeaseHaste)
 	s := &l.storage
-	l.keeps = l.on && l.entryTTL > 0 && s.Known && s.StableInodes && !s.ClientCache && !l.tree.ids.paths && !folds
+	l.keeps = l.on && l.entryTTL > 0 && s.Known && s.StableInodes && (!s.ClientCache || s.Lingers) && !l.tree.ids.paths && !folds
 }
 
 func (l *leases) wake() {
@@ -116,6 +118,11 @@ func (l *leases) look() since {
 	return since{l.lookNow(), l.arrivals.all.Load(), l.longCache.renames.Load()}
 }
 
+// clientForgets is after how long a client that lingers goes by nothing that it knew
+// before: it answers from its caches for a second, and the kernel keeps such an answer
+// for another one.
+const clientForgets = 2200 * time.Millisecond
+
 // lookNow is [lease.Machine.Look]. For a while after a lock has come here others
 // are likely to come, and each would make the kernel drop it all.
 func (l *leases) lookNow() (gen uint64) {
@@ -123,12 +130,19 @@ func (l *leases) lookNow() (gen uint64) {
 		return 0
 	}
 	l.stats.Looks.Add(1)
-	if t := l.arrivals.last.Load(); t != nil && time.Since(*t) <= handoverTime {
+	rest := handoverTime
+	if l.storage.Lingers {
+		rest = clientForgets
+	}
+	if t := l.arrivals.last.Load(); t != nil && time.Since(*t) <= rest {
 		return 0
 	}
 	l.mu.Lock()
 	gen, ask := l.m.Look(l.now())
 	tenure := l.tenure
+	if l.storage.Lingers && l.now()-l.keptAt <= clientForgets.Milliseconds() {
+		gen = 0 // the client may know something from before others changed it
+	}
 	l.mu.Unlock()
 	if ask {
 		l.wake()
@@ -138,6 +152,11 @@ func (l *leases) lookNow() (gen uint64) {
 	}
 	return gen
 }
+
+// current reports whether a client that lingers knows what was changed until now, so that
+// it need not be made to look anew at what it was made to look at before: nobody else
+// changes anything, and what it knew while others did it has forgotten.
+func (l *leases) current() bool { return l.storage.Lingers && l.lookNow() != 0 }
 
 // keep writes down what the kernel is going to be told, and reports whether it may
 // keep that for Options.CacheTime.
@@ -255,6 +274,9 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 	case err == nil && l.locker.Tenure() == g.Tenure:
 		l.handle, l.tenure = h, g.Tenure
 		l.ledger.leased(uint64(h))
+		if mode == locks.Write {
+			l.keptAt = l.now()
+		}
 		l.m.Got(l.now())
 		l.again(nil)
 	case mode == locks.Write:

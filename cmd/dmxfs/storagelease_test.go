@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmxfs/dmxfs/internal/long"
+)
+
+// keptName is what the lease of names is called.
+const keptName = ".dmxfs/names"
+
+// keepsNames reports whether the kernel of m's host may keep names for long.
+func (m *testMount) keepsNames() bool {
+	for _, l := range m.locks() {
+		if l.Path == keptName && l.Mode == "W" && l.State == "held" {
+			return true
+		}
+	}
+	return false
+}
+
+// asked is how many requests the daemon of m has had of a kernel that did not know something.
+func (m *testMount) asked() (n int) {
+	m.c.t.Helper()
+	for line := range strings.Lines(m.run1("metrics")) {
+		f := strings.Fields(line)
+		if !strings.HasPrefix(line, "dmxfs_fuse_request_seconds_count") || len(f) != 2 {
+			continue
+		}
+		for _, request := range []string{`"LOOKUP"`, `"GETATTR"`, `"READDIR"`, `"READDIRPLUS"`, `"READ"`} {
+			if strings.Contains(f[0], request) {
+				x, err := strconv.ParseFloat(f[1], 64)
+				if err != nil {
+					m.c.t.Fatal(err)
+				}
+				n += int(x)
+			}
+		}
+	}
+	return n
+}
+
+// knows reports whether the kernel knows nearly all that a command looks at.
+func (m *testMount) knows(command string) bool {
+	m.c.t.Helper()
+	before := m.asked()
+	m.sh(command)
+	return m.asked()-before < 20
+}
+
+// seenSoon is much longer than the client of GlusterFS takes to see a change, and much shorter
+// than --cache-time.
+const seenSoon = 5 * time.Second
+
+// all is a command that prints what there is in the current directory.
+const all = `for f in *; do stat -c '%n %F %s %a %h' "$f"; [ -f "$f" ] && cat "$f"; readlink "$f"; done; true`
+
+// sees is what a program on m sees of the directory d, under a lock if there is one.
+func (m *testMount) sees(lock string) string {
+	m.c.t.Helper()
+	command := "cd d; " + all
+	if lock != "" {
+		command = "flock " + lock + " sh -c " + quoted(command)
+	}
+	out, code := m.sh(command)
+	if code != 0 {
+		m.c.t.Fatalf("%d %s", code, out)
+	}
+	return out
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// The kernel keeps names over a client with caches of its own, too, if these are short; what
+// another host changes is seen as soon as that client sees it, not as late as --cache-time,
+// and under a lock at once.
+func TestNamesAreKeptOverGlusterFS(t *testing.T) {
+	t.Parallel()
+	c := newClientCluster(t, realKinds[0], 2, "--cache-time=10s")
+	a, b := c.mounts[0], c.mounts[1]
+	if out, code := a.sh("mkdir d; touch lock; for i in $(seq 40); do echo text $i >d/f$i; done"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	keeps := func() {
+		t.Helper()
+		await(t, "names are kept", func() bool {
+			a.sh("ls -l d")
+			return a.keepsNames() && a.knows("ls -l d")
+		})
+	}
+	for i, change := range []string{
+		"echo text >new", "rm f1", "echo more >>f6", "printf T | dd of=f9 conv=notrunc", "mv f2 g2", "mv f3 f4",
+		"chmod 600 f5", "truncate -s 1 f7", "ln -s f8 l8", "mkdir sub", "ln f10 h10", ": >f11", "cp f12 f13; mv f13 f12",
+	} {
+		if i == 4 && !long.Tests() {
+			break
+		}
+		keeps()
+		a.sees("")
+		if out, code := b.sh("cd d; " + change); code != 0 {
+			t.Fatalf("%s: %d %s", change, code, out)
+		}
+		want := b.sees("")
+		awaitFor(t, seenSoon, change+" is seen", func() bool { return a.sees("") == want })
+	}
+	for i := range long.Or(3, 12) {
+		if i%3 == 0 {
+			keeps()
+		}
+		change := fmt.Sprintf("mv f%d g%[1]d; echo %[1]d >>f%d; echo %[1]d >n%[1]d; printf %[3]c | dd of=f40 conv=notrunc", 14+i, 27+i, 'a'+i)
+		if out, code := b.sh("flock lock sh -c " + quoted("cd d; "+change)); code != 0 {
+			t.Fatalf("%s: %d %s", change, code, out)
+		}
+		want := b.sees("")
+		if seen := a.sees("lock"); seen != want {
+			t.Errorf("after %q one host sees\n%s\nand the other one, under the lock,\n%s", change, want, seen)
+		}
+	}
+}
