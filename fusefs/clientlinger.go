@@ -138,8 +138,11 @@ var (
 func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 	n := c.tree.known(st)
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if n != nil && !c.outdated(&n.seen.name) && (st.Nlink == 1 && !isDir || c.leases.current()) {
-		return nil
+	if n != nil && !c.outdated(&n.seen.name) {
+		// Of several names it is not known for which one that is.
+		if isDir && c.leases.current() || !isDir && st.Nlink == 1 && c.tree.isCalledOnly(n, dir, name) {
+			return nil
+		}
 	}
 	gen := c.arrivals.explicit.Load() + 1
 	fd, err := c.descriptors.withReserve(func() (fd int, err error) {

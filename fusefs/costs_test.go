@@ -77,6 +77,7 @@ var costs = []struct {
 			for i := range n {
 				tr.gone(tr.root, fmt.Sprint(i))
 			}
+			closeFiles(tr)
 		}
 	}},
 	{"a directory of many is renamed", true, func(t *testing.T, n int) func() {
@@ -90,6 +91,7 @@ var costs = []struct {
 				tr.renamed(tr.root, []string{"d", "e"}[i%2], tr.root, []string{"e", "d"}[i%2], false)
 			}
 			tr.renamed(tr.root, []string{"d", "e"}[n%2], tr.root, "end", false)
+			closeFiles(tr)
 		}
 	}},
 	{"numbers of handles", false, func(_ *testing.T, n int) func() {
@@ -167,6 +169,16 @@ var costs = []struct {
 			}
 		}
 	}},
+}
+
+// closeFiles closes the descriptors of all files, which those of some tries would be too
+// many of.
+func closeFiles(tr *tree) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for len(tr.anchors.nodes) > 0 {
+		tr.dropAnchor(tr.anchors.nodes[0], closeFD)
+	}
 }
 
 // What a mount knows of its files, open files, open locks and explicit locks does

@@ -39,6 +39,8 @@ type dirHandle struct {
 	id    uint64 // under which the ledger has it
 	line  uint32 // of the ledger
 	lease uint64 // under which the kernel may list from its pages; 0: it may not
+
+	opened int64 // on the server's clock
 }
 
 const dirBufferSize = 64 << 10
@@ -58,7 +60,7 @@ func (dc *dirCalls) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.O
 		dc.tree.unpin(n)
 		return status(err)
 	}
-	d := &dirHandle{n: n, fd: -1, in: in.InHeader}
+	d := &dirHandle{n: n, fd: -1, in: in.InHeader, opened: dc.now()}
 	if out.OpenFlags = dc.keepListing(&in.InHeader, n, since); out.OpenFlags != 0 {
 		d.lease = since.lease
 	}
@@ -211,10 +213,12 @@ func (dc *dirCalls) readDir(in *fuse.ReadIn, tell func(*dirHandle, fuse.DirEntry
 	for {
 		if len(rest) == 0 {
 			n := 0
+			dc.leases.reads(d.opened)
 			err := retryEINTR(func() (err error) {
 				n, err = unix.Getdents(d.fd, *buf)
 				return err
 			})
+			dc.leases.reads(d.opened)
 			if err != nil && !told {
 				return status(err)
 			}

@@ -34,7 +34,8 @@ type leases struct {
 	mu     sync.Mutex
 	m      lease.Machine
 	handle locks.HandleID // by which the lock is held; 0: it is not
-	keptAt int64          // when this node was last granted it to keep something, on the server's clock
+	keptAt int64          // when it was last granted to keep something, on the server's clock
+	trusts int64          // from when on what a client that lingers says is new, likewise
 	tenure locks.Tenure   // of its grant
 	round  *leaseRound    // what changes that have to wait wait for
 
@@ -115,13 +116,15 @@ type since struct {
 
 // look is called before the storage is asked for what the kernel could keep.
 func (l *leases) look() since {
-	return since{l.lookNow(), l.arrivals.all.Load(), l.longCache.renames.Load()}
+	arrivals := l.arrivals.all.Load() // before: a lock that comes later ends what is found out
+	return since{l.lookNow(), arrivals, l.longCache.renames.Load()}
 }
 
 // clientForgets is after how long a client that lingers goes by nothing that it knew
 // before: it answers from its caches for a second, and the kernel keeps such an answer
-// for another one.
-const clientForgets = 2200 * time.Millisecond
+// for another one. It is waited for twice, since the kernel counts from when it has taken
+// the answer over, which can be late on a busy machine.
+const clientForgets = 2500 * time.Millisecond
 
 // lookNow is [lease.Machine.Look]. For a while after a lock has come here others
 // are likely to come, and each would make the kernel drop it all.
@@ -132,7 +135,7 @@ func (l *leases) lookNow() (gen uint64) {
 	l.stats.Looks.Add(1)
 	rest := handoverTime
 	if l.storage.Lingers {
-		rest = clientForgets
+		rest = 2 * clientForgets
 	}
 	if t := l.arrivals.last.Load(); t != nil && time.Since(*t) <= rest {
 		return 0
@@ -140,7 +143,7 @@ func (l *leases) lookNow() (gen uint64) {
 	l.mu.Lock()
 	gen, ask := l.m.Look(l.now())
 	tenure := l.tenure
-	if l.storage.Lingers && l.now()-l.keptAt <= clientForgets.Milliseconds() {
+	if l.storage.Lingers && l.now() <= l.trusts {
 		gen = 0 // the client may know something from before others changed it
 	}
 	l.mu.Unlock()
@@ -157,6 +160,20 @@ func (l *leases) lookNow() (gen uint64) {
 // it need not be made to look anew at what it was made to look at before: nobody else
 // changes anything, and what it knew while others did it has forgotten.
 func (l *leases) current() bool { return l.storage.Lingers && l.lookNow() != 0 }
+
+// reads is called before and after a directory is read that was opened at a time: a translator
+// of GlusterFS (readdir-ahead) may have read it then, and what that tells, the others take for
+// new.
+func (l *leases) reads(opened int64) {
+	if !l.keeps || !l.storage.Lingers {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if opened <= l.keptAt+clientForgets.Milliseconds() {
+		l.trusts = max(l.trusts, l.now()+clientForgets.Milliseconds())
+	}
+}
 
 // keep writes down what the kernel is going to be told, and reports whether it may
 // keep that for Options.CacheTime.
@@ -275,7 +292,8 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 		l.handle, l.tenure = h, g.Tenure
 		l.ledger.leased(uint64(h))
 		if mode == locks.Write {
-			l.keptAt = l.now()
+			l.keptAt = l.now() // before this, others changed names
+			l.trusts = l.keptAt + 2*clientForgets.Milliseconds()
 		}
 		l.m.Got(l.now())
 		l.again(nil)

@@ -348,6 +348,13 @@ func (t *tree) nameOf(n *node) (l dirName, more, ok bool) {
 	return l, len(n.names) > 1, true
 }
 
+// isCalledOnly reports whether n has this name here, and no other one.
+func (t *tree) isCalledOnly(n, dir *node, name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(n.names) == 1 && n.names[0].dir == dir && n.names[0].name == name
+}
+
 // namesOf are all names of n, with their directories pinned.
 func (t *tree) namesOf(n *node) []dirName {
 	t.mu.Lock()
