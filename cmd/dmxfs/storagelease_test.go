@@ -121,3 +121,28 @@ func TestNamesAreKeptOverGlusterFS(t *testing.T) {
 		}
 	}
 }
+
+// What was found out about a file under one name says nothing of its others: who has moved it
+// under a lock is not seen with both by who takes the lock then.
+func TestMovedFilesHaveOneNameOverGlusterFS(t *testing.T) {
+	t.Parallel()
+	c := newClientCluster(t, realKinds[0], 2)
+	a, b := c.mounts[0], c.mounts[1]
+	if out, code := a.sh("mkdir d; touch lock; echo text >d/f"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	from, to := "d/f", "d/g"
+	for range long.Or(5, 20) {
+		if out, code := a.sh("stat " + from); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		if out, code := b.sh(fmt.Sprintf("flock lock mv %s %s", from, to)); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		look := fmt.Sprintf("cat %s; ! stat %s", to, from)
+		if out, code := a.sh("flock lock sh -c " + quoted(look)); code != 0 {
+			t.Errorf("after mv %s %s on the other host, under the lock: %s", from, to, out)
+		}
+		from, to = to, from
+	}
+}
