@@ -33,11 +33,11 @@ func OneTurn() { allTurns.one = true }
 
 // allTurns are locks of go.mod, which all packages have, and where no lock leaves anything
 // behind.
-var allTurns = newTurns(goMod(), 2*runtime.NumCPU())
+var allTurns = newTurns(goMod, 2*runtime.NumCPU())
 
 // turns lets a number of tests run at once. A turn is a lock of a byte of a file.
 type turns struct {
-	file   string
+	file   func() string // called for a turn, not by the programs of a test, which may be on a mount
 	atOnce int
 	one    bool // all tests of this process share one, which is not given up
 
@@ -45,7 +45,7 @@ type turns struct {
 	of map[string]*turn // those of this process, by test
 }
 
-func newTurns(file string, atOnce int) *turns {
+func newTurns(file func() string, atOnce int) *turns {
 	return &turns{file: file, atOnce: atOnce, of: map[string]*turn{}}
 }
 
@@ -96,7 +96,7 @@ func (ts *turns) join(t testing.TB) *turn {
 // take waits for a turn: the first byte is for who is next, those behind it are the turns.
 // Where the file cannot be locked nobody waits, and it is nil.
 func (ts *turns) take() *os.File {
-	f, err := os.OpenFile(ts.file, os.O_RDWR, 0)
+	f, err := os.OpenFile(ts.file(), os.O_RDWR, 0)
 	if err != nil {
 		return nil
 	}

@@ -15,7 +15,7 @@ func turnsOf(t *testing.T, atOnce int) *turns {
 	if err := os.WriteFile(name, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return newTurns(name, atOnce)
+	return newTurns(func() string { return name }, atOnce)
 }
 
 // No more have a turn at once than may, and all get one.
@@ -50,7 +50,8 @@ func TestTurns(t *testing.T) {
 		})
 	}
 	done.Wait()
-	if f := newTurns(filepath.Join(t.TempDir(), "missing"), atOnce).take(); f != nil {
+	missing := filepath.Join(t.TempDir(), "missing")
+	if f := newTurns(func() string { return missing }, atOnce).take(); f != nil {
 		t.Error("a turn by a file that is not there")
 	}
 }
