@@ -54,7 +54,7 @@ func (m *testMount) knows(command string) bool {
 
 // seenSoon is much longer than the client of GlusterFS takes to see a change, and much shorter
 // than --cache-time.
-const seenSoon = 5 * time.Second
+const seenSoon = 7 * time.Second
 
 // all is a command that prints what there is in the current directory.
 const all = `for f in *; do stat -c '%n %F %s %a %h' "$f"; [ -f "$f" ] && cat "$f"; readlink "$f"; done; true`
