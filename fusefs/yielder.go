@@ -273,6 +273,11 @@ func (y *yielder) giveWayOf(n *node, k locks.Key, want locks.Mode) (at int64) {
 			h.mu.Unlock()
 			continue
 		}
+		if y.locker.Admit(closedChan, h.open.tenure) != nil {
+			again(now + busyTime) // it may be lost, as after a pause of this process
+			h.mu.Unlock()
+			continue
+		}
 		i := y.idlenessOf(h)
 		switch a, next := i.decide(want, now); a {
 		case stays:
@@ -376,6 +381,9 @@ func (y *yielder) letGoNow(h *handle, l *leaving, why string) {
 		}
 	}
 	if to == openIdle {
+		if y.locker.Admit(closedChan, tenure) != nil {
+			y.fenced(h) // others may have written since the last use
+		}
 		y.locker.UnlockHandle(key, h.lockID(), why)
 	}
 	h.mu.Lock()
