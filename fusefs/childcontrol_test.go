@@ -59,6 +59,14 @@ func (c *control) Suspend(yes bool, _ *None) error {
 	return nil
 }
 
+// Refused is how often it was asked for a lock of a tenure that is over.
+func (c *control) Refused(_ None, n *int) error {
+	c.locker.mu.Lock()
+	defer c.locker.mu.Unlock()
+	*n = c.locker.refused
+	return nil
+}
+
 func (c *control) Expel(tell bool, _ *None) error {
 	c.locker.expel()
 	if tell {

@@ -23,6 +23,7 @@ type fakeLocker struct {
 	token     locks.Token
 	tenure    locks.Tenure
 	suspended bool
+	refused   int  // how often Admit has said that a tenure is over
 	over      bool // see willWait
 	lastID    int
 	calls     []string
@@ -261,6 +262,7 @@ func (l *fakeLocker) Admit(cancel <-chan struct{}, t locks.Tenure) error {
 	for {
 		switch {
 		case t != l.tenure:
+			l.refused++
 			l.mu.Unlock()
 			return locks.ErrLost
 		case !l.suspended:

@@ -301,3 +301,25 @@ func TestReadsOfCachedPagesAreUse(t *testing.T) {
 	later(1000 * time.Second)
 	looksAt(openIdle, 4)
 }
+
+// A node that does not know yet that its locks are lost, as after a pause, has none of them
+// give way: a program that has one would take it again, and never be told.
+func TestALostOpenLockDoesNotGiveWay(t *testing.T) {
+	m := mount(t, func(c *childConfig) {
+		c.Rule = &Rule{Open: true, Yield: time.Millisecond}
+		c.TTL = time.Hour
+	})
+	writeFile(t, m.backing("f"), "content")
+	p := startProgram(t, m.dir, nil)
+	fd := p.open("f", "rw")
+	p.want("ok", "write %d 0 mine", fd)
+	ask[None](m, "Expel", false)
+	drop := m.remote("f", locks.Open, locks.Write)
+	waits := make(chan func())
+	go func() { waits <- m.remote("f", locks.Open, locks.Write) }()
+	await(t, "it is looked at twice whether it gives way", func() bool { return ask[int](m, "Refused", None{}) >= 2 })
+	ask[None](m, "Expel", true)
+	drop()
+	(<-waits)()
+	p.want("EIO", "write %d 0 mine", fd)
+}
