@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -314,8 +315,9 @@ func TestALostOpenLockDoesNotGiveWay(t *testing.T) {
 	fd := p.open("f", "rw")
 	p.want("ok", "write %d 0 mine", fd)
 	ask[None](m, "Expel", false)
-	drop := m.remote("f", locks.Open, locks.Write)
-	waits := make(chan func())
+	drop := sync.OnceFunc(m.remote("f", locks.Open, locks.Write))
+	defer drop() // the other one waits for it
+	waits := make(chan func(), 1)
 	go func() { waits <- m.remote("f", locks.Open, locks.Write) }()
 	await(t, "it is looked at twice whether it gives way", func() bool { return ask[int](m, "Refused", None{}) >= 2 })
 	ask[None](m, "Expel", true)
