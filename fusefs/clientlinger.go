@@ -108,13 +108,15 @@ func (c *client) passName(dir *node, name string) {
 		if unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return // that there is no such file is not cached
 		}
-		switch c.isCalled(dir, name, &st) {
-		case nil:
+		switch err := c.isCalled(dir, name, &st); {
+		case err == nil:
 			return
-		case unix.ENOENT, unix.ESTALE:
+		case err == unix.ENOENT, err == unix.ESTALE:
 			c.forceLookup(dir, name)
-		case errNoName:
-			time.Sleep(lingers(time.Now())) // lock or not: nothing else makes the client ask
+		case err == errNoName, err == errOtherName && st.Nlink == 1:
+			// Whoever asks for the file, if by another name, has the client go on with
+			// this one in that second, too: nothing but the time makes it ask.
+			time.Sleep(lingers(time.Now()))
 			c.forceLookup(dir, name)
 		default:
 			c.outlast()

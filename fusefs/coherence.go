@@ -19,6 +19,7 @@ type coherence struct {
 	unprotected *unprotected
 	pages       *pageCache
 	attrs       *attrCache
+	answers     *answers
 	entries     *entries
 	longCache   *longCache
 	leases      *leases

@@ -5,8 +5,10 @@ import (
 	"time"
 )
 
-// entries remembers which names the kernel was told lately, so that it can be
-// told to look them up again.
+// entries remembers which names the kernel was told lately, and attributes of what is
+// not a regular file, so that it can be told to ask for them again. (Attributes come with
+// names, but not where a program has a directory open, or works in it. Those of regular
+// files are attrCache's.)
 type entries struct {
 	*base
 	mu   sync.Mutex
@@ -18,8 +20,9 @@ type entries struct {
 
 type entry struct {
 	dir   uint64
-	name  string
-	until int64 // on the server's clock; 0: none
+	name  string // "": none, only attributes
+	node  uint64 // whose attributes were told; 0: of no file, or a regular one
+	until int64  // on the server's clock; 0: none
 }
 
 // handoverTime is after how long without a lock from another host a further one
@@ -48,15 +51,36 @@ func (e *entries) few(now int64) bool {
 	return e.ring[(e.next-fewNames+len(e.ring))%len(e.ring)].until <= now
 }
 
-// told remembers an entry that is valid until a time.
-func (e *entries) told(dir uint64, name string, now, until int64) {
+// told remembers what the kernel may keep of a name that leads to n.
+func (e *entries) told(dir uint64, name string, n *node, now int64, ttl time.Duration) {
+	x := entry{dir: dir, name: name, until: now + (ttl + tickSlack).Milliseconds()}
+	if !n.isRegular() {
+		x.node = n.id
+	}
+	e.add(x, now)
+}
+
+// toldAttr remembers that the kernel may keep the attributes of n, and reports whether
+// it may.
+func (e *entries) toldAttr(n *node, now int64, ttl time.Duration) bool {
+	if n.isRegular() {
+		return true
+	}
+	if !e.mayKeep(n.isDir(), now) {
+		return false
+	}
+	e.add(entry{node: n.id, until: now + (ttl + tickSlack).Milliseconds()}, now)
+	return true
+}
+
+func (e *entries) add(x entry, now int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	x := &e.ring[e.next]
-	if x.until > now {
-		e.full = max(e.full, x.until)
+	old := &e.ring[e.next]
+	if old.until > now {
+		e.full = max(e.full, old.until)
 	}
-	*x = entry{dir, name, until}
+	*old = x
 	e.next = (e.next + 1) % len(e.ring)
 }
 
@@ -78,14 +102,18 @@ func (e *entries) take(now int64) (valid []entry, more int64) {
 	return valid, more
 }
 
-// expireEntries makes the kernel look names up again that it was told before
-// now. If there were too many to remember it waits until they have expired by
+// expireEntries makes the kernel ask again for what it was told before now. If there were too many to remember it waits until they have expired by
 // themselves, which takes some hundredths of a second.
 func (e *entries) expireEntries() {
 	valid, more := e.take(e.now())
 	for _, x := range valid {
-		e.stats.EntryDrops.Add(1)
-		e.dev.expireEntry(x.dir, x.name)
+		if x.name != "" {
+			e.stats.EntryDrops.Add(1)
+			_ = e.dev.expireEntry(x.dir, x.name)
+		}
+		if x.node != 0 {
+			e.dev.forgetAttr(x.node)
+		}
 	}
 	if wait := more - e.now(); wait > 0 {
 		time.Sleep(time.Duration(wait) * time.Millisecond)

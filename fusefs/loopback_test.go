@@ -6,6 +6,7 @@ import (
 	"net/rpc"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -183,7 +184,15 @@ func runLoopback(c childConfig, sock net.Conn, fail func(error)) {
 		fail(err)
 	}
 	rs.ServeConn(sock)
-	if err := server.Unmount(); err != nil {
-		fail(err)
+	// Who was killed, over this as its storage, may still be about to close its descriptors.
+	end, again := time.NewTimer(20*time.Second), time.NewTicker(time.Millisecond)
+	defer end.Stop()
+	defer again.Stop()
+	for err := server.Unmount(); err != nil; err = server.Unmount() {
+		select {
+		case <-again.C:
+		case <-end.C:
+			fail(err)
+		}
 	}
 }
