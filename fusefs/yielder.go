@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"sync"
@@ -327,7 +328,12 @@ func (y *yielder) dropToSee(n *node, hs []*handle) {
 type leaving struct {
 	acquisition // what I/O waits for until then
 	to          openState
-	handles     []*handle
+	handles     []leavingHandle
+}
+
+type leavingHandle struct {
+	*handle
+	was openState
 }
 
 func newLeaving(to openState) *leaving {
@@ -336,7 +342,7 @@ func newLeaving(to openState) *leaving {
 
 // leaves has I/O through h wait, until letGo is done. REQUIRES: h.mu held.
 func (y *yielder) leaves(h *handle, l *leaving) {
-	l.handles = append(l.handles, h)
+	l.handles = append(l.handles, leavingHandle{h, h.open.state})
 	h.open.wait = &l.acquisition
 	y.openLocks.setState(h, openWaiting)
 }
@@ -365,7 +371,9 @@ func (y *yielder) letGo(n *node, l *leaving, why string) {
 	})
 }
 
-func (y *yielder) letGoNow(h *handle, l *leaving, why string) {
+// letGoNow gives up the open lock of h. It stays if this node is not sure of it any more, since
+// others may have written after the last use: whoever uses it next waits, or is told.
+func (y *yielder) letGoNow(h leavingHandle, l *leaving, why string) {
 	h.mu.Lock()
 	mine := h.open.wait == &l.acquisition
 	key, tenure := h.open.req.Key, h.open.tenure
@@ -377,21 +385,26 @@ func (y *yielder) letGoNow(h *handle, l *leaving, why string) {
 	if to == openShared && !y.locker.Share(key, h.lockID(), why) {
 		to = openIdle
 		if y.locker.Tenure() != tenure {
-			y.fenced(h) // others may write from now on
+			y.fenced(h.handle) // others may write from now on
 		}
 	}
 	if to == openIdle {
-		if y.locker.Admit(closedChan, tenure) != nil {
-			y.fenced(h) // others may have written since the last use
+		switch err := y.locker.Admit(closedChan, tenure); {
+		case err == nil:
+			y.locker.UnlockHandle(key, h.lockID(), why)
+		case errors.Is(err, locks.ErrLost):
+			y.fenced(h.handle)
+			y.locker.UnlockHandle(key, h.lockID(), why)
+		default:
+			to = h.was
 		}
-		y.locker.UnlockHandle(key, h.lockID(), why)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open.wait == &l.acquisition {
 		h.open.wait = nil
 		h.open.shared = h.open.shared || to == openShared
-		y.openLocks.setState(h, to)
+		y.openLocks.setState(h.handle, to)
 	}
 }
 

@@ -326,3 +326,41 @@ func TestALostOpenLockDoesNotGiveWay(t *testing.T) {
 	(<-waits)()
 	p.want("EIO", "write %d 0 mine", fd)
 }
+
+// A lock that gives way stays if the node is not sure of it by then, and the program is not told
+// anything: it may be sure again. If the lock is lost, the program is told.
+func TestALockThatIsInDoubtStays(t *testing.T) {
+	for _, x := range []struct {
+		name      string
+		was       openState
+		meanwhile func(*fakeLocker)
+		want      openState
+		lost      bool
+		calls     string
+	}{
+		{"sure", openHeld, func(*fakeLocker) {}, openIdle, false, "unlock"},
+		{"unsure", openHeld, func(l *fakeLocker) { l.suspend(true) }, openHeld, false, ""},
+		{"unsure and shared", openShared, func(l *fakeLocker) { l.suspend(true) }, openShared, false, ""},
+		{"lost", openHeld, (*fakeLocker).expel, openIdle, true, "unlock"},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			f := handlersOnly(t, func(o *Options) { o.Locker, o.Rule = newFakeLocker(), slowRule })
+			locker := f.locker.(*fakeLocker)
+			writeFile(t, filepath.Join(f.opts.Root.Name(), "f"), "text")
+			h := f.openForTest(t, "f", os.O_RDWR)
+			l := newLeaving(openIdle)
+			h.mu.Lock()
+			f.openLocks.setState(h, x.was)
+			f.yielder.leaves(h, l)
+			h.mu.Unlock()
+			locker.takeCalls()
+			x.meanwhile(locker)
+			f.yielder.letGo(h.n, l, "wanted")
+			<-l.done
+			calls := strings.Join(locker.takeCalls(), "; ")
+			if h.open.state != x.want || h.lost.Load() != x.lost || h.open.wait != nil || strings.Contains(calls, "unlock") != (x.calls != "") {
+				t.Errorf("state %d, lost %v, calls %q; want %d, %v, %q", h.open.state, h.lost.Load(), calls, x.want, x.lost, x.calls)
+			}
+		})
+	}
+}
