@@ -133,7 +133,7 @@ func TestMovedFilesHaveOneNameOverGlusterFS(t *testing.T) {
 		t.Fatalf("%d %s", code, out)
 	}
 	from, to := "d/f", "d/g"
-	for i := range long.Or(6, 20) {
+	for i := range long.Or(4, 8) {
 		if out, code := a.sh("stat " + from); code != 0 {
 			t.Fatalf("%d %s", code, out)
 		}
