@@ -38,7 +38,7 @@ func (ac *attrCalls) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fu
 		ac.waits.goesBy(n, in.Pid)
 		return ac.attrs.keepAttr(&in.InHeader, n, out)
 	}
-	return ac.attrs.answerAttr(&in.InHeader, n, out, true)
+	return ac.attrs.answerAttr(n, out, true)
 }
 
 // settle is for a GETATTR that read(2) or lseek(2) sends through a handle
@@ -121,7 +121,7 @@ func (ac *attrCalls) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fu
 		if n.isWritable() {
 			// The kernel asks for the same before a program writes. The bits
 			// are cleared by what follows, see dropSetID.
-			return ac.attrs.answerAttr(&in.InHeader, n, out, false)
+			return ac.attrs.answerAttr(n, out, false)
 		}
 		return fuse.EPERM
 	}

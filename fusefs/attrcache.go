@@ -29,7 +29,6 @@ import (
 // attrCache is what the kernel is told of files, and may keep: their attributes.
 type attrCache struct {
 	*base
-	answers     *answers
 	unprotected *unprotected
 	client      *client
 	entries     *entries
@@ -171,15 +170,25 @@ func (c *attrCache) dropOld(n *node) {
 	}
 }
 
-// answerAttr answers in with the attributes of n. toRead: the program goes on with
+// forgetTold makes the kernel forget the attributes that it was told lately of directories, and
+// of files that are not open: of those that are, refresh knows which. They do not all go with
+// the names, as where a program works in the directory; and an answer from before a lock came
+// here that is taken over while somebody asks anew would have the kernel ignore what it says
+// then (see above).
+func (c *attrCache) forgetTold() {
+	for _, id := range c.entries.takeNodes(c.now()) {
+		if n := c.tree.get(id); n != nil && !(n.isRegular() && n.hasHandles()) {
+			c.forgetAttr(n)
+		}
+	}
+}
+
+// answerAttr answers with the attributes of n. toRead: the program goes on with
 // the size.
-func (c *attrCache) answerAttr(in *fuse.InHeader, n *node, out *fuse.AttrOut, toRead bool) fuse.Status {
+func (c *attrCache) answerAttr(n *node, out *fuse.AttrOut, toRead bool) fuse.Status {
 	// Before the storage is asked: a notification that comes later makes the
 	// kernel ignore the answer.
 	ttl := c.attrTTLOf(n)
-	if ttl > 0 && !(c.answers.note(in) && c.entries.toldAttr(n, c.now(), ttl)) {
-		ttl = 0
-	}
 	_ = c.client.lookAt(n) // a file that is gone, but open, has attributes
 	err := c.untilNow(func() error {
 		var st unix.Stat_t
@@ -195,33 +204,22 @@ func (c *attrCache) answerAttr(in *fuse.InHeader, n *node, out *fuse.AttrOut, to
 	return status(err)
 }
 
-// fillEntry answers in with an entry. gen is arrivals.all before the storage was
+// fillEntry answers with an entry. gen is arrivals.all before the storage was
 // asked: if other nodes may have changed names or files since, the kernel must
 // not keep what it is told.
-func (c *attrCache) fillEntry(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
-	if !c.answers.note(in) {
-		gen = noArrival
-	}
-	c.fillNoted(out, dir, name, n, st, gen)
-}
-
-// noArrival is no value of arrivals.all.
-const noArrival = ^uint64(0)
-
-// fillNoted is fillEntry for one who was noted, or will be before gen is looked at once more.
-func (c *attrCache) fillNoted(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
+func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, gen uint64) {
 	out.NodeId, out.Generation = n.id, 1
-	named := false
-	if ttl, now := c.entryTTL, c.now(); ttl > 0 && n.holders.Load() == 0 && c.entries.mayKeep(n.isDir(), now) {
-		named = true
-		c.entries.told(dir.id, name, n, now, ttl)
-		if c.arrivals.all.Load() == gen {
-			out.SetEntryTimeout(ttl)
+	if ttl := c.entryTTL; ttl > 0 && n.holders.Load() == 0 {
+		if now := c.now(); c.entries.mayKeep(n.isDir(), now) {
+			c.entries.told(dir.id, name, now, now+(ttl+tickSlack).Milliseconds())
+			if c.arrivals.all.Load() == gen {
+				out.SetEntryTimeout(ttl)
+			}
 		}
 	}
 	// attrTold is set before gen is looked at, and refresh does it the other
 	// way round: one of the two finds out.
-	if ttl := c.attrTTLOf(n); ttl > 0 && (named || c.entries.toldAttr(n, c.now(), ttl)) && c.arrivals.all.Load() == gen {
+	if ttl := c.attrTTLOf(n); c.arrivals.all.Load() == gen {
 		out.SetAttrTimeout(ttl)
 	}
 	if c.correct(n, st) != nil {
@@ -237,12 +235,7 @@ func (c *attrCache) fillNoted(out *fuse.EntryOut, dir *node, name string, n *nod
 // for long if the lease is still good; s is of leases.look, from before the
 // storage was asked.
 func (c *attrCache) keepEntry(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, s since) {
-	c.fillEntry(in, out, dir, name, n, st, s.arrivals)
-	c.keepFilled(in, out, dir, name, n, s)
-}
-
-// keepFilled is the rest of keepEntry when out is filled in.
-func (c *attrCache) keepFilled(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, n *node, s since) {
+	c.fillEntry(out, dir, name, n, st, s.arrivals)
 	if s.lease == 0 || n.holders.Load() > 0 || !c.longCache.mayKeepNames(dir, s.lease) {
 		return
 	}
@@ -270,7 +263,7 @@ func (c *attrCache) keepNone(in *fuse.InHeader, out *fuse.EntryOut, dir *node, n
 // keepAttr is answerAttr where nothing was changed, see keepEntry.
 func (c *attrCache) keepAttr(in *fuse.InHeader, n *node, out *fuse.AttrOut) fuse.Status {
 	s := c.leases.look()
-	st := c.answerAttr(in, n, out, false)
+	st := c.answerAttr(n, out, false)
 	if st.Ok() && s.lease != 0 && c.longCache.mayKeepAttr(n) && c.leases.keep(s, in, cachedName{}, cachedThing{node: n.id}) {
 		c.longCache.keepsAttr(n)
 		out.SetTimeout(c.opts.CacheTime)
@@ -306,5 +299,6 @@ func (c *attrCache) attrTTLOf(n *node) time.Duration {
 	}
 	n.attrTold.Swap(true)
 	c.unprotected.noteKnown(n)
+	c.entries.toldAttr(n.id, c.now())
 	return c.attrTTL
 }

@@ -30,6 +30,7 @@ type client struct {
 	descriptors *descriptors
 	leases      *leases
 	listings    listings
+	listed      lastList
 	zaps        atomic.Uint64 // the locks of zap
 }
 

@@ -3,6 +3,7 @@ package fusefs
 import (
 	"errors"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -113,7 +114,9 @@ func (c *client) passName(dir *node, name string) {
 			return
 		case err == unix.ENOENT, err == unix.ESTALE:
 			c.forceLookup(dir, name)
-		case err == errNoName, err == errOtherName && st.Nlink == 1:
+		case err == errOtherName && st.Nlink > 1 && c.lists(dir, name, st.Ino):
+			return
+		case err == errNoName, err == errOtherName:
 			// Whoever asks for the file, if by another name, has the client go on with
 			// this one in that second, too: nothing but the time makes it ask.
 			time.Sleep(lingers(time.Now()))
@@ -188,4 +191,66 @@ func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 // linkat(2) that must fail: the file is in another file system.
 func (c *client) forceLookup(dir *node, name string) {
 	_ = unix.Linkat(c.procs.proc, "version", dir.fd, name, 0)
+}
+
+// lastList is what is in the directory that a client that lingers was made to list last: what
+// lookups go by of files with several names, of which the client tells one.
+type lastList struct {
+	mu    sync.Mutex
+	dir   uint64 // its node
+	gen   uint64 // arrivals.explicit before it was listed
+	names map[string]uint64
+}
+
+// maxListed bounds the names of a directory that is listed for that.
+const maxListed = 100_000
+
+// lists reports whether a name in dir is that of the file with this inode number, by what the
+// server has listed since a lock came here last. It is true as well if that cannot be found out.
+// dir is pinned and has its anchor.
+func (c *client) lists(dir *node, name string, ino uint64) bool {
+	l := &c.listed
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gen := c.arrivals.explicit.Load()
+	if l.dir == dir.id && l.gen == gen && l.names[name] == ino {
+		return true
+	}
+	// Another program of this host may have made the name meanwhile.
+	names, err := listNames(dir.fd)
+	if err != nil {
+		l.names = nil
+		return true
+	}
+	l.dir, l.gen, l.names = dir.id, gen, names
+	return names[name] == ino
+}
+
+// listNames reads a directory from its beginning: the inode number of each name.
+func listNames(dir int) (map[string]uint64, error) {
+	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer closeFD(fd)
+	buf := dirBuffers.Get().(*[]byte)
+	defer dirBuffers.Put(buf)
+	names := make(map[string]uint64)
+	for {
+		n := 0
+		err := retryEINTR(func() (err error) {
+			n, err = unix.Getdents(fd, *buf)
+			return err
+		})
+		if err != nil || n == 0 {
+			return names, err
+		}
+		for rest := (*buf)[:n]; len(rest) > 0; {
+			e, size := parseDirent(rest)
+			if names[e.Name] = e.Ino; len(names) > maxListed {
+				return nil, unix.EOVERFLOW
+			}
+			rest = rest[size:]
+		}
+	}
 }

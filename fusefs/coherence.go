@@ -19,7 +19,6 @@ type coherence struct {
 	unprotected *unprotected
 	pages       *pageCache
 	attrs       *attrCache
-	answers     *answers
 	entries     *entries
 	longCache   *longCache
 	leases      *leases

@@ -143,7 +143,6 @@ const (
 	opFlush       = 25
 	opInit        = 26
 	opReadDir     = 28
-	opReleaseDir  = 29
 	opSetLk       = 32
 	opSetLkw      = 33
 	opCreate      = 35
@@ -270,17 +269,6 @@ func leavesWork(opcode uint32) bool {
 	return false
 }
 
-// waiter is the thread that waits for the answer to a request; 0: none may, or the
-// request may be older than its number (background requests of the kernel).
-func waiter(in []byte) uint32 {
-	switch h := head(in); h.Opcode {
-	case opRead, opWrite, opRelease, opReleaseDir:
-		return 0
-	default:
-		return h.Pid
-	}
-}
-
 const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 
 // serveOne answers the request in, which is at p, and gives that back. It reports
@@ -290,7 +278,7 @@ func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
 	r.slot = p.slot
 	defer p.leave(c, r)
 	took := &c.took[head(in).Opcode%uint32(len(c.took))]
-	c.readers.begin(r, head(in).Unique, waiter(in), ready, time.Duration(took.Load()) > slow)
+	c.readers.begin(r, head(in).Unique, ready, time.Duration(took.Load()) > slow)
 	c.awake()
 	began := time.Now()
 	op := head(in).Opcode

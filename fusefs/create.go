@@ -53,7 +53,7 @@ func (oc *openCalls) Create(cancel <-chan struct{}, in *fuse.CreateIn, name stri
 			oc.retries.abandonRetry(oc.retries.put(in.Pid, &retry{at: oc.now()}))
 			return errStale
 		}
-		oc.attrs.fillEntry(&in.InHeader, &out.EntryOut, dir, name, n, &st, gen)
+		oc.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
 		oc.opened(n, fd, in, began, &out.OpenOut)
 		return fuse.OK
 	}
@@ -159,7 +159,7 @@ func (oc *openCalls) openExisting(in *fuse.CreateIn, dir *node, name string, gen
 	}
 	// The kernel may know it by another name, or by this one from before.
 	oc.attrs.remembered(n, &in.InHeader, &out.Attr, func() fuse.Status {
-		oc.attrs.fillEntry(&in.InHeader, &out.EntryOut, dir, name, n, &st, gen)
+		oc.attrs.fillEntry(&out.EntryOut, dir, name, n, &st, gen)
 		return fuse.OK
 	})
 	oc.opened(n, fd, in, 0, &out.OpenOut)

@@ -18,7 +18,7 @@ type dirCalls struct {
 	client      *client
 	descriptors *descriptors
 	finder      *finder
-	answers     *answers
+	longCache   *longCache
 	leases      *leases
 	private     *private
 }
@@ -127,9 +127,9 @@ func (dc *dirCalls) listed(in *fuse.InHeader, d *dirHandle) {
 	if d.lease == 0 || dc.leases.stillKeeps(d.lease) {
 		return
 	}
-	id, a := d.n.id, answer{request: in.Unique, at: dc.now()}
+	id, a := d.n.id, cachedAnswer{request: in.Unique, at: dc.now()}
 	dc.background(func() {
-		dc.answers.awaitOne(context.Background(), in.Pid, a)
+		dc.longCache.awaitTakenOver(context.Background(), in.Pid, a)
 		dc.dev.forgetPages(id, 0, 0)
 	})
 }
@@ -162,8 +162,7 @@ func (dc *dirCalls) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.D
 
 func (dc *dirCalls) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
 	since := dc.leases.look()
-	var entries []*fuse.EntryOut
-	st := dc.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
+	return dc.readDir(in, func(d *dirHandle, e fuse.DirEntry) bool {
 		entry := out.AddDirLookupEntry(e)
 		if entry == nil {
 			return false
@@ -174,22 +173,11 @@ func (dc *dirCalls) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fu
 		// A file that cannot be looked up is told by its name alone, and the
 		// kernel asks again when somebody wants to know more.
 		if n, st, err := dc.finder.find(&in.InHeader, d.n, e.Name); err == nil {
-			dc.attrs.fillNoted(entry, d.n, e.Name, n, &st, since.arrivals)
-			dc.attrs.keepFilled(&in.InHeader, entry, d.n, e.Name, n, since)
-			entries = append(entries, entry)
+			dc.attrs.keepEntry(&in.InHeader, entry, d.n, e.Name, n, &st, since)
 			out.FixMode(st.Mode)
 		}
 		return true
 	})
-	// Not before the first of them: to find out about all may take long, and a lock that
-	// comes here waits for who was noted.
-	if !dc.answers.note(&in.InHeader) || dc.arrivals.all.Load() != since.arrivals {
-		for _, e := range entries {
-			e.SetEntryTimeout(0)
-			e.SetAttrTimeout(0)
-		}
-	}
-	return st
 }
 
 // readDir tells entries from a position on, until tell has no room for more.

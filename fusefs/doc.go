@@ -113,8 +113,8 @@
 //   - private: which names are kept from programs.
 //   - stirring: sees to it that other hosts see changed names.
 //   - unprotected: the files that are open without an open lock.
-//   - answers: who was told what the kernel may keep, and waits until it has taken that over.
-//   - entries: which names the kernel may keep, and makes it look them up again.
+//   - entries: which names the kernel may keep, and makes it look them up again; of which
+//     files it was told attributes lately.
 //   - longCache: what of names and attributes the kernel may keep for long, and makes
 //     it forget that.
 //   - leases: whether it may, and whether this host may change any.
@@ -157,9 +157,7 @@
 //	└── tree.mu, nodeCache.cacheMu
 //	leases.mu
 //	└── longCache.mu
-//	longCache.one
-//	└── answers.one
-//	nodeCache.cacheMu, entries.mu, readers.mu, answers.mu
+//	nodeCache.cacheMu, entries.mu, readers.mu, longCache.one
 //
 // ledger.mu, redo.mu and Requests.mu come after all others.
 //

@@ -1,28 +1,38 @@
 package fusefs
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
 
-// entries remembers which names the kernel was told lately, and attributes of what is
-// not a regular file, so that it can be told to ask for them again. (Attributes come with
-// names, but not where a program has a directory open, or works in it. Those of regular
-// files are attrCache's.)
+// entries remembers which names the kernel was told lately, and of which files the
+// attributes, so that it can be told to ask for them again.
 type entries struct {
 	*base
-	mu   sync.Mutex
-	ring [512]entry
-	next int
+	mu    sync.Mutex
+	ring  [512]entry
+	next  int
+	nodes toldNodes
 	// full is until when entries are valid that were overwritten.
 	full int64
 }
 
 type entry struct {
 	dir   uint64
-	name  string // "": none, only attributes
-	node  uint64 // whose attributes were told; 0: of no file, or a regular one
-	until int64  // on the server's clock; 0: none
+	name  string
+	until int64 // on the server's clock; 0: none
+}
+
+// toldNodes are the files of which the kernel was told attributes last. Guarded by entries.mu.
+type toldNodes struct {
+	ring [512]toldNode
+	next int
+}
+
+type toldNode struct {
+	id uint64 // 0: none
+	at int64  // on the server's clock
 }
 
 // handoverTime is after how long without a lock from another host a further one
@@ -51,36 +61,15 @@ func (e *entries) few(now int64) bool {
 	return e.ring[(e.next-fewNames+len(e.ring))%len(e.ring)].until <= now
 }
 
-// told remembers what the kernel may keep of a name that leads to n.
-func (e *entries) told(dir uint64, name string, n *node, now int64, ttl time.Duration) {
-	x := entry{dir: dir, name: name, until: now + (ttl + tickSlack).Milliseconds()}
-	if !n.isRegular() {
-		x.node = n.id
-	}
-	e.add(x, now)
-}
-
-// toldAttr remembers that the kernel may keep the attributes of n, and reports whether
-// it may.
-func (e *entries) toldAttr(n *node, now int64, ttl time.Duration) bool {
-	if n.isRegular() {
-		return true
-	}
-	if !e.mayKeep(n.isDir(), now) {
-		return false
-	}
-	e.add(entry{node: n.id, until: now + (ttl + tickSlack).Milliseconds()}, now)
-	return true
-}
-
-func (e *entries) add(x entry, now int64) {
+// told remembers an entry that is valid until a time.
+func (e *entries) told(dir uint64, name string, now, until int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	old := &e.ring[e.next]
-	if old.until > now {
-		e.full = max(e.full, old.until)
+	x := &e.ring[e.next]
+	if x.until > now {
+		e.full = max(e.full, x.until)
 	}
-	*old = x
+	*x = entry{dir, name, until}
 	e.next = (e.next + 1) % len(e.ring)
 }
 
@@ -91,7 +80,7 @@ func (e *entries) take(now int64) (valid []entry, more int64) {
 	for i := 1; i <= len(e.ring); i++ {
 		x := &e.ring[(e.next-i+len(e.ring))%len(e.ring)]
 		if x.until <= now {
-			break // and so are those before it
+			continue
 		}
 		valid = append(valid, *x)
 		*x = entry{}
@@ -102,20 +91,47 @@ func (e *entries) take(now int64) (valid []entry, more int64) {
 	return valid, more
 }
 
-// expireEntries makes the kernel ask again for what it was told before now. If there were too many to remember it waits until they have expired by
+// expireEntries makes the kernel look names up again that it was told before
+// now. If there were too many to remember it waits until they have expired by
 // themselves, which takes some hundredths of a second.
 func (e *entries) expireEntries() {
 	valid, more := e.take(e.now())
 	for _, x := range valid {
-		if x.name != "" {
-			e.stats.EntryDrops.Add(1)
-			_ = e.dev.expireEntry(x.dir, x.name)
-		}
-		if x.node != 0 {
-			e.dev.forgetAttr(x.node)
-		}
+		e.stats.EntryDrops.Add(1)
+		e.dev.expireEntry(x.dir, x.name)
 	}
 	if wait := more - e.now(); wait > 0 {
 		time.Sleep(time.Duration(wait) * time.Millisecond)
 	}
+}
+
+// toldAttr remembers that the kernel is about to be told attributes of a node that it may keep.
+func (e *entries) toldAttr(id uint64, now int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.nodes
+	if last := &r.ring[(r.next-1+len(r.ring))%len(r.ring)]; last.id == id {
+		last.at = now
+		return
+	}
+	r.ring[r.next] = toldNode{id, now}
+	r.next = (r.next + 1) % len(r.ring)
+}
+
+// takeNodes are the nodes of which the kernel may have attributes, or is about to take them
+// over, each once.
+func (e *entries) takeNodes(now int64) (ids []uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := &e.nodes
+	for i := range r.ring {
+		if x := &r.ring[i]; x.id != 0 {
+			if now-x.at <= takenOver {
+				ids = append(ids, x.id)
+			}
+			*x = toldNode{}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

@@ -221,7 +221,7 @@ func (s *saver) saveLongCache() {
 	for _, t := range k.nodes {
 		s.CachedNodes = append(s.CachedNodes, savedLongCached{Node: t.node, Listing: t.listing, At: t.at})
 	}
-	for tid, at := range s.fileSystem.answers.all() {
-		s.CachedBy = append(s.CachedBy, savedCachedBy{tid, at})
+	for tid, a := range k.tids {
+		s.CachedBy = append(s.CachedBy, savedCachedBy{tid, a.at})
 	}
 }

@@ -33,7 +33,6 @@ type fileSystem struct {
 	stirring    *stirring
 
 	unprotected *unprotected
-	answers     *answers
 	entries     *entries
 	longCache   *longCache
 	leases      *leases
@@ -66,21 +65,19 @@ func (f *fileSystem) assemble() {
 	f.private = &private{base: b}
 	f.stirring = &stirring{base: b, actor: f.actor}
 	f.unprotected = &unprotected{base: b, all: make(map[*node]struct{}), known: make(map[*node]struct{})}
-	f.answers = &answers{base: b}
 	f.entries = &entries{base: b}
-	f.longCache = &longCache{base: b, answers: f.answers}
-	f.leases = &leases{base: b, answers: f.answers, longCache: f.longCache, round: newLeaseRound(), kick: make(chan struct{}, 1)}
+	f.longCache = &longCache{base: b}
+	f.leases = &leases{base: b, longCache: f.longCache, round: newLeaseRound(), kick: make(chan struct{}, 1)}
 	f.client = &client{base: b, descriptors: f.descriptors, leases: f.leases}
 	f.pages = &pageCache{base: b, unprotected: f.unprotected}
-	f.attrs = &attrCache{base: b, answers: f.answers, unprotected: f.unprotected, client: f.client,
-		entries: f.entries, longCache: f.longCache, leases: f.leases}
+	f.attrs = &attrCache{base: b, unprotected: f.unprotected, client: f.client, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.waits = &waits{base: b, pages: f.pages}
 	f.records = &lockRecords{base: b}
 	f.rules = &rules{base: b}
 	f.openLocks = &openLocks{base: b, unprotected: f.unprotected, records: f.records, rules: f.rules}
 	f.yielder = &yielder{base: b, pages: f.pages, attrs: f.attrs, openLocks: f.openLocks, wishes: newWishes()}
 	f.coherence = &coherence{base: b, stirring: f.stirring, client: f.client, unprotected: f.unprotected,
-		pages: f.pages, attrs: f.attrs, answers: f.answers, entries: f.entries, longCache: f.longCache, leases: f.leases}
+		pages: f.pages, attrs: f.attrs, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.fence = &fence{base: b, actor: f.actor, stirring: f.stirring, pages: f.pages, waits: f.waits,
 		records: f.records, openLocks: f.openLocks, leases: f.leases,
 		evidence: &evidence{base: b, actor: f.actor, client: f.client, touches: touches{b}}, touches: touches{b}}
@@ -97,7 +94,7 @@ func (f *fileSystem) assemble() {
 	f.nameCalls = &nameCalls{base: b, attrs: f.attrs, client: f.client, fence: f.fence, finder: f.finder,
 		moves: f.moves, leases: f.leases, private: f.private, retries: f.retries, waits: f.waits}
 	f.dirCalls = &dirCalls{base: b, actor: f.actor, attrs: f.attrs, client: f.client,
-		descriptors: f.descriptors, finder: f.finder, answers: f.answers, leases: f.leases, private: f.private}
+		descriptors: f.descriptors, finder: f.finder, longCache: f.longCache, leases: f.leases, private: f.private}
 }
 
 // errHidden is what an attempt to make a hidden name gets.

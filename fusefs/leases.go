@@ -25,7 +25,6 @@ var leaseKey = locks.Key{File: LeasePath, Class: locks.Open}
 // names or attributes, and decide what this one may keep.
 type leases struct {
 	*base
-	answers   *answers
 	longCache *longCache
 
 	// on: the nodes have agreed to ask before they change anything. keeps: this
@@ -179,8 +178,8 @@ func (l *leases) reads(opened int64) {
 // keep writes down what the kernel is going to be told, and reports whether it may
 // keep that for Options.CacheTime.
 func (l *leases) keep(s since, in *fuse.InHeader, x cachedName, what cachedThing) bool {
-	if s.lease == 0 || !l.answers.note(in) {
-		return false
+	if s.lease == 0 || in.Pid == 0 {
+		return false // when that thread has taken the answer over could not be seen
 	}
 	l.mu.Lock()
 	tenure := l.tenure
@@ -190,7 +189,7 @@ func (l *leases) keep(s since, in *fuse.InHeader, x cachedName, what cachedThing
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.m.Keeps(s.lease) && l.longCache.add(x, what, s, l.now())
+	return l.m.Keeps(s.lease) && l.longCache.add(in, x, what, s, l.now())
 }
 
 // renamed is longCache.renamed, during a change.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,11 +21,10 @@ const maxLongCached = 16384
 // Pages of files are not in it, see pagecache.go.
 type longCache struct {
 	*base
-	answers *answers
-
 	mu    sync.Mutex
 	names map[cachedName]cachedThing
 	nodes map[uint64]cachedThing // of which only attributes were told, or a listing
+	tids  map[uint32]cachedAnswer
 	swept int64
 
 	dropping map[cachedName]cachedThing // what drop has taken out of names
@@ -46,11 +46,17 @@ type cachedThing struct {
 	at      int64  // when, on the server's clock
 }
 
+// cachedAnswer is the last answer that a thread was given. The kernel takes it over
+// when that goes on.
+type cachedAnswer struct {
+	request uint64
+	at      int64
+}
+
 // add writes down what is going to be told, if there is room, and if it was found
 // out after the last drop: s is from before. A name must not have been changed
-// since: the kernel may have the answer for the place that it has moved to. The answer was
-// noted before, see answers.
-func (k *longCache) add(x cachedName, what cachedThing, s since, now int64) bool {
+// since: the kernel may have the answer for the place that it has moved to.
+func (k *longCache) add(in *fuse.InHeader, x cachedName, what cachedThing, s since, now int64) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.arrivals.all.Load() != s.arrivals || x.name != "" && k.renames.Load() != s.renames {
@@ -71,13 +77,14 @@ func (k *longCache) add(x cachedName, what cachedThing, s since, now int64) bool
 		what.listing = what.listing || old.listing
 		k.nodes[what.node] = what
 	}
+	k.tids[in.Pid] = cachedAnswer{request: in.Unique, at: now}
 	return true
 }
 
 // begin makes what add needs. REQUIRES: k.mu held.
 func (k *longCache) begin() {
-	if k.names == nil {
-		k.names, k.nodes = make(map[cachedName]cachedThing), make(map[uint64]cachedThing)
+	if k.tids == nil {
+		k.names, k.nodes, k.tids = make(map[cachedName]cachedThing), make(map[uint64]cachedThing), make(map[uint32]cachedAnswer)
 	}
 }
 
@@ -118,7 +125,7 @@ func (k *longCache) renamed(x, y cachedName, exchange, done bool) (kept bool) {
 // hasRoom forgets, at most once a second, what the kernel has forgotten by itself.
 // REQUIRES: k.mu held.
 func (k *longCache) hasRoom(now int64) bool {
-	if len(k.names)+len(k.nodes) < maxLongCached {
+	if len(k.names)+len(k.nodes) < maxLongCached && len(k.tids) < maxLongCached {
 		return true
 	}
 	if now-k.swept < 1000 {
@@ -129,7 +136,8 @@ func (k *longCache) hasRoom(now int64) bool {
 	over := now - (k.opts.CacheTime + tickSlack).Milliseconds() - takenOver
 	maps.DeleteFunc(k.names, func(_ cachedName, x cachedThing) bool { return x.at < over })
 	maps.DeleteFunc(k.nodes, func(_ uint64, x cachedThing) bool { return x.at < over && !x.listing })
-	return len(k.names)+len(k.nodes) < maxLongCached
+	maps.DeleteFunc(k.tids, func(_ uint32, x cachedAnswer) bool { return x.at < now-takenOver })
+	return len(k.names)+len(k.nodes) < maxLongCached && len(k.tids) < maxLongCached
 }
 
 // drop makes the kernel forget all that it may keep for long, and returns when it
@@ -141,8 +149,8 @@ func (k *longCache) drop(ctx context.Context) {
 	k.one.Lock()
 	defer k.one.Unlock()
 	k.mu.Lock()
-	names, nodes := k.names, k.nodes
-	k.names, k.nodes = nil, nil
+	names, nodes, tids := k.names, k.nodes, k.tids
+	k.names, k.nodes, k.tids = nil, nil, nil
 	k.dropping = names
 	k.mu.Unlock()
 	if len(names)+len(nodes) == 0 {
@@ -153,7 +161,9 @@ func (k *longCache) drop(ctx context.Context) {
 		k.dropping = nil
 		k.mu.Unlock()
 	}()
-	k.answers.await(ctx)
+	for tid, a := range tids {
+		k.awaitTakenOver(ctx, tid, a)
+	}
 	done := make(chan struct{})
 	// What is about names waits for directories; what is not goes first.
 	seen := make(map[uint64]bool, len(names)+len(nodes))
@@ -180,6 +190,17 @@ func (k *longCache) drop(ctx context.Context) {
 	case <-done:
 	case <-late.C:
 	case <-ctx.Done():
+	}
+}
+
+// awaitTakenOver waits until a thread has gone on with an answer.
+func (k *longCache) awaitTakenOver(ctx context.Context, tid uint32, a cachedAnswer) {
+	var ran progress
+	for k.now()-a.at <= takenOver && ctx.Err() == nil && !closed(k.conn.dead) {
+		if !k.conn.readers.serves(a.request) && k.procs.hasGoneOn(tid, &ran) {
+			return
+		}
+		time.Sleep(settleEvery)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,8 +57,10 @@ func TestAKeptDirectory(t *testing.T) {
 func TestLongCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	k := &longCache{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
+	in := &fuse.InHeader{Unique: 1}
+	in.Pid = 1
 	add := func(i int, now int64) bool {
-		return k.add(cachedName{1, fmt.Sprint(i)}, cachedThing{node: uint64(i)}, since{}, now)
+		return k.add(in, cachedName{1, fmt.Sprint(i)}, cachedThing{node: uint64(i)}, since{}, now)
 	}
 	for i := range maxLongCached {
 		if !add(i, 5000) {

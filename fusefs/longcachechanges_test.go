@@ -47,18 +47,20 @@ func TestKeptNamesMove(t *testing.T) {
 func TestRenamesOfKeptNames(t *testing.T) {
 	t.Parallel()
 	a, b, c := cachedName{1, "a"}, cachedName{1, "b"}, cachedName{2, "c"}
+	in := &fuse.InHeader{Unique: 1}
+	in.Pid = 1
 	k := &longCache{base: &base{opts: Options{CacheTime: MaxCacheTime}}}
-	k.add(a, cachedThing{node: 7}, since{}, 1)
+	k.add(in, a, cachedThing{node: 7}, since{}, 1)
 	if !k.renamed(a, b, false, false) || k.names[a].node != 7 || k.names[b].node != 7 {
 		t.Errorf("before a rename: %v", k.names)
 	}
-	if k.add(a, cachedThing{node: 7}, since{}, 1) {
+	if k.add(in, a, cachedThing{node: 7}, since{}, 1) {
 		t.Error("what was found out before a rename is kept")
 	}
 	if k.renamed(a, b, false, true); len(k.names) != 1 || k.names[b].node != 7 {
 		t.Errorf("after a rename: %v", k.names)
 	}
-	k.dropping, k.names = k.names, nil
+	k.dropping, k.names, k.tids = k.names, nil, nil
 	if !k.renamed(c, b, true, true) || len(k.names) != 1 || k.names[c].node != 7 {
 		t.Errorf("after an exchange during a drop: %v", k.names)
 	}

@@ -79,7 +79,7 @@ func (nc *nameCalls) make(cancel <-chan struct{}, what *change, name string, out
 			nc.tree.forget(n.id, 1) // the kernel is not told
 			return fuse.Status(unix.EEXIST)
 		}
-		nc.attrs.fillEntry(in, out, dir, name, n, &st, gen)
+		nc.attrs.fillEntry(out, dir, name, n, &st, gen)
 		return fuse.OK
 	}
 	return errStale
@@ -243,7 +243,7 @@ func (nc *nameCalls) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, 
 		return status(err)
 	}
 	nc.tree.linked(n, dir, name)
-	nc.attrs.fillEntry(&in.InHeader, out, dir, name, n, &st, gen)
+	nc.attrs.fillEntry(out, dir, name, n, &st, gen)
 	return fuse.OK
 }
 

@@ -36,7 +36,6 @@ type readers struct {
 // guarded by readers.mu.
 type reader struct {
 	request uint64 // that it answers; 0: none
-	tid     uint32 // who waits for the answer; 0: nobody, or it is not known
 	since   uint64 // tick of its begin
 	waits   bool   // for another node or the storage, and has said so
 	blocked bool   // waits for the storage, and is active
@@ -108,14 +107,14 @@ func (rs *readers) wait(r *reader) bool {
 	return true
 }
 
-// begin is called by r when it has read a request, for which a thread waits, and
-// before it answers it. With ready it did not have to wait for it; with leave it does
-// not read on afterwards.
-func (rs *readers) begin(r *reader, request uint64, tid uint32, ready, leave bool) {
+// begin is called by r when it has read a request, and before it answers it.
+// With ready it did not have to wait for it; with leave it does not read on
+// afterwards.
+func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.begun++
-	r.request, r.tid, r.since, r.waits, r.interrupted = request, tid, rs.ticks, false, false
+	r.request, r.since, r.waits, r.interrupted = request, rs.ticks, false, false
 	rs.serving[request] = r
 	rs.waiting--
 	if r.streak++; !ready {
@@ -233,19 +232,6 @@ func (rs *readers) serves(request uint64) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	return rs.serving[request] != nil
-}
-
-// serveLater reports whether a thread waits for the answer to a later request than
-// this one, so that it has taken over the answer to this one.
-func (rs *readers) serveLater(tid uint32, request uint64) bool {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	for _, r := range rs.serving {
-		if r.tid == tid && r.request > request {
-			return true
-		}
-	}
-	return false
 }
 
 // underway are the requests that are being answered.

@@ -21,7 +21,7 @@ func newCrew(t *testing.T, most int) *crew {
 func (c *crew) take(r *reader, request uint64) {
 	c.t.Helper()
 	c.waits(r)
-	c.begin(r, request, 0, false, false)
+	c.begin(r, request, false, false)
 }
 
 func (c *crew) waits(r *reader) {
@@ -63,7 +63,7 @@ func TestTwoReadersTakeTurns(t *testing.T) {
 	for id := uint64(2); id <= 1000; id++ {
 		c.wantEnd(a, true, false)
 		c.waits(a)
-		c.begin(b, id, 0, false, false)
+		c.begin(b, id, false, false)
 		c.tick()
 		a, b = b, a
 	}
@@ -79,7 +79,7 @@ func TestHandOver(t *testing.T) {
 	c.willWait(1)
 	c.willWait(7) // long answered
 	c.wantStarted(1)
-	c.begin(b, 2, 0, false, false)
+	c.begin(b, 2, false, false)
 	c.wantStarted(2)
 	c.willWait(2)
 	c.wantStarted(2) // that one has not begun to run
@@ -96,7 +96,7 @@ func TestLeaveAtTheBegin(t *testing.T) {
 	c := newCrew(t, 4)
 	a := c.reading()
 	c.waits(a)
-	c.begin(a, 1, 0, false, true)
+	c.begin(a, 1, false, true)
 	c.wantStarted(1)
 	c.wantEnd(a, false, false)
 }
@@ -106,7 +106,7 @@ func TestLeaveAtTheBegin(t *testing.T) {
 func TestHeldUp(t *testing.T) {
 	c := newCrew(t, 4)
 	a, b := c.pair()
-	c.begin(b, 2, 0, false, false)
+	c.begin(b, 2, false, false)
 	c.tick()
 	c.wantStarted(1)
 	c.tick()
@@ -130,7 +130,7 @@ func TestHeldUp(t *testing.T) {
 func TestManyHeldUp(t *testing.T) {
 	c := newCrew(t, 2)
 	a, b := c.pair()
-	c.begin(b, 2, 0, false, false)
+	c.begin(b, 2, false, false)
 	for id := uint64(3); id <= 50; id++ {
 		c.tick()
 		c.tick()
@@ -147,11 +147,11 @@ func TestManyHeldUp(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	c := newCrew(t, 3)
 	a, b := c.pair()
-	c.begin(b, 2, 0, true, false)
+	c.begin(b, 2, true, false)
 	for id := uint64(3); id <= 10*backlog; id++ {
 		c.end(a)
 		c.waits(a)
-		c.begin(a, id, 0, true, false)
+		c.begin(a, id, true, false)
 	}
 	c.wantStarted(2)
 }
@@ -169,7 +169,7 @@ func TestReadingOnAfterALongWait(t *testing.T) {
 		a, b := c.pair()
 		c.willWait(1)
 		if x.third {
-			c.begin(b, 2, 0, false, false)
+			c.begin(b, 2, false, false)
 			c.wantStarted(2)
 			c.waits(c.reading())
 			c.wantEnd(b, true, false)
@@ -221,7 +221,7 @@ func TestOneBehindTheStorage(t *testing.T) {
 		c.block(id)
 		c.wantEnd(a, true, true)
 		c.waits(a)
-		c.begin(b, id+1, 0, false, false)
+		c.begin(b, id+1, false, false)
 		a, b = b, a
 	}
 	c.wantStarted(1)

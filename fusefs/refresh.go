@@ -45,8 +45,8 @@ func (c *coherence) refresh(k locks.Key) error {
 	}
 	c.unprotected.forgot(own)
 	c.unprotected.forgot(others)
-	c.answers.await(context.Background())
 	c.longCache.drop(context.Background())
+	c.attrs.forgetTold()
 	c.entries.expireEntries()
 	return failed
 }

@@ -195,9 +195,9 @@ func restore(f *fileSystem, x *saved) {
 		for _, y := range x.CachedNodes {
 			k.nodes[y.Node] = cachedThing{node: y.Node, listing: y.Listing, at: y.At}
 		}
-	}
-	for _, y := range x.CachedBy {
-		f.answers.restore(y.TID, y.At)
+		for _, y := range x.CachedBy {
+			k.tids[y.TID] = cachedAnswer{at: y.At}
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ const unknownSize = -1
 
 // answerSize is answerAttr for SETATTR.
 func (c *attrCache) answerSize(n *node, in *fuse.InHeader, out *fuse.AttrOut) fuse.Status {
-	return c.remembered(n, in, &out.Attr, func() fuse.Status { return c.answerAttr(in, n, out, true) })
+	return c.remembered(n, in, &out.Attr, func() fuse.Status { return c.answerAttr(n, out, true) })
 }
 
 // remembered calls tell, which finds out the size of n, and remembers who is told it

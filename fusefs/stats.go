@@ -12,7 +12,7 @@ type Stats struct {
 	Yields     int64 // idle open locks that gave way
 	Reads      int64 // requests for data that the kernel did not have cached
 	Grown      int64 // files that the kernel was told to be longer
-	Settles    int64 // answers that a lock had to wait for
+	Settles    int64 // answers with a size that a lock had to wait for
 	CaughtUp   int64 // times that the storage's client told a size that was behind
 	Looks      int64 // requests for names and attributes, where such may be kept for long
 }

@@ -417,7 +417,7 @@ func TestALookupThatARefreshOvertakes(t *testing.T) {
 			must(t, f.coherence.refresh(locks.Key{File: file, Class: locks.Flock}))
 		}
 		var out fuse.EntryOut
-		f.attrs.fillEntry(&in, &out, dir, "f", n, &st, gen)
+		f.attrs.fillEntry(&out, dir, "f", n, &st, gen)
 		f.tree.unpin(dir)
 		if kept := out.AttrTimeout() > 0; kept == overtaken {
 			t.Errorf("overtaken %v: the kernel may keep the attributes for %v", overtaken, out.AttrTimeout())

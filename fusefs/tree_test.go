@@ -307,11 +307,11 @@ func TestEntriesThatTheKernelWasTold(t *testing.T) {
 	if valid, more := e.take(5); len(valid) != 0 || more != 0 {
 		t.Errorf("%v %d", valid, more)
 	}
-	e.add(entry{dir: 1, name: "old", until: 20}, 10)
-	e.add(entry{dir: 1, name: "a", until: 25}, 15)
-	e.add(entry{dir: 2, name: "b", until: 26}, 16)
+	e.told(1, "old", 10, 20)
+	e.told(1, "a", 15, 25)
+	e.told(2, "b", 16, 26)
 	valid, more := e.take(21)
-	if fmt.Sprint(valid) != "[{2 b 0 26} {1 a 0 25}]" || more != 0 {
+	if fmt.Sprint(valid) != "[{2 b 26} {1 a 25}]" || more != 0 {
 		t.Errorf("%v %d", valid, more)
 	}
 	if valid, _ := e.take(21); len(valid) != 0 {
@@ -319,7 +319,7 @@ func TestEntriesThatTheKernelWasTold(t *testing.T) {
 	}
 	// More than fit: then the rest has to be waited for.
 	for i := range len(e.ring) + 3 {
-		e.add(entry{dir: uint64(i), name: "n", until: int64(1000 + i)}, int64(30+i))
+		e.told(uint64(i), "n", int64(30+i), int64(1000+i))
 	}
 	valid, more = e.take(900)
 	if len(valid) != len(e.ring) || more != 1002 {
@@ -332,7 +332,7 @@ func TestEntriesThatTheKernelWasTold(t *testing.T) {
 		if !e.few(2000) {
 			t.Errorf("%d are not few", i)
 		}
-		e.add(entry{dir: 1, name: "n", until: 2100}, 2000)
+		e.told(1, "n", 2000, 2100)
 	}
 	if e.few(2099) || !e.few(2100) {
 		t.Error("there are as many as may be, until they expire")

@@ -268,9 +268,8 @@ func TestReadsOfCachedPagesAreUse(t *testing.T) {
 		}
 	}
 	look := func() { // read(2) does so when attributes are not valid any more
-		in := header(h.n.id)
 		var out fuse.AttrOut
-		f.attrs.answerAttr(&in, h.n, &out, false)
+		f.attrs.answerAttr(h.n, &out, false)
 	}
 	later := func(d time.Duration) { f.start = f.start.Add(-d) }
 	k := h.open.req.Key
