@@ -1,6 +1,7 @@
 package fusefs
 
 import (
+	"sync"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -34,6 +35,7 @@ type attrCache struct {
 	entries     *entries
 	longCache   *longCache
 	leases      *leases
+	forgetting  sync.Mutex // held by forgetTold: who comes meanwhile waits until that is done
 }
 
 // mayBlock reports whether a request is parked that keeps pages of n locked, or
@@ -176,9 +178,13 @@ func (c *attrCache) dropOld(n *node) {
 // here that is taken over while somebody asks anew would have the kernel ignore what it says
 // then (see above).
 func (c *attrCache) forgetTold() {
+	c.forgetting.Lock()
+	defer c.forgetting.Unlock()
 	for _, id := range c.entries.takeNodes(c.now()) {
 		if n := c.tree.get(id); n != nil && !(n.isRegular() && n.hasHandles()) {
-			c.forgetAttr(n)
+			c.stats.AttrDrops.Add(1)
+			n.attrForgotten()
+			c.dev.forgetAttr(id) // nobody reads it
 		}
 	}
 }

@@ -104,28 +104,37 @@ func (c *client) passName(dir *node, name string) {
 	if !c.storage.Lingers {
 		return
 	}
+	waited := false
 	for range passTries {
 		var st unix.Stat_t
 		if unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 			return // that there is no such file is not cached
 		}
-		switch err := c.isCalled(dir, name, &st); {
-		case err == nil:
+		err := c.isCalled(dir, name, &st)
+		switch err {
+		case nil:
 			return
-		case err == unix.ENOENT, err == unix.ESTALE:
+		case unix.ENOENT, unix.ESTALE:
 			c.forceLookup(dir, name)
-		case err == errOtherName && st.Nlink > 1 && c.lists(dir, name, st.Ino):
-			return
-		case err == errNoName, err == errOtherName:
-			// Whoever asks for the file, if by another name, has the client go on with
-			// this one in that second, too: nothing but the time makes it ask.
-			time.Sleep(lingers(time.Now()))
-			c.forceLookup(dir, name)
-		default:
+			continue
+		case errOtherName: // of several, perhaps, or a directory above has another one
+			switch is, known := c.lists(dir, name, st.Ino); {
+			case is:
+				return
+			case !known || waited:
+				err = errUnknown
+			}
+		}
+		if err != errNoName && err != errOtherName {
 			c.outlast()
 			c.forceLookup(dir, name)
 			return
 		}
+		// Whoever asks for the file, if by another name, has the client go on with
+		// this one in that second, too: nothing but the time makes it ask.
+		time.Sleep(lingers(time.Now()))
+		waited = true
+		c.forceLookup(dir, name)
 	}
 }
 
@@ -136,6 +145,7 @@ const passTries = 20
 var (
 	errOtherName = errors.New("the file has another name")
 	errNoName    = errors.New("the file has no name any more")
+	errUnknown   = errors.New("it is not known whether the file has the name")
 )
 
 // isCalled asks the server for the names of the file that name leads to, which
@@ -193,37 +203,54 @@ func (c *client) forceLookup(dir *node, name string) {
 	_ = unix.Linkat(c.procs.proc, "version", dir.fd, name, 0)
 }
 
-// lastList is what is in the directory that a client that lingers was made to list last: what
-// lookups go by of files with several names, of which the client tells one.
-type lastList struct {
-	mu    sync.Mutex
-	dir   uint64 // its node
+// dirLists are what is in the directories that a client that lingers was made to list last: what
+// lookups go by of files of which the client tells another name.
+type dirLists struct {
+	mu   sync.Mutex
+	last [8]dirList
+	next int
+}
+
+type dirList struct {
+	dir   uint64 // its node; 0: none
 	gen   uint64 // arrivals.explicit before it was listed
 	names map[string]uint64
+	err   error
 }
 
 // maxListed bounds the names of a directory that is listed for that.
 const maxListed = 100_000
 
 // lists reports whether a name in dir is that of the file with this inode number, by what the
-// server has listed since a lock came here last. It is true as well if that cannot be found out.
-// dir is pinned and has its anchor.
-func (c *client) lists(dir *node, name string, ino uint64) bool {
-	l := &c.listed
+// server has listed since a lock came here last, and whether that is known. dir is pinned and has
+// its anchor.
+func (c *client) lists(dir *node, name string, ino uint64) (is, known bool) {
+	l, gen := &c.listed, c.arrivals.explicit.Load()
+	l.mu.Lock()
+	for i := range l.last {
+		if x := &l.last[i]; x.dir == dir.id && x.gen == gen && (x.err != nil || x.names[name] == ino) {
+			l.mu.Unlock()
+			return x.err == nil, x.err == nil
+		}
+	}
+	l.mu.Unlock()
+	// If it was listed, another program of this host may have made the name meanwhile.
+	opened := c.now()
+	names, err := listNames(dir.fd)
+	c.leases.reads(opened)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	gen := c.arrivals.explicit.Load()
-	if l.dir == dir.id && l.gen == gen && l.names[name] == ino {
-		return true
+	place := l.next
+	for i := range l.last {
+		if l.last[i].dir == dir.id {
+			place = i
+		}
 	}
-	// Another program of this host may have made the name meanwhile.
-	names, err := listNames(dir.fd)
-	if err != nil {
-		l.names = nil
-		return true
+	if place == l.next {
+		l.next = (l.next + 1) % len(l.last)
 	}
-	l.dir, l.gen, l.names = dir.id, gen, names
-	return names[name] == ino
+	l.last[place] = dirList{dir.id, gen, names, err}
+	return err == nil && names[name] == ino, err == nil
 }
 
 // listNames reads a directory from its beginning: the inode number of each name.

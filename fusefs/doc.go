@@ -158,6 +158,8 @@
 //	leases.mu
 //	└── longCache.mu
 //	nodeCache.cacheMu, entries.mu, readers.mu, longCache.one
+//	attrCache.forgetting
+//	└── tree.mu, nodeLocks.lockMu, nodeCache.cacheMu, entries.mu
 //
 // ledger.mu, redo.mu and Requests.mu come after all others.
 //

@@ -224,6 +224,9 @@ func (r *restorer) restoreTree() {
 		}
 		n.cluster.Store(x.Cluster)
 		n.restore(x)
+		if x.AttrTold {
+			r.entries.toldAttr(n.id, x.ToldAt)
+		}
 	}
 	for i := range r.saved.Nodes {
 		x := &r.saved.Nodes[i]

@@ -392,7 +392,7 @@ func (y *yielder) letGoNow(h leavingHandle, l *leaving, why string) {
 		switch err := y.locker.Admit(closedChan, tenure); {
 		case err == nil:
 			y.locker.UnlockHandle(key, h.lockID(), why)
-		case errors.Is(err, locks.ErrLost):
+		case errors.Is(err, locks.ErrLost), h.lost.Load():
 			y.fenced(h.handle)
 			y.locker.UnlockHandle(key, h.lockID(), why)
 		default:

@@ -157,3 +157,29 @@ func TestMovedFilesHaveOneNameOverGlusterFS(t *testing.T) {
 		from, to = to, from
 	}
 }
+
+// That a directory above has another name, which nobody has looked up here, says nothing of the
+// names below it, and nobody waits for that.
+func TestBelowAMovedDirectoryOverGlusterFS(t *testing.T) {
+	t.Parallel()
+	c := newClientCluster(t, realKinds[0], 2)
+	a, b := c.mounts[0], c.mounts[1]
+	if out, code := a.sh("mkdir -p d/below; touch lock; for f in 1 2 3; do echo text >d/below/$f; done"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	works := a.start("cd d/below; cat 1; touch ../../ready; until [ -e ../../moved ]; do sleep 0.05; done; flock ../../lock cat 1 2 3")
+	if out, code := b.sh("until [ -e ready ]; do sleep 0.05; done; flock lock mv d e; touch moved"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	awaitFor(t, 30*time.Second, "who works below it goes on", func() bool {
+		select {
+		case <-works.done:
+			return true
+		default:
+			return false
+		}
+	})
+	if out, code := works.wait(); code != 0 || out != strings.Repeat("text\n", 4) {
+		t.Errorf("%d %s", code, out)
+	}
+}
