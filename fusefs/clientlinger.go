@@ -245,6 +245,9 @@ func (c *client) lists(dir *node, name string, ino uint64) (is, known bool) {
 		if l.last[i].dir == dir.id {
 			place = i
 		}
+		if l.last[i].gen != gen {
+			l.last[i] = dirList{} // it may be large
+		}
 	}
 	if place == l.next {
 		l.next = (l.next + 1) % len(l.last)
