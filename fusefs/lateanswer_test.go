@@ -66,12 +66,13 @@ func TestALateAnswerDoesNotHideAChange(t *testing.T) {
 }
 
 // What of a directory has changed under a lock is seen under it also by who has the
-// directory open, or works in it.
-func TestAttributesOfAnOpenDirectory(t *testing.T) {
+// directory open, or works in it; and what of a file, by who has it open as a path.
+func TestAttributesWithoutAName(t *testing.T) {
 	// The kernel keeps attributes for so long that they are kept unless they are dropped.
 	m := mount(t, func(c *childConfig) { c.TTL = time.Minute })
 	writeFile(t, m.backing("lock"), "")
 	must(t, os.Mkdir(m.backing("d"), 0o700))
+	writeFile(t, m.backing("f"), "")
 	p := startProgram(t, m.path("d"), nil)
 	lock, d := p.open("../lock", "rw"), p.open(".", "r")
 	dir, err := unix.Open(m.path("d"), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -82,17 +83,26 @@ func TestAttributesOfAnOpenDirectory(t *testing.T) {
 		err := unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st)
 		return fmt.Sprintf("mode=%o %v", st.Mode, err)
 	}
+	path, err := unix.Open(m.path("f"), unix.O_PATH|unix.O_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(path)
 	for i, mode := range []os.FileMode{0o750, 0o755, 0o705} {
 		looks := map[string]func() string{
 			"stat .": func() string { return p.do("stat .") },
 			"fstat":  func() string { return p.do("fstat %d", d) },
 			"statx":  born,
+			"O_PATH": func() string {
+				var st unix.Stat_t
+				err := unix.Fstat(path, &st)
+				return fmt.Sprintf("mode=%o %v", st.Mode, err)
+			},
 		}
 		for _, look := range looks {
 			look()
 		}
 		drop := m.remote("lock", locks.Flock, locks.Write)
 		must(t, os.Chmod(m.backing("d"), mode))
+		must(t, os.Chmod(m.backing("f"), mode))
 		drop()
 		p.want("ok", "flock %d ex", lock)
 		for name, look := range looks {
