@@ -1,41 +1,81 @@
 package process
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
-// preferred is the nice value of processes that programs of a host wait for. It is within a
-// session where the kernel has the sessions share the processors (sched(7), autogroups); then
-// it is that of the session, too.
+// preferred is the nice value of processes that programs of a host wait for.
 const preferred = -10
 
-// Prefer has the scheduler prefer this process, and those that it starts from now on, where
-// that is allowed: who has started it with another nice value than 0 has decided otherwise.
-// So is its session, if it is the first of that.
-func Prefer() {
+// niceLimit is the RLIMIT_NICE that allows it, see getrlimit(2).
+const niceLimit = 20 - preferred
+
+// MayPrefer reports whether [Prefer] is for this process and those that it starts: nobody has
+// decided otherwise, who would have started it with another nice value than 0. If it can, it
+// has those that this process starts from now on be allowed to do so without CAP_SYS_NICE.
+func MayPrefer() bool {
 	// The system call returns 20 less the nice value.
 	if n, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || n != 20 {
-		return
+		return false
 	}
-	raised := map[string]bool{} // a thread that is begun by one of those is, too
+	var has unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NICE, &has); err == nil && has.Cur < niceLimit {
+		has.Cur, has.Max = niceLimit, max(has.Max, niceLimit)
+		_ = unix.Setrlimit(unix.RLIMIT_NICE, &has) // without CAP_SYS_RESOURCE it cannot
+	}
+	return true
+}
+
+// Prefer has the scheduler prefer some processes, or not any more, and what they begin from
+// then on. Those that have ended are left out.
+func Prefer(yes bool, pids ...int) error {
+	nice := 0
+	if yes {
+		nice = preferred
+	}
+	var errs []error
+	for _, pid := range pids {
+		errs = append(errs, setNice(pid, nice))
+	}
+	return errors.Join(errs...)
+}
+
+// setNice gives all threads of a process a nice value.
+func setNice(pid, nice int) error {
+	dir := fmt.Sprintf("/proc/%d/task", pid)
+	done := map[string]bool{} // a thread that is begun by one of those has it, too
 	for more := true; more; {
 		more = false
-		threads, _ := os.ReadDir("/proc/self/task")
+		threads, _ := os.ReadDir(dir) // none: it has ended
 		for _, e := range threads {
 			tid, err := strconv.Atoi(e.Name())
-			if err != nil || raised[e.Name()] {
+			if err != nil || done[e.Name()] {
 				continue
 			}
-			if unix.Setpriority(unix.PRIO_PROCESS, tid, preferred) == unix.EACCES {
-				return
+			if err := unix.Setpriority(unix.PRIO_PROCESS, tid, nice); err != nil && err != unix.ESRCH {
+				return fmt.Errorf("nice value of process %d: %w", pid, err)
 			}
-			raised[e.Name()], more = true, true
+			done[e.Name()], more = true, true
 		}
 	}
-	if sid, err := unix.Getsid(0); err == nil && sid == os.Getpid() {
-		_ = os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(preferred)), 0) // there may be none
+	return nil
+}
+
+// PreferSession is [Prefer] for all of the session of this process. Where the kernel has the
+// sessions share the processors (sched(7), autogroups) a nice value counts within one only.
+func PreferSession(yes bool) error {
+	nice := 0
+	if yes {
+		nice = preferred
 	}
+	err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
+	if errors.Is(err, os.ErrNotExist) { // there are none
+		return nil
+	}
+	return err
 }

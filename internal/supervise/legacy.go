@@ -145,6 +145,7 @@ func (w *watcher) bequeathed(x estate.Will) {
 	if x.InForce {
 		w.next.end() // who waits knows of another will
 		w.next.prepare()
+		w.preference.ends()
 	}
 	go func() { // which may take a while
 		if err := estate.End(over); err != nil {
@@ -294,6 +295,7 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 			return err
 		case <-firstEnded:
 			firstEnded, quiet = nil, time.After(soon)
+			w.preference.begins()
 			look.Reset(min(every, lookSoon))
 		case <-quiet:
 			look.Reset(every)

@@ -41,14 +41,15 @@ type watcher struct {
 
 	charge *charge // the daemon that runs already; nil: start one
 	// upgrading is until when the daemon may look dead, in ms of CLOCK_BOOTTIME.
-	upgrading atomic.Int64
-	copying   sync.Mutex // held while a piece of the log is neither in the pipe nor written
-	served    bool       // it was usable at least once
-	failures  int        // starts in a row after which it was not
-	waits     waits
-	found     chan found // of a look at the shared directory that hangs; else nil
-	legacy    legacy     // what the daemon leaves if it is killed
-	next      next       // who goes on with that
+	upgrading  atomic.Int64
+	copying    sync.Mutex // held while a piece of the log is neither in the pipe nor written
+	served     bool       // it was usable at least once
+	failures   int        // starts in a row after which it was not
+	waits      waits
+	found      chan found // of a look at the shared directory that hangs; else nil
+	legacy     legacy     // what the daemon leaves if it is killed
+	next       next       // who goes on with that
+	preference preference
 }
 
 // errGone is how a process has ended that was killed, or has failed.
@@ -98,6 +99,7 @@ func (w *watcher) keep(ctx context.Context) error {
 			return err
 		}
 		if w.mayTakeOver(err) {
+			w.preference.begins()
 			w.log.Error("the mount has lost its daemon: another one goes on", "err", err)
 			continue
 		}
@@ -265,7 +267,7 @@ func Watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 // watch is run with what belongs to it.
 func (w *watcher) watch(ctx context.Context) error {
 	if w.cfg.Takeover {
-		process.Prefer()
+		w.preference.start(w.next.processes, w.charge != nil)
 	}
 	mountlog.KeepLastWords(w.cfg, crash.Watcher, w.log)
 	defer func() {

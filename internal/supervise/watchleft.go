@@ -42,6 +42,9 @@ type watchLeft struct {
 	Estate   estate.Estate `json:"estate"`
 	Life     int           `json:"life"`
 	HoldLife int           `json:"hold_life"`
+	// See preference: a process that goes on may be preferred already.
+	MayPrefer  bool `json:"may_prefer"`
+	OwnSession bool `json:"own_session"`
 }
 
 const watchLeftEnv = "DMXFS_WATCH_LEFT"
@@ -61,6 +64,7 @@ func (w *watcher) heed(words *json.Decoder, c *charge) (last readyMessage, told 
 			w.bequeathed(*m.Will)
 		case m.Upgrading:
 			w.revoked()
+			w.preference.begins()
 			w.upgrading.Store(boottime.Milliseconds() + nodestate.UpgradingTime.Milliseconds())
 		case m.Upgraded:
 			w.log.Warn("this process goes on as it is: it cannot be the program that the daemon is by now", "err", w.become(c))
@@ -78,7 +82,7 @@ func (w *watcher) become(c *charge) error {
 		return err
 	}
 	defer program.Close()
-	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Started: c.started, Root: int(w.root.Fd())}
+	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Started: c.started, Root: int(w.root.Fd()), MayPrefer: w.preference.may, OwnSession: w.preference.session}
 	_, l.Front = w.out.(*os.File)
 	files := []int{l.Root}
 	for f, to := range map[*os.File]*int{c.lastWord: &l.LastWord, c.logs: &l.Logs, c.hold: &l.Hold, w.lock: &l.Lock, w.legacy.life: &l.Life, w.legacy.hold: &l.HoldLife} {
@@ -175,6 +179,7 @@ func (l *watchLeft) watcher(stderr io.Writer) (*watcher, error) {
 		charge: &charge{process: daemon, started: l.Started, lastWord: file(l.LastWord, "last word"), logs: file(l.Logs, "log"), hold: file(l.Hold, "leash")},
 		ready:  func([]string) {},
 	}
+	w.preference.may, w.preference.session = l.MayPrefer, l.OwnSession
 	w.legacy.goOn(l.Estate, file(l.Life, "lifeline"), file(l.HoldLife, "end of the lifeline"))
 	if w.root == nil || w.charge.lastWord == nil {
 		return nil, errors.New("what the program before this one has left is not all there")
