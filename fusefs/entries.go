@@ -13,6 +13,7 @@ type entries struct {
 	mu    sync.Mutex
 	ring  [512]entry
 	next  int
+	begun int // so many, up to the last one, are from after the last take
 	nodes toldNodes
 	// full is until when entries are valid that were overwritten.
 	full int64
@@ -26,8 +27,9 @@ type entry struct {
 
 // toldNodes are the files of which the kernel was told attributes last. Guarded by entries.mu.
 type toldNodes struct {
-	ring [512]toldNode
-	next int
+	ring  [512]toldNode
+	next  int
+	begun int // see entries
 }
 
 type toldNode struct {
@@ -71,20 +73,21 @@ func (e *entries) told(dir uint64, name string, now, until int64) {
 	}
 	*x = entry{dir, name, until}
 	e.next = (e.next + 1) % len(e.ring)
+	e.begun = min(e.begun+1, len(e.ring))
 }
 
 // take is what is still valid, and until when there may be more.
 func (e *entries) take(now int64) (valid []entry, more int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := 1; i <= len(e.ring); i++ {
+	for i := 1; i <= e.begun; i++ { // those before were taken, or had expired
 		x := &e.ring[(e.next-i+len(e.ring))%len(e.ring)]
-		if x.until <= now {
-			continue
+		if x.until > now {
+			valid = append(valid, *x)
 		}
-		valid = append(valid, *x)
 		*x = entry{}
 	}
+	e.begun = 0
 	if e.full > now {
 		more = e.full
 	}
@@ -116,6 +119,7 @@ func (e *entries) toldAttr(id uint64, now int64) {
 	}
 	r.ring[r.next] = toldNode{id, now}
 	r.next = (r.next + 1) % len(r.ring)
+	r.begun = min(r.begun+1, len(r.ring))
 }
 
 // takeNodes are the nodes of which the kernel may have attributes, or is about to take them
@@ -124,13 +128,12 @@ func (e *entries) takeNodes(now int64) (ids []uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := &e.nodes
-	for i := range r.ring {
-		if x := &r.ring[i]; x.id != 0 {
-			if now-x.at <= takenOver {
-				ids = append(ids, x.id)
-			}
-			*x = toldNode{}
+	for ; r.begun > 0; r.begun-- {
+		x := &r.ring[(r.next-r.begun+len(r.ring))%len(r.ring)]
+		if now-x.at <= takenOver {
+			ids = append(ids, x.id)
 		}
+		*x = toldNode{}
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids)
