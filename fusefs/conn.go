@@ -75,7 +75,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 	c := &conn{
 		proto:   fuse.NewProtocolServer(f, o),
 		log:     f.log,
-		readers: newReaders(max(usual, runtime.GOMAXPROCS(0))),
+		readers: newReaders(max(usual, runtime.GOMAXPROCS(0)-1)),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		serving: make(chan struct{}),
@@ -202,7 +202,7 @@ func (c *conn) read() {
 }
 
 func (c *conn) readAs(r *reader) {
-	paused := time.Now()
+	others := newPauses()
 	defer r.givesBack()
 	for c.readers.wait(r) {
 		p := newPlace(c, r)
@@ -224,17 +224,7 @@ func (c *conn) readAs(r *reader) {
 		if !c.serveOne(r, &p, in[:n], time.Since(asked) < readyTime) {
 			return
 		}
-		// What the request has left to other goroutines, as the messages that
-		// ask for the lock of a new file or give up a lock, they do now.
-		// Otherwise it would have to wait in read(2) with this one, until
-		// another thread has been woken up and takes it over; and there may
-		// be none: while requests come one after the other the readers keep
-		// the processors of the runtime, with two of which it has no others.
-		// So in any case the others may once in a while: messages have come.
-		if leavesWork(op) || time.Since(paused) > pauseEvery {
-			runtime.Gosched()
-			paused = time.Now()
-		}
+		others.after(op)
 	}
 }
 
@@ -253,21 +243,6 @@ func growStack() {
 
 // readyTime is less than a thread takes to fall asleep and wake up.
 const readyTime = 2 * time.Microsecond
-
-// pauseEvery is how long a reader may keep others from running, beside find(1)
-// say: a handover waits for that once or twice. A pause in which there is nothing
-// to do takes a fraction of a microsecond.
-const pauseEvery = 100 * time.Microsecond
-
-// leavesWork reports whether the answer to such a request leaves something for
-// other goroutines that hosts may wait for.
-func leavesWork(opcode uint32) bool {
-	switch opcode {
-	case opCreate, opRelease, opFlush, opSetLk, opSetLkw:
-		return true
-	}
-	return false
-}
 
 const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 

@@ -60,7 +60,8 @@
 // Two goroutines read requests, and answer each where it was read; while both
 // do that nobody reads. So whatever waits for more than the storage says so
 // before (conn.willWait), and what takes long is found by its time; see
-// readers.go and conn.go.
+// readers.go and conn.go. What they keep from running meanwhile has its turn in
+// between; see pauses.go.
 //
 // # When the process is killed
 //

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -59,6 +60,43 @@ func TestADaemonThatGoesOnIsPreferred(t *testing.T) {
 		}
 		awaitNice(t, "after it", x.nice, sessions, next, m.watcher, m.ready())
 	}
+}
+
+// The monitor of a daemon's runtime looks more seldom than by itself, also when another daemon
+// has gone on.
+func TestTheMonitorOfADaemonIsCalm(t *testing.T) {
+	t.Parallel()
+	m := newCluster(t, 1, "--takeover").mounts[0]
+	calm := func(pid int) func() bool {
+		return func() bool {
+			for _, tid := range threadsOf(t, pid) {
+				b, err := os.ReadFile(fmt.Sprintf("/proc/%s/timerslack_ns", tid))
+				if errors.Is(err, unix.EPERM) {
+					t.Skip("not allowed here:", err)
+				}
+				if string(b) == "250000\n" {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	await(t, "the monitor of the first daemon is calm", calm(m.daemon()))
+	m.killed(unix.SIGKILL)
+	await(t, "the monitor of the next one is calm", calm(m.daemon()))
+}
+
+// threadsOf are the threads of a process.
+func threadsOf(t *testing.T, pid int) (tids []string) {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range threads {
+		tids = append(tids, e.Name())
+	}
+	return tids
 }
 
 // awaitNice waits until processes have a nice value.

@@ -162,6 +162,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		defer close(heard)
 		words := json.NewDecoder(c.lastWord)
 		if m, told = w.first(words); told && m.Error == "" {
+			w.calm(c.process)
 			w.usable(m.Warnings)
 			w.heed(words, &c.charge)
 		}
@@ -188,6 +189,13 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 	}
 	how, code := gone(err)
 	return usable, exitcode.With(code, how)
+}
+
+// calm has the runtime of a daemon wake up less often, see process.CalmMonitor.
+func (w *watcher) calm(daemon *os.Process) {
+	if err := process.CalmMonitor(daemon.Pid); err != nil {
+		w.log.Debug("the monitor of the daemon's runtime looks as often as ever", "err", err)
+	}
 }
 
 // usable is called when a daemon says that the mount is.
@@ -281,6 +289,7 @@ func (w *watcher) watch(ctx context.Context) error {
 	}()
 	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
 	if w.charge != nil {
+		w.calm(w.charge.process)
 		w.beFound()
 		w.ready(nil)
 		process.GiveBackMemory(w.log)
