@@ -202,7 +202,7 @@ func (c *conn) read() {
 }
 
 func (c *conn) readAs(r *reader) {
-	others := newPauses()
+	others := newPauses(runtime.GOMAXPROCS(0))
 	defer r.givesBack()
 	for c.readers.wait(r) {
 		p := newPlace(c, r)

@@ -19,26 +19,47 @@ import (
 // 100 µs, SQLite took a tenth longer.
 type pauses struct {
 	last     time.Time
-	runnable []metrics.Sample
+	every    time.Duration    // how long a reader may keep others from running
+	runnable []metrics.Sample // nil: others have processors
 }
 
-// pauseEvery is how long a reader may keep others from running.
-const pauseEvery = 2 * time.Millisecond
+// pauseEvery is how long a reader may keep others from running, and pauseOften the same where
+// there are not more places to run than readers.
+const (
+	pauseEvery = 2 * time.Millisecond
+	pauseOften = 100 * time.Microsecond
+)
 
-func newPauses() *pauses {
-	return &pauses{time.Now(), []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}}
+// manyProcessors are so many that others have some beside readers. To ask the runtime who waits
+// takes the longer the more there are.
+const manyProcessors = 8
+
+// newPauses is for a reader where so many goroutines run at a time.
+func newPauses(processors int) *pauses {
+	p := &pauses{last: time.Now(), every: pauseEvery}
+	if processors <= usual {
+		p.every = pauseOften
+	}
+	if processors < manyProcessors {
+		p.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
+	}
+	return p
 }
 
 // after is called when a request is answered.
 func (p *pauses) after(opcode uint32) {
-	if leavesWork(opcode) && p.waiting() || time.Since(p.last) > pauseEvery {
+	if leavesWork(opcode) && p.waiting() || time.Since(p.last) > p.every {
 		runtime.Gosched()
 		p.last = time.Now()
 	}
 }
 
-// waiting reports whether a goroutine could run that does not. It takes 50 ns.
+// waiting reports whether a goroutine could run that does not. It takes 50 ns for three
+// processors.
 func (p *pauses) waiting() bool {
+	if p.runnable == nil {
+		return false
+	}
 	metrics.Read(p.runnable)
 	v := p.runnable[0].Value
 	return v.Kind() != metrics.KindUint64 || v.Uint64() > 0

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,10 @@ func Inherit(files []int, exec func() error) error {
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
 	defer CloseOnExec()
+	// All threads of the next program have what this thread has by then.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0)
 	for _, fd := range files {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 			return fmt.Errorf("descriptor %d: %w", fd, err)

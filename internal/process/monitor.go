@@ -6,14 +6,17 @@ import (
 	"strconv"
 )
 
-// monitorSlack is by how much the monitor of the Go runtime may be late, in ns. It looks
-// every 20 µs for threads in long system calls, and the kernel lets it be 50 µs late if
-// nothing is said.
-const monitorSlack = 250_000
+// monitorSlack is by how much the monitor of the Go runtime may be late, in ns: it looks every
+// 20 µs for threads in long system calls. usualSlack is what a thread has if nothing is said.
+const (
+	monitorSlack = 250_000
+	usualSlack   = 50_000
+)
 
 // CalmMonitor has the monitor of the Go runtime (sysmon) in another process look more seldom
 // than it would: each look wakes a processor up, of which the program needs one that this
-// process serves. For that CAP_SYS_NICE is needed, see proc_pid_timerslack_ns(5).
+// process serves. Threads that the monitor begins have the same from then on. For that
+// CAP_SYS_NICE is needed, see proc_pid_timerslack_ns(5).
 func CalmMonitor(pid int) error {
 	tid, err := monitorOf(pid)
 	if err != nil {

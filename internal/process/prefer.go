@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,9 +19,12 @@ const niceLimit = 20 - preferred
 // MayPrefer reports whether [Prefer] is for this process and those that it starts: nobody has
 // decided otherwise, who would have started it with another nice value than 0. If it can, it
 // has those that this process starts from now on be allowed to do so without CAP_SYS_NICE.
-func MayPrefer() bool {
+// follows: it goes on in the place of another one, or was started by one, and may be preferred
+// already.
+func MayPrefer(follows bool) bool {
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	// The system call returns 20 less the nice value.
-	if n, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err != nil || n != 20 {
+	if is := 20 - n; err != nil || is != 0 && !(follows && is == preferred) {
 		return false
 	}
 	var has unix.Rlimit
@@ -66,16 +70,22 @@ func setNice(pid, nice int) error {
 	return nil
 }
 
-// PreferSession is [Prefer] for all of the session of this process. Where the kernel has the
+// PreferSession is [Prefer] for all of the session of a process. Where the kernel has the
 // sessions share the processors (sched(7), autogroups) a nice value counts within one only.
-func PreferSession(yes bool) error {
-	nice := 0
+// One that is not preferred stays as it is with yes false.
+func PreferSession(yes bool, pid int) error {
+	nice, name := 0, groupOf(pid)
 	if yes {
 		nice = preferred
+	} else if is, err := os.ReadFile(name); err != nil || !strings.HasSuffix(string(is), fmt.Sprintf(" nice %d\n", preferred)) {
+		return nil
 	}
-	err := os.WriteFile("/proc/self/autogroup", []byte(strconv.Itoa(nice)), 0)
-	if errors.Is(err, os.ErrNotExist) { // there are none
+	err := os.WriteFile(name, []byte(strconv.Itoa(nice)), 0)
+	if errors.Is(err, os.ErrNotExist) { // there are none, or it has ended
 		return nil
 	}
 	return err
 }
+
+// groupOf is the file of the autogroup of a process, see sched(7).
+func groupOf(pid int) string { return fmt.Sprintf("/proc/%d/autogroup", pid) }

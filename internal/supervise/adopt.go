@@ -86,7 +86,6 @@ var errUnseen = errors.New("it was killed, or has failed")
 // adopt returns when the daemon that was adopted has ended; see once.
 func (w *watcher) adopt(ctx context.Context) (usable bool, err error) {
 	c := w.charge
-	w.next.standsInFor(c)
 	var help sync.WaitGroup
 	ended := make(chan struct{})
 	help.Go(func() { askToEnd(ctx, ended, c.process) })

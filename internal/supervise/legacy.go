@@ -146,6 +146,7 @@ func (w *watcher) bequeathed(x estate.Will) {
 		w.next.end() // who waits knows of another will
 		w.next.prepare()
 		w.preference.ends()
+		w.calm(x.PID)
 	}
 	go func() { // which may take a while
 		if err := estate.End(over); err != nil {

@@ -166,8 +166,8 @@ func (n *next) launchWaiting() (*launched, error) {
 	c := n.of
 	l := watchLeft{
 		Config: n.cfg, Daemon: c.process.Pid, Started: c.started, Estate: n.legacy.wills(),
-		MayPrefer: n.preference.may, OwnSession: n.preference.session,
-		Root: rootFD, Life: lifeFD, HoldLife: holdLifeFD, LastWord: wordsFD, Hold: holdFD,
+		OwnSession: n.preference.session,
+		Root:       rootFD, Life: lifeFD, HoldLife: holdLifeFD, LastWord: wordsFD, Hold: holdFD,
 	}
 	_, l.Front = n.out.(*os.File)
 	if c.logs != nil {

@@ -29,6 +29,7 @@ type preference struct {
 
 	mu      sync.Mutex
 	on      bool
+	turn    int         // of begins and ends
 	end     *time.Timer // of it; nil before it has begun
 	setting sync.Mutex  // held while the kernel is told
 }
@@ -52,19 +53,25 @@ func (p *preference) is(begun bool, d time.Duration) {
 		of := p.of() // now: who waits to go on is soon somebody else
 		go p.set(func() []*os.Process { return of })
 	}
-	if p.end == nil {
-		p.end = time.AfterFunc(d, p.over)
-	} else {
-		p.end.Reset(d)
+	if p.end != nil {
+		p.end.Stop()
 	}
+	p.turn++
+	turn := p.turn
+	p.end = time.AfterFunc(d, func() { p.over(turn) })
 }
 
-// over is called when it is.
-func (p *preference) over() {
+// over is called when it is, unless something has been said since.
+func (p *preference) over(turn int) {
 	p.mu.Lock()
-	p.on = false
+	late := p.turn != turn
+	if !late {
+		p.on = false
+	}
 	p.mu.Unlock()
-	p.set(p.of)
+	if !late {
+		p.set(p.of)
+	}
 }
 
 // set has the kernel know what holds by now.
@@ -76,13 +83,16 @@ func (p *preference) set(of func() []*os.Process) {
 	p.mu.Unlock()
 	var err error
 	if p.session {
-		err = process.PreferSession(on)
+		err = process.PreferSession(on, os.Getpid())
 	}
 	// This one first: who it has started before is among the others.
 	err = errors.Join(err, process.Prefer(on, os.Getpid()))
 	for _, x := range of() {
 		if x.Signal(syscall.Signal(0)) == nil { // else its number may be that of another one
 			err = errors.Join(err, process.Prefer(on, x.Pid))
+			if !on { // it may be in the session of a watcher that has ended
+				err = errors.Join(err, process.PreferSession(false, x.Pid))
+			}
 		}
 	}
 	// It may be changed only so often where one has not all capabilities.
@@ -95,7 +105,7 @@ func (p *preference) set(of func() []*os.Process) {
 // this one goes on in the place of another, and may be preferred, but not for much longer.
 func (p *preference) start(of func() []*os.Process, follows bool) {
 	p.of = of
-	p.may = p.may || process.MayPrefer()
+	p.may = process.MayPrefer(follows)
 	if sid, err := unix.Getsid(0); err == nil && sid == os.Getpid() {
 		p.session = true
 	}

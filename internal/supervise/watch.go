@@ -162,7 +162,7 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 		defer close(heard)
 		words := json.NewDecoder(c.lastWord)
 		if m, told = w.first(words); told && m.Error == "" {
-			w.calm(c.process)
+			w.calm(c.process.Pid)
 			w.usable(m.Warnings)
 			w.heed(words, &c.charge)
 		}
@@ -192,8 +192,8 @@ func (w *watcher) once(ctx context.Context) (usable bool, err error) {
 }
 
 // calm has the runtime of a daemon wake up less often, see process.CalmMonitor.
-func (w *watcher) calm(daemon *os.Process) {
-	if err := process.CalmMonitor(daemon.Pid); err != nil {
+func (w *watcher) calm(daemon int) {
+	if err := process.CalmMonitor(daemon); err != nil {
 		w.log.Debug("the monitor of the daemon's runtime looks as often as ever", "err", err)
 	}
 }
@@ -274,6 +274,9 @@ func Watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writ
 
 // watch is run with what belongs to it.
 func (w *watcher) watch(ctx context.Context) error {
+	if w.charge != nil {
+		w.next.standsInFor(w.charge)
+	}
 	if w.cfg.Takeover {
 		w.preference.start(w.next.processes, w.charge != nil)
 	}
@@ -289,7 +292,7 @@ func (w *watcher) watch(ctx context.Context) error {
 	}()
 	defer context.AfterFunc(ctx, func() { w.tellSystemd(sd.SdNotifyStopping) })()
 	if w.charge != nil {
-		w.calm(w.charge.process)
+		w.calm(w.charge.process.Pid)
 		w.beFound()
 		w.ready(nil)
 		process.GiveBackMemory(w.log)

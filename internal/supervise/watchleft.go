@@ -42,8 +42,7 @@ type watchLeft struct {
 	Estate   estate.Estate `json:"estate"`
 	Life     int           `json:"life"`
 	HoldLife int           `json:"hold_life"`
-	// See preference: a process that goes on may be preferred already.
-	MayPrefer  bool `json:"may_prefer"`
+	// Whether the session of the process is the mount's own.
 	OwnSession bool `json:"own_session"`
 }
 
@@ -82,7 +81,7 @@ func (w *watcher) become(c *charge) error {
 		return err
 	}
 	defer program.Close()
-	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Started: c.started, Root: int(w.root.Fd()), MayPrefer: w.preference.may, OwnSession: w.preference.session}
+	l := watchLeft{Config: w.cfg, Daemon: c.process.Pid, Started: c.started, Root: int(w.root.Fd()), OwnSession: w.preference.session}
 	_, l.Front = w.out.(*os.File)
 	files := []int{l.Root}
 	for f, to := range map[*os.File]*int{c.lastWord: &l.LastWord, c.logs: &l.Logs, c.hold: &l.Hold, w.lock: &l.Lock, w.legacy.life: &l.Life, w.legacy.hold: &l.HoldLife} {
@@ -179,7 +178,7 @@ func (l *watchLeft) watcher(stderr io.Writer) (*watcher, error) {
 		charge: &charge{process: daemon, started: l.Started, lastWord: file(l.LastWord, "last word"), logs: file(l.Logs, "log"), hold: file(l.Hold, "leash")},
 		ready:  func([]string) {},
 	}
-	w.preference.may, w.preference.session = l.MayPrefer, l.OwnSession
+	w.preference.session = l.OwnSession
 	w.legacy.goOn(l.Estate, file(l.Life, "lifeline"), file(l.HoldLife, "end of the lifeline"))
 	if w.root == nil || w.charge.lastWord == nil {
 		return nil, errors.New("what the program before this one has left is not all there")
