@@ -91,6 +91,7 @@ type childConfig struct {
 	HoldAttr     bool   // of the loopback: see heldAttr
 	HoldAnswers  uint32 // to requests of this kind, see heldAttr
 	Suspended    bool   // from the beginning on
+	AtOnce       bool   // new files are locked at once
 	NoExpire     bool   // as on a kernel before 6.2
 	RemovedRound time.Duration
 	Hold         time.Duration
@@ -141,7 +142,7 @@ func runChild(conf string) {
 		fail(err)
 	}
 	c.pretend(s.fs)
-	ctl.s = s
+	ctl.s, ctl.locker.atOnce = s, c.AtOnce
 	if c.Suspended {
 		ctl.locker.suspend(true)
 	}

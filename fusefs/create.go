@@ -216,7 +216,7 @@ func (oc *openCalls) opened(n *node, fd int, in *fuse.CreateIn, born locks.Momen
 	lock := h.open.state == openWaiting
 	oc.openLocks.attach(h, h.open.state)
 	oc.endLongCached(n)
-	if lock {
+	if lock && !oc.openLocks.lockNow(h) {
 		h.mu.Lock()
 		oc.openLocks.lockLater(h, false)
 		h.mu.Unlock()

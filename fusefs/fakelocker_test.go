@@ -23,6 +23,7 @@ type fakeLocker struct {
 	token     locks.Token
 	tenure    locks.Tenure
 	suspended bool
+	atOnce    bool // LockNow grants what it can
 	refused   int  // how often Admit has said that a tenure is over
 	over      bool // see willWait
 	lastID    int
@@ -147,10 +148,7 @@ func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 	}
 	stale := l.stale[r.Key]
 	l.stale[r.Key] = false
-	l.token++
-	g := locks.Grant{Token: l.token, Tenure: l.tenure}
-	l.take(r.Key, fakeLock{owner: r.Owner, handle: r.Handle, mode: r.Mode, rg: r.Range, pid: r.Program.PID})
-	l.save()
+	g := l.grant(r)
 	l.mu.Unlock()
 	if stale && l.coherence != nil {
 		if err := l.coherence.Refresh(r.Key); err != nil {
@@ -158,6 +156,24 @@ func (l *fakeLocker) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant
 		}
 	}
 	return g, nil
+}
+
+// grant gives r what it asks for. REQUIRES: mu held.
+func (l *fakeLocker) grant(r *locks.Request) locks.Grant {
+	l.token++
+	l.take(r.Key, fakeLock{owner: r.Owner, handle: r.Handle, mode: r.Mode, rg: r.Range, pid: r.Program.PID})
+	l.save()
+	return locks.Grant{Token: l.token, Tenure: l.tenure}
+}
+
+func (l *fakeLocker) LockNow(r *locks.Request) (locks.Grant, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.atOnce || r.Born == 0 || l.suspended || l.over || l.conflict(r.Key, r.Owner, false, r.Mode, r.Range) != nil {
+		return locks.Grant{}, false
+	}
+	l.note("locknow %v owner=%s h=%d %v path=%s", r.Key, l.ownerName(r), r.Handle, r.Mode, r.Path)
+	return l.grant(r), true
 }
 
 // ownerName hides numbers that the kernel makes up.

@@ -16,6 +16,9 @@ type Locker interface {
 	// Lock returns when r is granted, denied or withdrawn; the error is one
 	// of locks.Err*. cancel may be nil, which is never. The Locker may keep r.
 	Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error)
+	// LockNow is Lock for the open lock of a new file, if that need not wait, nor ask
+	// another node. Else it is false, and r is not asked for.
+	LockNow(r *locks.Request) (locks.Grant, bool)
 	// Unlock gives up what o holds of rg: flock LOCK_UN, fcntl F_UNLCK. It
 	// never fails and never waits. It reports whether somebody goes on because
 	// of it, here or on another node.

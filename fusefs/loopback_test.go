@@ -21,6 +21,9 @@ type nullLocker struct{}
 func (nullLocker) Lock(<-chan struct{}, *locks.Request) (locks.Grant, error) {
 	return locks.Grant{Tenure: 1}, nil
 }
+func (nullLocker) LockNow(*locks.Request) (locks.Grant, bool) {
+	return locks.Grant{Tenure: 1}, true
+}
 func (nullLocker) Unlock(locks.Key, locks.OwnerID, locks.Range) bool { return false }
 func (nullLocker) UnlockOwner(locks.Key, locks.OwnerID)              {}
 func (nullLocker) Closing(locks.Key, locks.HandleID)                 {}

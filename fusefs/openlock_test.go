@@ -48,27 +48,6 @@ func TestOpenTakesALock(t *testing.T) {
 	m.wantOpenLocks("f", 0)
 }
 
-// Who has made a file says so; who finds one does not, also with O_CREAT.
-func TestALockOfANewFile(t *testing.T) {
-	m := mount(t)
-	p := startProgram(t, m.dir, nil)
-	for _, how := range []string{"rw,creat", "w,creat,excl", "w,creat,trunc"} {
-		m.calls()
-		fd := p.open("f", how)
-		m.awaitOpenLocks("f", 1)
-		handleOf(t, m.calls("f"), "lock open:f owner=1 h=%s W [all] try=false path=f born")
-		p.want("ok", "close %d", fd)
-		m.awaitOpenLocks("f", 0)
-		m.calls()
-		fd = p.open("f", "rw,creat")
-		m.awaitOpenLocks("f", 1)
-		handleOf(t, m.calls("f"), "lock open:f owner=1 h=%s W [all] try=false path=f")
-		p.want("ok", "close %d", fd)
-		m.awaitOpenLocks("f", 0)
-		p.want("ok", "unlink f")
-	}
-}
-
 // handleOf finds the number in a call that the format describes.
 func handleOf(t *testing.T, calls []string, format string) string {
 	t.Helper()

@@ -139,6 +139,8 @@ func (n *node) unlock(which func(*heldLock) bool) bool {
 	return n.drop(which)
 }
 
+func (n *node) LockNow(*locks.Request) (locks.Grant, bool) { return locks.Grant{}, false }
+
 func (n *node) Unlock(k locks.Key, o locks.OwnerID, _ locks.Range) bool {
 	return n.unlock(func(h *heldLock) bool { return h.key == k && h.owner == o })
 }

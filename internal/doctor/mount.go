@@ -70,6 +70,7 @@ func (l *freeLocker) give() error {
 	return failed
 }
 
+func (l *freeLocker) LockNow(*locks.Request) (locks.Grant, bool)                    { return locks.Grant{}, false }
 func (l *freeLocker) Unlock(locks.Key, locks.OwnerID, locks.Range) bool             { return false }
 func (l *freeLocker) UnlockOwner(locks.Key, locks.OwnerID)                          {}
 func (l *freeLocker) UnlockHandle(locks.Key, locks.HandleID, string)                {}

@@ -16,6 +16,10 @@ func (e *Engine) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	return e.calls.lock(cancel, r)
 }
 
+// LockNow is Lock for the open file of a program that has just made it, if nothing has to
+// be waited for and no other member to be asked. Else it is false, and r is not asked for.
+func (e *Engine) LockNow(r *locks.Request) (locks.Grant, bool) { return e.calls.lockNow(r) }
+
 // Unlock gives up what o holds of r, in whatever mode. It never waits and
 // never fails: what is not held needs no unlock. It reports whether somebody
 // goes on because of it, here or on another node.

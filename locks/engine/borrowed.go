@@ -83,7 +83,7 @@ func (b *borrowed) opens(en *entry, m locks.Mode) {
 		return
 	}
 	t, now := &b.times, b.Moment()
-	if _, told := b.told[en.key]; b.all && !told {
+	if b.covers(en.key, m) {
 		en.machine.(locks.Delegable).Delegated()
 		t.used = now
 		b.uses++
@@ -96,6 +96,13 @@ func (b *borrowed) opens(en *entry, m locks.Mode) {
 	if t.firsts >= b.o.Delegations.After && now >= t.next {
 		b.ask()
 	}
+}
+
+// covers reports whether all others have delegated a file that becomes known with k, to be
+// opened in mode m.
+func (b *borrowed) covers(k locks.Key, m locks.Mode) bool {
+	_, told := b.told[k]
+	return b.all && !told && m == locks.Write && k.Class == locks.Open
 }
 
 // wishes reports whether this node has asked, and has not got and returned all that

@@ -29,6 +29,7 @@ var costsOf = map[string][]string{
 	"Leave":         {"leave"},
 	"LedgerStatus":  nil,
 	"Lock":          {"take", "take by many", "take in another order", "replace", "downgrade"},
+	"LockNow":       nil, // finds nothing in three maps, and is Lock then
 	"List":          {"list"},
 	"Locks":         {"list"},
 	"LongWaits":     {"list"},

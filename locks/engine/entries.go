@@ -93,9 +93,14 @@ func (es *entries) entry(k locks.Key, path, algorithm string) *entry {
 // since, by itself or with its epoch. (By the exclusive algorithms some nodes
 // are not asked.)
 func (es *entries) bear(en *entry, r *locks.Request) {
-	if r.Born != 0 && en.alg.Shared && es.phase == active && es.began < r.Born && es.forgot < r.Born {
+	if en.alg.Shared && es.born(r) {
 		en.stale = en.fresh
 	}
+}
+
+// born reports whether nobody else can have had a lock of r's file, by rw.
+func (es *entries) born(r *locks.Request) bool {
+	return r.Born != 0 && es.phase == active && es.began < r.Born && es.forgot < r.Born
 }
 
 // settle puts en on the list of idle entries, or takes it off.

@@ -206,7 +206,11 @@ func (f *manyFiles) program(n *node, pid int, opens int, wg *sync.WaitGroup) {
 		if rnd.IntN(15) == 0 {
 			stop = time.AfterFunc(time.Duration(rnd.IntN(5000))*time.Microsecond, func() { close(cancel) })
 		}
-		g, err := n.Lock(cancel, r)
+		var err error
+		g, ok := n.LockNow(r)
+		if !ok {
+			g, err = n.Lock(cancel, r)
+		}
 		if stop != nil {
 			stop.Stop()
 		}

@@ -46,6 +46,28 @@ func (cl *calls) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	}
 }
 
+// lockNow is [Engine.LockNow].
+func (cl *calls) lockNow(r *locks.Request) (locks.Grant, bool) {
+	cl.mu.Lock()
+	own := cl.o.Live(0) && cl.entries.all[r.Key] == nil && cl.entries.born(r) && cl.borrowed.covers(r.Key, r.Mode)
+	cl.mu.Unlock()
+	if !own {
+		return locks.Grant{}, false
+	}
+	// What has changed since ends it where it would wait.
+	g, err := cl.attempt(over, r)
+	return g, err == nil
+}
+
+// over is a call that does not wait.
+var over = closedChannel()
+
+func closedChannel() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}
+
 // otherTime is for how long a request is made again that a member refuses since
 // it serves the file by another algorithm. A number of a file that was removed
 // may be that of a new file under another rule, and members forget the old one
