@@ -1,6 +1,6 @@
 # Short names for what CONTRIBUTING.md tells; each is one command.
 
-.PHONY: build test check fuzz vuln bench bench-everyday bench-storage chaos outlive semantics storage storage-nfs install packages packages-test
+.PHONY: build test check fuzz vuln bench bench-everyday bench-plot bench-storage chaos outlive semantics storage storage-nfs install packages packages-test
 
 # Without paths of this machine, and without what only a debugger reads.
 build = go build -trimpath -ldflags='-s -w'
@@ -26,6 +26,9 @@ bench: ## ratios to a bare go-fuse loopback, in one run
 
 bench-everyday: ## tar, find, git status, grep, cp, fio and so on beside the storage below and a loopback, in turns, RUNS times (7); WORK=find for one
 	go test -run '^$$' -bench 'Everyday/$(WORK)' -benchtime $(or $(RUNS),7)x -timeout 2h ./cmd/dmxfs -everyday
+
+bench-plot: ## docs/images/everyday.svg, from what bench-everyday has printed into everyday.txt
+	go run ./internal/benchplot -o docs/images/everyday.svg everyday.txt
 
 bench-storage: ## bench-everyday over clients of real storage, beside such a client alone; KIND=sshfs for one
 	go test -run '^$$' -bench 'OverStorage/$(KIND)/$(WORK)' -benchtime $(or $(RUNS),7)x -timeout 5h ./cmd/dmxfs -everyday

@@ -53,6 +53,7 @@
 //   - internal/ask: how commands ask the daemon of a mount.
 //   - internal/journalview: journals shown to people and programs.
 //   - internal/firsthour: tests of the tutorial and of common mistakes.
+//   - internal/benchplot: a program that draws the results of benchmarks.
 //   - internal/long: whether tests run in full, and what ends those that hang.
 //   - internal/admin: what commands and daemon say to each other, and the socket.
 //   - internal/config: the settings of a mount.
