@@ -17,7 +17,8 @@ type Locker interface {
 	// of locks.Err*. cancel may be nil, which is never. The Locker may keep r.
 	Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error)
 	// LockNow is Lock for the open lock of a new file, if that need not wait, nor ask
-	// another node. Else it is false, and r is not asked for.
+	// another node, nor call Refresh: the kernel has locked the directory of the file
+	// meanwhile, and would wait for that. Else it is false, and r is not asked for.
 	LockNow(r *locks.Request) (locks.Grant, bool)
 	// Unlock gives up what o holds of rg: flock LOCK_UN, fcntl F_UNLCK. It
 	// never fails and never waits. It reports whether somebody goes on because

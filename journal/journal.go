@@ -77,6 +77,9 @@ func (j *Journal) Pace(much bool) {
 	}
 }
 
+// Crowded reports whether Pace(false) waits.
+func (j *Journal) Crowded() bool { return !j.readOnly && j.buf.crowded.Load() }
+
 // Healthy is nil while records reach the disk. Else it tells why they don't:
 // the disk is full, it fails, or a write takes very long. It turns healthy
 // again by itself. It costs next to nothing.

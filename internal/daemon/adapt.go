@@ -97,6 +97,7 @@ func (r *recorder) Healthy() error {
 }
 
 func (r *recorder) Pace(much bool) { r.journal.Pace(much) }
+func (r *recorder) Crowded() bool  { return r.journal.Crowded() }
 
 var events = map[engine.Step]journal.Event{
 	engine.Requested: journal.Requested, engine.Waiting: journal.Waiting, engine.Granted: journal.Granted,

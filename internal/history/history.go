@@ -276,6 +276,9 @@ func (h *History) OnDisk() error {
 // Pace is [journal.Journal.Pace].
 func (h *History) Pace(much bool) { h.Now().Pace(much) }
 
+// Crowded is [journal.Journal.Crowded].
+func (h *History) Crowded() bool { return h.Now().Crowded() }
+
 // Recovery is [journal.Journal.Recovery], of the journal that is written now.
 func (h *History) Recovery() journal.Recovery { return h.Now().Recovery() }
 

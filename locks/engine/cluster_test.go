@@ -47,12 +47,13 @@ type net struct {
 // node is one engine with what is around it.
 type node struct {
 	*Engine
-	net   *net
-	id    locks.NodeID
-	stop  context.CancelFunc
-	dead  atomic.Bool // not live
-	sick  atomic.Pointer[error]
-	queue map[locks.NodeID]chan delivery
+	net     *net
+	id      locks.NodeID
+	stop    context.CancelFunc
+	dead    atomic.Bool // not live
+	crowded atomic.Bool // see Pacer
+	sick    atomic.Pointer[error]
+	queue   map[locks.NodeID]chan delivery
 
 	mu       sync.Mutex
 	events   []Event
@@ -284,6 +285,10 @@ func (n *node) Healthy() error {
 	}
 	return nil
 }
+
+// Pace and Crowded are Pacer.
+func (n *node) Pace(bool)     {}
+func (n *node) Crowded() bool { return n.crowded.Load() }
 
 func (n *node) steps() string {
 	n.mu.Lock()

@@ -95,58 +95,6 @@ func TestManyNewFilesAskNobody(t *testing.T) {
 	})
 }
 
-// What a node may have without asking anybody it has at once, and nothing else.
-func TestLockNow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newFiles(t)
-		a, b := c.nodes["n0"], c.nodes["n1"]
-		never := func(why string, r *locks.Request) {
-			t.Helper()
-			if n := c.frames(func() {
-				if _, ok := a.LockNow(r); ok {
-					t.Errorf("%s: has it at once", why)
-				}
-			}); n != 0 {
-				t.Errorf("%s: asks by %d frames", why, n)
-			}
-			if c.files(a) != 0 {
-				t.Errorf("%s: it is known", why)
-			}
-		}
-		never("nothing is delegated", ofFile("alone", locks.Write, a.Moment()))
-		c.delegates(a)
-		time.Sleep(2 * time.Second) // the first ones are forgotten
-		never("perhaps it was there", ofFile("old", locks.Write, 0))
-		never("others may read", ofFile("read", locks.Read, a.Moment()))
-		flock := req(locks.Flock, 1, locks.Write, locks.Whole)
-		flock.Born = a.Moment()
-		never("another class", flock)
-		a.dead.Store(true)
-		never("suspended", ofFile("suspended", locks.Write, a.Moment()))
-		a.dead.Store(false)
-
-		r := ofFile("mine", locks.Write, a.Moment())
-		if n := c.frames(func() {
-			if g, ok := a.LockNow(r); !ok || g.Tenure != a.Tenure() || g.Token == 0 {
-				t.Errorf("not at once: %v, %v", g, ok)
-			}
-		}); n != 0 {
-			t.Errorf("what was delegated is asked for by %d frames", n)
-		}
-		q := b.start(ofFile("mine", locks.Read, 0))
-		time.Sleep(100 * time.Millisecond)
-		if q.is() {
-			t.Fatal("another node reads what is open to write")
-		}
-		a.UnlockHandle(r.Key, r.Handle, "closed")
-		mustGrant(t, q)
-		if _, ok := a.LockNow(ofFile("later", locks.Write, a.Moment())); ok {
-			t.Error("has at once what was returned")
-		}
-		c.check()
-	})
-}
-
 // What the delegate has open is kept from its delegators, also from one that
 // hears of the file for the first time, and is written out before they read it.
 func TestADelegateKeepsWhatItHas(t *testing.T) {

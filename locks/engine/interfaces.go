@@ -67,6 +67,8 @@ type Pacer interface {
 	// Pace waits, not for long, while there is much to be stored; sooner if the
 	// caller has much to add. It is called where nobody else waits for the caller.
 	Pace(much bool)
+	// Crowded reports whether there is so much that Pace waits.
+	Crowded() bool
 }
 
 // Step is a step in the life of a request.

@@ -38,6 +38,12 @@ func (j *journal) record(s Step, en *entry, req *request, ev event) {
 	})
 }
 
+// crowded reports whether pace would wait.
+func (j *journal) crowded() bool {
+	p, ok := j.o.Recorder.(Pacer)
+	return ok && p.Crowded()
+}
+
 // pace waits for the journal, if that has much to write; the sooner, if the caller
 // has much to add.
 func (j *journal) pace(much bool) {

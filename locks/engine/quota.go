@@ -23,14 +23,22 @@ type user struct {
 	owner locks.OwnerID
 }
 
-func userOf(r *request) user {
-	if r.Program.PID != 0 {
-		return user{pid: r.Program.PID}
+func userOf(r *request) user { return userFor(&r.Program, r.Key.Class, r.Handle, r.Owner) }
+
+func userFor(p *locks.Program, c locks.Class, h locks.HandleID, o locks.OwnerID) user {
+	if p.PID != 0 {
+		return user{pid: p.PID}
 	}
-	if r.Key.Class == locks.Open {
-		return user{class: locks.Open, owner: locks.OwnerID(r.Handle)} // all opens may have one owner
+	if c == locks.Open {
+		return user{class: locks.Open, owner: locks.OwnerID(h)} // all opens may have one owner
 	}
-	return user{class: r.Key.Class, owner: r.Owner}
+	return user{class: c, owner: o}
+}
+
+// hasRoom reports whether the program of r may have one more lock.
+func (q *quota) hasRoom(r *locks.Request) bool {
+	u := q.users[userFor(&r.Program, r.Key.Class, r.Handle, r.Owner)]
+	return u == nil || u.tickets < q.o.MaxLocks
 }
 
 // usage is what one user has.

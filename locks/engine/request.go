@@ -46,17 +46,35 @@ func (cl *calls) lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, er
 	}
 }
 
-// lockNow is [Engine.LockNow].
+// lockNow is [Engine.LockNow]. Its caller holds up who else works in the directory of the
+// file, and the kernel may not be told to drop what it has of that. So all is found out and
+// done while mu is held.
 func (cl *calls) lockNow(r *locks.Request) (locks.Grant, bool) {
-	cl.mu.Lock()
-	own := cl.o.Live(0) && cl.entries.all[r.Key] == nil && cl.entries.born(r) && cl.borrowed.covers(r.Key, r.Mode)
-	cl.mu.Unlock()
-	if !own {
+	if cl.o.Recorder.Healthy() != nil || cl.journal.crowded() {
 		return locks.Grant{}, false
 	}
-	// What has changed since ends it where it would wait.
-	g, err := cl.attempt(over, r)
+	a := newAsked(r)
+	c := call{calls: cl, r: r, cancel: over}
+	cl.mu.Lock()
+	if !cl.isOwn(r) {
+		cl.mu.Unlock()
+		return locks.Grant{}, false
+	}
+	en, err := c.begin()
+	if err != nil || en.stale != en.fresh { // it is served by an algorithm that asks others
+		cl.mu.Unlock()
+		return locks.Grant{}, false
+	}
+	g, err := c.ask(en, a)
 	return g, err == nil
+}
+
+// isOwn reports whether all others have delegated the file of r to this node, nobody can
+// have written it, and its program need not be told anything.
+// REQUIRES: mu held.
+func (cl *calls) isOwn(r *locks.Request) bool {
+	return cl.entries.all[r.Key] == nil && cl.entries.born(r) && cl.borrowed.covers(r.Key, r.Mode) &&
+		cl.o.Live(0) && !cl.damages.told.has(r.Key) && cl.quota.hasRoom(r)
 }
 
 // over is a call that does not wait.
@@ -97,6 +115,13 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	if t := cl.heirs.claim(r); t != nil {
 		return c.goOn(en, t)
 	}
+	return c.ask(en, a)
+}
+
+// ask has a, which is what is asked for, decided.
+// REQUIRES: c.mu held. It is released.
+func (c *call) ask(en *entry, a *asked) (locks.Grant, error) {
+	cl, r := c.calls, c.r
 	req := a.of(cl.id(), en, r)
 	cl.journal.record(Requested, en, req, event{rng: r.Range})
 	if g, ok := cl.already(en, a); ok {
@@ -111,7 +136,7 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 		return locks.Grant{}, err
 	}
 	if t, err := cl.alongside(en, a); t != nil {
-		return cl.deliver(cancel, en, t, r)
+		return cl.deliver(c.cancel, en, t, r)
 	} else if err != nil {
 		cl.mu.Unlock()
 		return locks.Grant{}, err
