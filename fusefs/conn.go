@@ -50,6 +50,7 @@ type conn struct {
 	again func(in []byte) (over func()) // is told of WRITEs of before, see writesAgain
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
+	crowded func(yes bool)                                             // see Options.Crowded
 
 	stale func(id uint64)     // is told of nodes that are stale
 	held  func(opcode uint32) // tests keep answers back by it; or nil
@@ -79,13 +80,13 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		serving: make(chan struct{}),
-		observe: f.opts.Observe,
-		pause:   f.pause,
-		redo:    &f.redo,
-		over:    touches{f.base}.over,
-		point:   f.point,
-		stale:   f.finder.distrustPath,
-		again:   func(in []byte) (over func()) { return writesAgain(f.base, in) },
+		observe: f.opts.Observe, crowded: f.opts.Crowded,
+		pause: f.pause,
+		redo:  &f.redo,
+		over:  touches{f.base}.over,
+		point: f.point,
+		stale: f.finder.distrustPath,
+		again: func(in []byte) (over func()) { return writesAgain(f.base, in) },
 		unused: func(r reservation) {
 			f.locker.UnlockHandle(r.key, r.handle, "the request has come to something else")
 		},
@@ -408,6 +409,8 @@ func (c *conn) watch(over <-chan struct{}) {
 	defer t.Stop()
 	const linger = 200 // ticks without a request
 	quiet, last, dead := 0, uint64(0), c.dead
+	var since time.Time // the first tick is watchEvery later
+	crowd := crowding{tell: c.crowded}
 	for {
 		select {
 		case <-over:
@@ -416,7 +419,7 @@ func (c *conn) watch(over <-chan struct{}) {
 			dead = nil
 			t.Reset(watchEvery)
 		case <-c.wake:
-			quiet = 0
+			quiet, since = 0, time.Now()
 			t.Reset(watchEvery)
 		case <-t.C:
 			if dead == nil {
@@ -425,6 +428,7 @@ func (c *conn) watch(over <-chan struct{}) {
 				continue
 			}
 			begun := c.readers.tick()
+			crowd.tick(time.Since(since)%watchEvery, begun)
 			if quiet++; begun != last {
 				quiet, last = 0, begun
 			}
@@ -434,6 +438,7 @@ func (c *conn) watch(over <-chan struct{}) {
 			// In this order: a request that begins now wakes it up again, or
 			// is seen here.
 			t.Stop()
+			crowd.rest(begun)
 			c.watching.Store(false)
 			if c.readers.tick() != last {
 				c.awake()

@@ -18,16 +18,16 @@ import (
 // which the program would go on. So there are few: with one after each lock call, and every
 // 100 µs, SQLite took a tenth longer.
 type pauses struct {
-	last     time.Time
-	every    time.Duration    // how long a reader may keep others from running
+	last     time.Time        // when it paused
+	looked   time.Time        // when it looked whether somebody waits
 	runnable []metrics.Sample // nil: others have processors
 }
 
-// pauseEvery is how long a reader may keep others from running, and pauseOften the same where
-// there are not more places to run than readers.
+// pauseEvery is how long a reader may keep others from running, and lookEvery how long if one
+// of them could.
 const (
 	pauseEvery = 2 * time.Millisecond
-	pauseOften = 100 * time.Microsecond
+	lookEvery  = 100 * time.Microsecond
 )
 
 // manyProcessors are so many that others have some beside readers. To ask the runtime who waits
@@ -36,10 +36,8 @@ const manyProcessors = 8
 
 // newPauses is for a reader where so many goroutines run at a time.
 func newPauses(processors int) *pauses {
-	p := &pauses{last: time.Now(), every: pauseEvery}
-	if processors <= usual {
-		p.every = pauseOften
-	}
+	now := time.Now()
+	p := &pauses{last: now, looked: now}
 	if processors < manyProcessors {
 		p.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 	}
@@ -48,9 +46,16 @@ func newPauses(processors int) *pauses {
 
 // after is called when a request is answered.
 func (p *pauses) after(opcode uint32) {
-	if leavesWork(opcode) && p.waiting() || time.Since(p.last) > p.every {
+	now := time.Now()
+	pause := now.Sub(p.last) > pauseEvery
+	if !pause && (leavesWork(opcode) || now.Sub(p.looked) > lookEvery) {
+		p.looked = now
+		pause = p.waiting()
+	}
+	if pause {
 		runtime.Gosched()
 		p.last = time.Now()
+		p.looked = p.last
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/history"
 	"github.com/dmxfs/dmxfs/internal/metrics"
 	"github.com/dmxfs/dmxfs/internal/nodestate"
+	"github.com/dmxfs/dmxfs/internal/process"
 	"github.com/dmxfs/dmxfs/internal/recent"
 	"github.com/dmxfs/dmxfs/internal/rotation"
 	"github.com/dmxfs/dmxfs/internal/rules"
@@ -345,6 +346,12 @@ func (d *daemon) mount() error {
 	return nil
 }
 
+// usual and crowded are how many goroutines run at a time, at least: two that read requests,
+// which keep one place each while they wait for the next; and one for all that comes from
+// other hosts, where these leave it none. (One that is idle costs a wake-up of another thread
+// whenever a goroutine has something for another one to do.)
+const usual, crowded = 2, 3
+
 // mountOptions are those of a mount, new or not, in a cluster whose view is v.
 func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 	return fusefs.Options{
@@ -353,6 +360,7 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 		Movable:      d.rules.Movable,
 		LateWrite:    d.chronicle.LateWrite,
 		Observe:      d.metrics.Request,
+		Crowded:      process.NewProcessors(usual, crowded).Crowd,
 		LockedBelow:  d.table.lockedBelow,
 		Hold:         d.cfg.HoldOption(),
 		CacheTime:    d.cfg.CacheTime,

@@ -115,15 +115,9 @@ func Prepare() {
 	process.Outlive() // the log goes to the watcher, and the mount must survive its end
 }
 
-// processors is how many goroutines run at a time, at least: two that read requests, and keep
-// one each while they wait for the next, and one for all that comes from other hosts. With two,
-// and no processor at rest, it waited until the monitor of the runtime had its turn.
-const processors = 3
-
 // serveWatched has a process that is watched, always, serve a mount. goesOn: it was usable
 // before.
 func serveWatched(ctx context.Context, cfg config.Config, m *Minder, root *os.File, out io.Writer, goesOn bool, serve Daemon, report func(error, ...string)) error {
-	process.RunAtLeast(processors)
 	lines := mountlog.NewQueue(out)
 	log, err := mountlog.New(cfg, lines)
 	if err != nil {
