@@ -76,7 +76,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 	c := &conn{
 		proto:   fuse.NewProtocolServer(f, o),
 		log:     f.log,
-		readers: newReaders(max(usual, runtime.GOMAXPROCS(0)-1)),
+		readers: newReaders(max(usualReaders, runtime.GOMAXPROCS(0)-1)),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		serving: make(chan struct{}),

@@ -14,7 +14,8 @@ import (
 //
 // It holds the lock of the directory meanwhile, and nothing can end the wait
 // of others for that. So this never waits for an open lock: the new file's is
-// asked for in the background, and the first I/O waits for it; but see reopens.
+// taken at once if nobody else need be asked, else in the background, and the
+// first I/O waits for it; but see reopens.
 func (oc *openCalls) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	dir, errno := oc.finder.node(&in.InHeader)
 	if !errno.Ok() {
@@ -205,8 +206,8 @@ func (oc *openCalls) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fus
 	return fuse.OK
 }
 
-// opened makes the handle of a new file, whose open lock is asked for but not
-// waited for. born is before the file was made; zero if somebody else made it.
+// opened makes the handle of a new file, whose open lock is taken at once, or
+// asked for but not waited for. born is before the file was made; zero if somebody else made it.
 func (oc *openCalls) opened(n *node, fd int, in *fuse.CreateIn, born locks.Moment, out *fuse.OpenOut) {
 	h := oc.openLocks.newHandle(n, in.Flags, false, &in.InHeader)
 	h.fd = fd

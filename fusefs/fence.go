@@ -23,7 +23,8 @@ import (
 //   - its open locks between processes, which are locks like any other;
 //   - the open locks of the file itself that the change is about.
 //
-// Whoever has lost one of them gets EIO, until it has closed what it locked
+// Whoever has lost one of them gets EIO (from enter and admit, in admission.go,
+// and from inTime if the change came too late), until it has closed what it locked
 // through, or has unlocked it. Who has no lock passes: most programs do, and
 // for them it is a look at a counter.
 

@@ -98,7 +98,7 @@ func TestAWriteThatWaitsIsPassed(t *testing.T) {
 // they wait for another host, or until the mount is gone.
 func TestReadsAwaitWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, c := &node{}, &conn{dead: make(chan struct{}), readers: newReaders(usual)}
+		n, c := &node{}, &conn{dead: make(chan struct{}), readers: newReaders(usualReaders)}
 		w := &n.writes
 		in := func(request, page uint64) *fuse.WriteIn {
 			x := &fuse.WriteIn{Offset: page*pageSize + 5, Size: 10}

@@ -49,8 +49,8 @@ type reader struct {
 	after        []func() // when its answer is noted
 }
 
-// usual is how many readers there are when none is held up, and not too much to do.
-const usual = 2
+// usualReaders is how many readers there are when none is held up, and not too much to do.
+const usualReaders = 2
 
 // backlog is how many requests a reader finds ready, one after the other, before
 // it takes that for more than it can do.
@@ -99,7 +99,7 @@ func (rs *readers) more() {
 func (rs *readers) wait(r *reader) bool {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.waiting >= usual || rs.paused {
+	if rs.waiting >= usualReaders || rs.paused {
 		delete(rs.active, r)
 		return false
 	}
@@ -123,7 +123,7 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	switch {
 	case leave:
 		rs.leave(r)
-	case rs.waiting == 0 && rs.free() < usual:
+	case rs.waiting == 0 && rs.free() < usualReaders:
 		rs.more()
 	case r.streak >= backlog && rs.free() < rs.most:
 		r.streak = 0
@@ -143,7 +143,7 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	delete(rs.serving, r.request)
 	r.request, r.slot, r.past, r.after, r.left = 0, slot{}, nil, nil, false
 	rs.unblock(r)
-	if _, on = rs.active[r]; !on && rs.free() < usual && rs.ticks-r.since >= long {
+	if _, on = rs.active[r]; !on && rs.free() < usualReaders && rs.ticks-r.since >= long {
 		rs.active[r] = struct{}{}
 		on = true
 	}

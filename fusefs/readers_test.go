@@ -208,7 +208,7 @@ func TestReadersBehindTheStorage(t *testing.T) {
 			t.Fatalf("number %d reads on: %v", i, on)
 		}
 	}
-	if c.blocked != 0 || len(c.active) != usual {
+	if c.blocked != 0 || len(c.active) != usualReaders {
 		t.Fatalf("%d are blocked, %d active", c.blocked, len(c.active))
 	}
 }

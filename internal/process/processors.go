@@ -8,7 +8,8 @@ import (
 
 // Processors are how many goroutines the Go runtime runs at a time (runtime.GOMAXPROCS), if
 // nobody has decided that (the environment has GOMAXPROCS). One in a system call counts as
-// long as the monitor of the runtime has not seen that it lasts.
+// long as the monitor of the runtime has not seen that it lasts. What a crowd is says
+// fusefs/crowding.go.
 type Processors struct {
 	crowded int // 0: it is as it is
 
@@ -17,7 +18,7 @@ type Processors struct {
 	changing bool // a goroutine brings about what is wanted
 	changes  sync.WaitGroup
 
-	usual int // of before the crowd; 0: there is none. Of that goroutine
+	before int // the crowd; 0: there is none. Of that goroutine
 }
 
 // NewProcessors has usual run at a time at least, or crowded in a crowd.
@@ -64,12 +65,12 @@ func (p *Processors) set(crowd bool) {
 	now := runtime.GOMAXPROCS(0)
 	switch {
 	case crowd && now < p.crowded:
-		p.usual = now
+		p.before = now
 		runtime.GOMAXPROCS(p.crowded)
-	case !crowd && p.usual > 0:
+	case !crowd && p.before > 0:
 		if now == p.crowded {
-			runtime.GOMAXPROCS(p.usual)
+			runtime.GOMAXPROCS(p.before)
 		}
-		p.usual = 0
+		p.before = 0
 	}
 }

@@ -65,7 +65,7 @@ func (cl *calls) lockNow(r *locks.Request) (locks.Grant, bool) {
 		cl.mu.Unlock()
 		return locks.Grant{}, false
 	}
-	g, err := c.ask(en, a)
+	g, err := c.decide(en, a)
 	return g, err == nil
 }
 
@@ -115,12 +115,12 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 	if t := cl.heirs.claim(r); t != nil {
 		return c.goOn(en, t)
 	}
-	return c.ask(en, a)
+	return c.decide(en, a)
 }
 
-// ask has a, which is what is asked for, decided.
+// decide asks for a, and returns when that is decided.
 // REQUIRES: c.mu held. It is released.
-func (c *call) ask(en *entry, a *asked) (locks.Grant, error) {
+func (c *call) decide(en *entry, a *asked) (locks.Grant, error) {
 	cl, r := c.calls, c.r
 	req := a.of(cl.id(), en, r)
 	cl.journal.record(Requested, en, req, event{rng: r.Range})

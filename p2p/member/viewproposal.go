@@ -24,9 +24,9 @@ const (
 	stageUnknown              // the link failed, perhaps: a look has to tell
 )
 
-// propose begins to link w. From here on nobody outside of w is promised
-// anything; refusing comes before the link, which may be carried out at any
-// time from now.
+// propose begins to link w, for which storage.choose makes a LinkOp that the driver has
+// register.Dir do. From here on nobody outside of w is promised anything; refusing
+// comes before the link, which may be carried out at any time from now.
 func (p *proposer) propose(w *View) {
 	if w.Epoch > MaxEpoch {
 		p.noteWaiting("the cluster has used up its %d epochs: stop all nodes and remove .dmxfs to begin anew", MaxEpoch)
