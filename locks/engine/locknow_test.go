@@ -45,6 +45,15 @@ func TestLockNow(t *testing.T) {
 			never(why, ofFile("x", locks.Write, a.Moment()))
 			change(false)
 		}
+		asks := ofFile("rcv/x", locks.Write, a.Moment())
+		a.entries.clean.put(asks.Key)
+		if n := c.frames(func() {
+			if _, ok := a.LockNow(asks); ok {
+				t.Error("has at once what others are asked for")
+			}
+		}); n != 0 {
+			t.Errorf("%d frames ask for it", n)
+		}
 		a.UnlockHandle(held.Key, held.Handle, "closed")
 		_, refreshs := a.counts()
 

@@ -61,7 +61,7 @@ func (cl *calls) lockNow(r *locks.Request) (locks.Grant, bool) {
 		return locks.Grant{}, false
 	}
 	en, err := c.begin()
-	if err != nil || en.stale != en.fresh { // it is served by an algorithm that asks others
+	if err != nil || !en.alg.Shared || en.stale != en.fresh { // else others are asked: the rules are new
 		cl.mu.Unlock()
 		return locks.Grant{}, false
 	}
