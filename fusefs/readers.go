@@ -5,7 +5,7 @@ import "sync"
 // readers decides who reads the next request. A request is answered in the
 // goroutine that has read it, which wakes nobody else up: that takes longer
 // than most requests do. There are two that do it by turns; so while both
-// answer one there is nobody who reads. Whoever is going to wait for another
+// answer one, or the one does that is left, there is nobody who reads. Whoever is going to wait for another
 // node, or for anything that may take long, therefore leaves the reading to
 // others before; and tick finds those that turn out to take long, be it for a
 // disk that is slow or a mutex. Whoever is going to wait for the storage, which
@@ -123,8 +123,6 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 	switch {
 	case leave:
 		rs.leave(r)
-	case rs.waiting == 0 && rs.free() < usualReaders:
-		rs.more()
 	case r.streak >= backlog && rs.free() < rs.most:
 		r.streak = 0
 		rs.more()
@@ -133,10 +131,11 @@ func (rs *readers) begin(r *reader, request uint64, ready, leave bool) {
 
 // end is called by r when it has answered. It tells whether r reads on, and
 // whether the request waits for others. One that has left reads on if too few
-// others do and its request took long: else the next request, perhaps an unlock
-// that somebody waits for, would begin with a new goroutine. Where locks go to
-// and fro it ends all the same: each reader keeps one of the runtime's few
-// processors while it sleeps in read(2), and messages are late without them.
+// others do and its request took long: that is cheaper than a new goroutine.
+// Where locks go to and fro it ends all the same: each reader keeps one of the
+// runtime's few processors while it sleeps in read(2), and messages are late
+// without them. A second one that is missing is started here and not by begin: a
+// program waits for the answer, and perhaps another one for what it unlocks.
 func (rs *readers) end(r *reader) (on, waited bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
@@ -146,6 +145,9 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	if _, on = rs.active[r]; !on && rs.free() < usualReaders && rs.ticks-r.since >= long {
 		rs.active[r] = struct{}{}
 		on = true
+	}
+	if on && rs.waiting == 0 && rs.free() < usualReaders {
+		rs.more()
 	}
 	return on, r.waits
 }

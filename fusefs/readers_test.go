@@ -51,9 +51,12 @@ func (c *crew) pair() (a, b *reader) {
 	c.t.Helper()
 	a = c.reading()
 	c.take(a, 1)
+	c.wantStarted(0) // a program waits for that answer
+	c.wantEnd(a, true, false)
 	c.wantStarted(1)
 	b = c.reading()
 	c.waits(b)
+	c.take(a, 1)
 	return a, b
 }
 
@@ -71,7 +74,7 @@ func TestTwoReadersTakeTurns(t *testing.T) {
 }
 
 // Who waits leaves the reading to others, once; and there are two again as
-// soon as nobody waits for a request.
+// soon as a request is answered and nobody waits for the next one.
 func TestHandOver(t *testing.T) {
 	c := newCrew(t, 4)
 	a, b := c.pair()
@@ -80,15 +83,34 @@ func TestHandOver(t *testing.T) {
 	c.willWait(7) // long answered
 	c.wantStarted(1)
 	c.begin(b, 2, false, false)
-	c.wantStarted(2)
+	c.wantStarted(1) // perhaps somebody waits for this unlock
 	c.willWait(2)
-	c.wantStarted(2) // that one has not begun to run
+	c.wantStarted(2)
 	d := c.reading()
 	c.take(d, 3)
-	c.wantStarted(3)
 	c.wantEnd(a, false, true)
 	c.wantEnd(b, false, true)
+	c.wantStarted(2)
 	c.wantEnd(d, true, false)
+	c.wantStarted(3)
+	c.waits(d)
+	c.begin(d, 4, false, false)
+	c.wantEnd(d, true, false)
+	c.wantStarted(3) // that one has not begun to run
+}
+
+// Who has waited for long and reads on is the second one: nobody is started.
+func TestHandOverWithinOneHost(t *testing.T) {
+	c := newCrew(t, 4)
+	a, b := c.pair()
+	c.willWait(1)
+	for range long {
+		c.tick()
+	}
+	c.begin(b, 2, false, false) // unlocks what request 1 waits for
+	c.wantEnd(a, true, true)
+	c.wantEnd(b, true, false)
+	c.wantStarted(1)
 }
 
 // Who is slow by experience leaves at once.
@@ -170,9 +192,9 @@ func TestReadingOnAfterALongWait(t *testing.T) {
 		c.willWait(1)
 		if x.third {
 			c.begin(b, 2, false, false)
+			c.wantEnd(b, true, false)
 			c.wantStarted(2)
 			c.waits(c.reading())
-			c.wantEnd(b, true, false)
 			c.waits(b)
 		}
 		for range x.ticks {
@@ -191,7 +213,7 @@ func TestReadersBehindTheStorage(t *testing.T) {
 	for id := uint64(1); id <= n; id++ {
 		r := all[id-1]
 		c.take(r, id)
-		c.wantStarted(int(id))
+		c.wantStarted(int(id) - 1)
 		c.block(id)
 		c.block(id)
 		c.wantStarted(int(id))
