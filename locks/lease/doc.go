@@ -26,7 +26,9 @@
 // with it a deadlock through the kernel, which makes changes with a directory
 // locked that it has to lock again to drop a name.
 //
-// A node that was refused, or had to give up soon, pauses before it tries again.
+// A node that was refused, or had to give up soon, pauses before it tries again. One
+// that keeps is not told of a try; so it gives the lock up when its kernel has asked for
+// nothing for as long as that may keep anything.
 //
 // # Purity
 //

@@ -32,6 +32,10 @@ const (
 	FirstPause, LongestPause = 1000, 8000
 	// WorthIt is how long Keep has to last for the next pause to be short again.
 	WorthIt = 10_000
+	// KeepIdle is after how long without a look or a change Keep is given up, so that
+	// another node can have it. A kernel that asks for nothing has nothing left then: it
+	// is told everything for no longer than that.
+	KeepIdle = 10_000
 	// ManyLooks is how many looks are worth a try.
 	ManyLooks = 16
 )
@@ -91,6 +95,7 @@ func (m *Machine) Awaited() bool { return (m.wanted || m.added) && m.changes == 
 // the storage is asked. With ask, [Machine.Next] may have something to do now.
 func (m *Machine) Look(now int64) (gen uint64, ask bool) {
 	if m.keeps() {
+		m.looked = now
 		return m.gen, false
 	}
 	if now-m.looked >= m.time(LookAge) {
@@ -148,7 +153,7 @@ func (m *Machine) next(now int64) (t Task, at int64) {
 	case m.held == None && m.needs:
 		return LockChange, 0
 	case m.held == Keep:
-		return Nothing, 0
+		return m.keepsUntil(now)
 	}
 	idle := m.changed + m.time(ChangeIdle)
 	if m.wantsToKeep(now) {
@@ -171,6 +176,20 @@ func (m *Machine) next(now int64) (t Task, at int64) {
 	return Nothing, at
 }
 
+// keepsUntil gives Keep up as if another node wanted to change something, if nobody looks
+// here any more: what others try is refused, and nobody hears of it.
+func (m *Machine) keepsUntil(now int64) (t Task, at int64) {
+	at = max(m.looked, m.changed) + m.time(KeepIdle)
+	if m.changes > 0 {
+		at = now + m.time(KeepIdle)
+	}
+	if now < at {
+		return Nothing, at
+	}
+	m.wanted, m.dropped = true, false
+	return Drop, 0
+}
+
 func (m *Machine) wantsToKeep(now int64) bool {
 	return m.looks >= ManyLooks && now-m.looked < m.time(LookAge)
 }
@@ -184,7 +203,7 @@ func (m *Machine) Got(now int64) {
 	case TryKeep:
 		m.held, m.needs = Keep, false
 		m.gen++
-		m.keptAt, m.looks = now, 0
+		m.keptAt, m.looked, m.looks = now, now, 0
 	}
 	m.doing = Nothing
 }

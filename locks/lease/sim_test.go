@@ -191,7 +191,7 @@ func (w *world) step(busy bool) error {
 	switch k := w.rng.IntN(20); {
 	case k < 6:
 		w.drive(i)
-	case k < 10 && busy:
+	case k < 10 && (busy || h.Held() == Keep): // who keeps is not idle: it is others that want the lock
 		if len(h.looks) < 4 {
 			gen, _ := h.Look(w.now)
 			h.looks = append(h.looks, &look{gen: gen})
@@ -244,14 +244,35 @@ func (w *world) run() error {
 	return nil
 }
 
-// While a node changes something no other one's kernel keeps anything, and every
-// change gets its turn.
+// keepsAtLast has only host i look at names, as often as programs do, while the others are
+// idle. It gets to keep them.
+func (w *world) keepsAtLast(i int) error {
+	for end := w.now + KeepIdle + LongestPause + 2*LookAge; w.now < end; w.now += LookAge / ManyLooks / 4 {
+		w.hosts[i].Look(w.now)
+		for j := range w.hosts {
+			w.look(j) // what is on its way gets there
+			w.drive(j)
+		}
+		if w.holds[i] == Keep {
+			return nil
+		}
+	}
+	return fmt.Errorf("host %d looks, and does not get to keep anything; %v", i, w.holds)
+}
+
+// While a node changes something no other one's kernel keeps anything, every change gets
+// its turn, and so does who looks when nobody else does.
 func TestRules(t *testing.T) {
 	held, changed := 0, 0
 	for seed := range uint64(*runs) {
 		w := newWorld(seed, 2+int(seed%3), func() rules { return new(Machine) })
 		if err := w.run(); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
+		}
+		for i := range w.hosts {
+			if err := w.keepsAtLast(i); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
 		}
 		held += w.held
 		changed += w.changed
@@ -357,6 +378,51 @@ func TestPauses(t *testing.T) {
 	}
 	if tries < 5 || tries > 12 {
 		t.Errorf("%d tries in a minute", tries)
+	}
+}
+
+// Keep is given up when nobody has looked for long, after a drop, and not under a change.
+func TestKeepIdle(t *testing.T) {
+	m, now := new(Machine), int64(1)
+	step := func(want Task) (at int64) {
+		t.Helper()
+		task, at := m.Next(now)
+		if task != want {
+			t.Fatalf("at %d: task %d, want %d", now, task, want)
+		}
+		return at
+	}
+	for range ManyLooks {
+		m.Look(now)
+	}
+	step(TryKeep)
+	m.Got(now)
+	for range 3 { // a program looks now and then
+		now += KeepIdle - 1
+		if at := step(Nothing); at != now+1 {
+			t.Fatalf("at %d: next at %d", now, at)
+		}
+		if gen, _ := m.Look(now); !m.Keeps(gen) {
+			t.Fatal("nothing is kept")
+		}
+	}
+	now += KeepIdle - 1
+	m.Begin(now)
+	now += KeepIdle
+	if at := step(Nothing); at <= now {
+		t.Fatalf("at %d, during a change: next at %d", now, at)
+	}
+	m.End(now)
+	now += KeepIdle
+	step(Drop)
+	if gen, _ := m.Look(now); gen != 0 {
+		t.Error("something is kept during the drop")
+	}
+	m.Dropped()
+	step(Release)
+	m.Released(now)
+	if m.Held() != None {
+		t.Errorf("held as %d", m.Held())
 	}
 }
 
