@@ -49,7 +49,12 @@ func TestALockOfANewFileAtOnce(t *testing.T) {
 
 	ask[None](m, "Suspend", true)
 	fd = p.open("g", "rw,creat")
-	handleOf(t, m.calls("g"), "lock open:g owner=1 h=%s W [all] try=false path=g born")
+	calls = nil
+	await(t, "the locker is asked", func() bool { // behind the answer
+		calls = append(calls, m.calls("g")...)
+		return len(calls) > 0
+	})
+	handleOf(t, calls, "lock open:g owner=1 h=%s W [all] try=false path=g born")
 	p.tell("write %d 0 abc", fd)
 	p.sleeping()
 	ask[None](m, "Suspend", false)
