@@ -5,13 +5,13 @@ import "sync"
 // readers decides who reads the next request. A request is answered in the
 // goroutine that has read it, which wakes nobody else up: that takes longer
 // than most requests do. There are two that do it by turns; so while both
-// answer one, or the one does that is left, there is nobody who reads. Whoever is going to wait for another
-// node, or for anything that may take long, therefore leaves the reading to
-// others before; and tick finds those that turn out to take long, be it for a
-// disk that is slow or a mutex. Whoever is going to wait for the storage, which
-// is over soon, makes sure that somebody else reads meanwhile and goes on
-// reading afterwards: so the storage has as many requests at a time as programs
-// make.
+// answer one, or the one does that is left, there is nobody who reads. Whoever
+// is going to wait for another node, or for anything that may take long,
+// therefore leaves the reading to others before; and tick finds those that turn
+// out to take long, be it for a disk that is slow or a mutex. Whoever is going
+// to wait for the storage, which is over soon, makes sure that somebody else
+// reads meanwhile and goes on reading afterwards: so the storage has as many
+// requests at a time as programs make.
 //
 // There are two because a program that makes one call after the other is then
 // served by one that has slept before: the kernel can let it run where the
