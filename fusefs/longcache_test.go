@@ -9,6 +9,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/locks/lease"
 )
 
 // A directory that the kernel lists from its pages is opened on the storage when
@@ -81,5 +83,13 @@ func TestLongCacheIsBounded(t *testing.T) {
 	k.arrivals.all.Add(1)
 	if add(maxLongCached+1, expired+3000) {
 		t.Error("what was found out before a lock came is kept")
+	}
+}
+
+// Who gives up the lease of names since nobody looks loses nothing: the kernel has forgotten
+// by then what it was told.
+func TestTheLeaseLastsAsLongAsNames(t *testing.T) {
+	if lease.KeepIdle < MaxCacheTime.Milliseconds() {
+		t.Errorf("the lease is given up after %d ms, and names are kept for up to %v", lease.KeepIdle, MaxCacheTime)
 	}
 }

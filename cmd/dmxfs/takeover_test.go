@@ -41,11 +41,15 @@ func (m *testMount) mayTakeOver() (x admin.Takeover) {
 	)
 	defer func() {
 		if !could {
-			m.c.t.Logf("status of %s: %+v, %v", m.dir, s, err)
+			m.c.t.Logf("status of %s: %+v, its takeover %+v, %v", m.dir, s, s.Takeover, err)
 		}
 	}()
 	await(m.c.t, "another daemon could go on", func() bool {
-		if s, err = m.status(); err != nil || s.Takeover == nil {
+		var is admin.Status
+		if is, err = m.status(); err != nil {
+			return false
+		}
+		if s = is; s.Takeover == nil { // the last one that there was, whatever ends the wait
 			return false
 		}
 		x = *s.Takeover
