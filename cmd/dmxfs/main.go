@@ -4,17 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/supervise"
 )
 
 func main() {
-	// Until the end: a daemon that is asked to end is asked more than once.
-	ctx, _ := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx := supervise.UntilAsked(context.Background())
 	if len(os.Args) > 1 && slices.Contains(asking, os.Args[1]) {
 		go endAnyway(ctx)
 	}

@@ -3,10 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -83,6 +86,33 @@ func TestTheNextDaemonWaits(t *testing.T) {
 	m.c.run("unmount", m.dir)
 	if !m.ended([]int{daemon, next, m.watcher}) || len(m.allWaiting()) > 0 {
 		t.Error("a process is left")
+	}
+}
+
+// A process that is to wait for its turn ends as soon as it is asked to, also while it begins.
+func TestTheNextDaemonIsEndedWhileItBegins(t *testing.T) {
+	t.Parallel()
+	for _, by := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
+		cmd := exec.Command("/proc/self/exe", supervise.ServeCommand, "/nowhere")
+		cmd.Env = append(os.Environ(), asMain+"=1", supervise.WaitsEnv+"=1")
+		in, err := cmd.StdinPipe() // on which its configuration does not come
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		late := time.AfterFunc(patienceOfTests/2, func() { _ = cmd.Process.Kill() })
+		await(t, "it has its name", func() bool {
+			return read(t, fmt.Sprintf("/proc/%d/comm", cmd.Process.Pid)) == process.WaitsName+"\n"
+		})
+		_ = cmd.Process.Signal(by)
+		_ = cmd.Wait() // it says how by itself
+		late.Stop()
+		in.Close()
+		if got := cmd.ProcessState.Sys().(syscall.WaitStatus).Signal(); got != by {
+			t.Errorf("asked by %v, it ended by %v", by, got)
+		}
 	}
 }
 

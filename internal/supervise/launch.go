@@ -67,7 +67,7 @@ func (n *next) launch(cfg config.Config, in []byte, life *os.File, standIn []*os
 	if standIn != nil {
 		turn, x.turn = pipe()
 		theirs, ours = append(theirs, turn), append(ours, x.turn)
-		cmd.Env = append(cmd.Env, waitsEnv+"=1")
+		cmd.Env = append(cmd.Env, WaitsEnv+"=1")
 	}
 	cmd.Args[0] = process.Name
 	cmd.Dir = "/"

@@ -29,8 +29,8 @@ import (
 // daemon does not notice. Whether that is dead as well makes no difference. A watcher that has
 // no use for it any more kills it.
 
-// waitsEnv says that a process is to wait for its turn.
-const waitsEnv = "DMXFS_WAITS"
+// WaitsEnv says that a process is to wait for its turn.
+const WaitsEnv = "DMXFS_WAITS"
 
 // turnFD is where such a process is told that it is its turn, beside readyFD and so on; the
 // others are for a [watchLeft].
@@ -238,24 +238,36 @@ func (x *launched) discard() {
 
 // isToWait reports whether this process is to wait for its turn.
 func isToWait() bool {
-	_, yes := os.LookupEnv(waitsEnv)
-	os.Unsetenv(waitsEnv)
+	_, yes := os.LookupEnv(WaitsEnv)
 	return yes
 }
 
+// UntilAsked is a context that ends when this process is asked to end, by SIGINT or SIGTERM.
+// One that waits for its turn is not asked, but ended, in which the next one in its place sees
+// that it has done nothing: from the beginning, since one that stopped to listen later could
+// have heard a signal and not know of it yet.
+func UntilAsked(ctx context.Context) context.Context {
+	if isToWait() {
+		return ctx
+	}
+	return heedSignals(ctx)
+}
+
+// heedSignals is until the end of the process: a daemon that is asked to end is asked more
+// than once.
+func heedSignals(ctx context.Context) context.Context {
+	ctx, _ = signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT)
+	return ctx
+}
+
 // awaitTurn has a process wait that is to go on with what another one leaves, and returns that when
-// its turn has come, or nil when the watcher has ended before. A signal ends it meanwhile, in
-// which the next one in its place sees that it has done nothing. ctx is to end with SIGTERM and
-// SIGINT, and what awaitTurn returns does from then on.
+// its turn has come, or nil when the watcher has ended before. What awaitTurn returns ends with
+// SIGTERM and SIGINT.
 func awaitTurn(ctx context.Context) (context.Context, *estate.Estate, error) {
+	os.Unsetenv(WaitsEnv)
 	unix.CloseOnExec(turnFD)
 	turn := os.NewFile(turnFD, "turn")
 	defer turn.Close()
-	asked := []os.Signal{unix.SIGTERM, unix.SIGINT}
-	signal.Reset(asked...)
-	if ctx.Err() != nil { // one has come before
-		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
-	}
 	debug.FreeOSMemory()
 	e := &estate.Estate{}
 	switch err := json.NewDecoder(turn).Decode(e); {
@@ -265,8 +277,7 @@ func awaitTurn(ctx context.Context) (context.Context, *estate.Estate, error) {
 		return ctx, nil, fmt.Errorf("what the daemon that was killed has left: %w", err)
 	}
 	process.TakeName()
-	ctx, _ = signal.NotifyContext(ctx, asked...) // until the end of the process
-	return ctx, e, nil
+	return heedSignals(ctx), e, nil
 }
 
 // standIn watches in the place of the watcher that has started this process, and has ended.

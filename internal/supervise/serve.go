@@ -107,7 +107,7 @@ func GoOn(ctx context.Context, cfg config.Config, m *Minder, root *os.File, stde
 // Prepare is the begin of a process that serves a mount and has nothing else to do: it
 // gets its name, and outlives who takes its log.
 func Prepare() {
-	if _, waits := os.LookupEnv(waitsEnv); waits {
+	if isToWait() {
 		process.SetName(process.WaitsName)
 	} else {
 		process.TakeName()
