@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -38,8 +39,9 @@ type legacy struct {
 	tries    int
 	unserved time.Time
 
-	// stuck: a daemon that was killed lives until another one goes on, or the mount is cut off.
-	stuck bool
+	// stuck are daemons that were killed, which live until another one has answered what they
+	// hang in, or the mount is cut off: as a rule, one that says it goes on has not yet.
+	stuck []int
 	cut   func(point string) error // nil: mountpoint.Abort, but in tests
 
 	life, hold *os.File // the ends of a pipe: keepers end with hold
@@ -139,7 +141,7 @@ func (w *watcher) bequeathed(x estate.Will) {
 	l.mu.Lock()
 	over := l.estate.Add(x)
 	if x.InForce {
-		l.inForce, l.goesOn, l.stuck = time.Now(), false, false
+		l.inForce, l.goesOn = time.Now(), false
 	}
 	l.mu.Unlock()
 	if x.InForce {
@@ -213,12 +215,12 @@ func (w *watcher) disinherit() {
 	l.mu.Lock()
 	over := l.estate.Wills
 	stuck := l.stuck
-	l.estate, l.goesOn, l.inForce, l.killed, l.crashed, l.stuck = estate.Estate{}, false, time.Time{}, 0, 0, false
+	l.estate, l.goesOn, l.inForce, l.killed, l.crashed, l.stuck = estate.Estate{}, false, time.Time{}, 0, 0, nil
 	l.endStrays(w.log)
 	l.mu.Unlock()
 	w.next.end()
 	err := estate.End(over)
-	if stuck {
+	if slices.ContainsFunc(stuck, process.Dying) {
 		w.cutOff()
 	}
 	if err != nil {
@@ -233,10 +235,11 @@ func (w *watcher) disinherit() {
 	}
 }
 
-func (l *legacy) isStuck() {
+// isStuck says that a daemon was killed, and has not ended.
+func (l *legacy) isStuck(pid int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stuck = true
+	l.stuck = append(slices.DeleteFunc(l.stuck, func(p int) bool { return !process.Dying(p) }), pid)
 }
 
 // cutOff cuts the mount off, which a daemon has open that was killed and cannot end: nobody
@@ -321,7 +324,7 @@ func (w *watcher) awaitEnd(p *os.Process, wait func() error, takes bool) error {
 			}
 			// One that has ended with a reason of its own is not succeeded, see gone.
 			if ended && (how == 0 || how.Signaled() || how.ExitStatus() == exitcode.Usage) {
-				w.legacy.isStuck()
+				w.legacy.isStuck(p.Pid)
 				return &errStuck{how}
 			}
 			if since := time.Since(dying); err != nil && since > lookAgain || since > lastCalls {

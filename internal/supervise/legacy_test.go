@@ -120,38 +120,52 @@ func TestHowOneIsStuck(t *testing.T) {
 	}
 }
 
-// The mount of a daemon that was killed, and cannot end before another one goes on, is cut
-// off if none does: else it would hang.
-func TestNobodyGoesOnAfterOneThatIsStuck(t *testing.T) {
-	cut := 0
-	w := &watcher{log: slog.New(slog.DiscardHandler)}
-	w.legacy.cut = func(string) error { cut++; return nil }
-	w.disinherit()
-	w.legacy.isStuck()
-	w.bequeathed(estate.Will{Generation: 1, InForce: true}) // one does
-	w.disinherit()
-	if cut != 0 {
-		t.Errorf("a mount of which no daemon is stuck is cut off %d times", cut)
-	}
-	w.legacy.isStuck()
-	w.bequeathed(estate.Will{Generation: 2}) // one has begun to
-	w.disinherit()
-	w.disinherit()
-	if cut != 1 {
-		t.Errorf("the mount of a daemon that is stuck is cut off %d times", cut)
-	}
-}
-
-// A daemon that has just been killed, and had not said yet what it leaves, is not taken for
-// one that does not end: the next one goes on with what the one before it has left.
-func TestADaemonThatIsKilledBeforeItHasSaidAnything(t *testing.T) {
+// headless starts a process that was killed, as it seems, and cannot end.
+func headless(t *testing.T) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), headlessEnv+"=1")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "its first thread has ended", func() bool { return process.Dying(cmd.Process.Pid) })
-	log := new(bytes.Buffer)
+	return cmd
+}
+
+// The mount of a daemon that was killed, and cannot end before another one goes on, is cut
+// off if none does: else it would hang. One that has gone on, and died before it had answered
+// what the other one hangs in, changes nothing.
+func TestNobodyGoesOnAfterOneThatIsStuck(t *testing.T) {
+	cut := 0
+	w := &watcher{log: slog.New(slog.DiscardHandler)}
+	w.legacy.cut = func(string) error { cut++; return nil }
+	first, second := headless(t), headless(t)
+	end := func(cmd *exec.Cmd) {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	}
+	w.disinherit()
+	w.legacy.isStuck(first.Process.Pid)
+	end(first)
+	w.bequeathed(estate.Will{Generation: 1, InForce: true}) // one has answered it
+	w.disinherit()
+	if cut != 0 {
+		t.Errorf("a mount of which no daemon is stuck is cut off %d times", cut)
+	}
+	w.legacy.isStuck(first.Process.Pid)
+	w.legacy.isStuck(second.Process.Pid)
+	w.bequeathed(estate.Will{Generation: 2, InForce: true})
+	w.disinherit()
+	w.disinherit()
+	if cut != 1 {
+		t.Errorf("the mount of a daemon that is stuck is cut off %d times", cut)
+	}
+	end(second)
+}
+
+// A daemon that has just been killed, and had not said yet what it leaves, is not taken for
+// one that does not end: the next one goes on with what the one before it has left.
+func TestADaemonThatIsKilledBeforeItHasSaidAnything(t *testing.T) {
+	cmd, log := headless(t), new(bytes.Buffer)
 	w := &watcher{log: slog.New(slog.NewTextHandler(log, nil))}
 	w.legacy.cut = func(string) error { t.Error("the mount is cut off"); return nil }
 	w.bequeathed(estate.Will{Generation: 1, PID: os.Getpid(), InForce: true})
