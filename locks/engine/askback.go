@@ -88,7 +88,7 @@ type askBack struct {
 
 // uses is called when a program has been granted t.
 func (a *askBacks) uses(en *entry, t *ticket) {
-	if en.handles != nil || !en.alg.Shared || len(a.view.Members) != 2 {
+	if en.isOpen() || !en.alg.Shared || len(a.view.Members) != 2 {
 		return
 	}
 	if en.back == nil {

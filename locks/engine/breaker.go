@@ -65,7 +65,7 @@ func (b *breaker) breakLocks(k locks.Key, handles []locks.HandleID) {
 	}
 	for _, h := range handles {
 		broken := func(t *ticket) bool { return t.Handle == h && t.req.broken != "" }
-		if en.handles != nil {
+		if en.isOpen() {
 			b.holdings.undoAll(en, uint64(h), errBroken, "", broken)
 			if t := en.handles[h]; t != nil && t.held && t.req.broken != "" {
 				b.holdings.releaseOpen(en, t, t.req.broken)

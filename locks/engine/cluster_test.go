@@ -198,7 +198,7 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 	}
 	q := n.queue[to]
 	if q == nil {
-		q = make(chan delivery, 1<<16)
+		q = make(chan delivery, 1<<10)
 		n.queue[to] = q
 		ctx := n.net.ctx
 		go func() {

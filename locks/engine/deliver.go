@@ -74,13 +74,13 @@ func (hs *holdings) undoAll(en *entry, to uint64, err error, reason string, whic
 func (hs *holdings) tell(en *entry, t *ticket) {
 	switch {
 	case hs.gone(en, t) || !en.endDelivery(t):
-	case en.handles == nil:
+	case !en.isOpen():
 		t.waiting = &notWaiting
 		hs.place(t)
 	default:
 		t.waiting = &notWaiting
 		old := en.handles[t.Handle]
-		en.handles[t.Handle] = t
+		en.setHandle(t.Handle, t)
 		hs.ledger.holds(t)
 		if old != nil {
 			hs.releaseOpen(en, old, fmt.Sprintf("replaced by request %d of the same open file", t.req.id))

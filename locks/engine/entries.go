@@ -53,19 +53,7 @@ func (es *entries) entry(k locks.Key, path, algorithm string) *entry {
 			return nil
 		}
 		es.made++
-		en = &entry{
-			key:     k,
-			made:    es.made,
-			alg:     alg,
-			tickets: map[locks.TicketID]*ticket{},
-			waits:   map[locks.HandleID]int{},
-		}
-		if k.Class == locks.Open {
-			en.handles, en.opened = map[locks.HandleID]*ticket{}, map[locks.OwnerID]int{}
-		} else {
-			en.owners = map[locks.OwnerID]*owner{}
-			en.through = map[locks.HandleID]*tally{}
-		}
+		en = &entry{key: k, made: es.made, alg: alg}
 		if !es.clean.take(k) {
 			en.stale = 1
 		}

@@ -25,8 +25,7 @@ type entry struct {
 	// class Posix only.
 	through map[locks.HandleID]*tally
 	// takers counts what threads hold that they have taken, by owner, and in
-	// class Open by open file; processes the same for processes, by owner. Both
-	// are nil at first. serial counts threads and owners that were new here;
+	// class Open by open file; processes the same for processes, by owner. serial counts threads and owners that were new here;
 	// behind is of those that wait. See waiters.go.
 	takers    map[locks.Thread]*tally
 	processes map[process]*tally
@@ -83,6 +82,32 @@ type entry struct {
 	messages int                    // sent and received, ever
 	idle     *list.Element          // its place in entries.idle while it has no ticket
 	since    time.Time              // of the last use
+}
+
+// isOpen reports whether an owner has one lock for each open file, which no other one changes.
+func (en *entry) isOpen() bool { return en.key.Class == locks.Open }
+
+// Maps are made when they are needed: most files are only known because another node uses them.
+
+func (en *entry) add(t *ticket) {
+	if en.tickets == nil {
+		en.tickets = map[locks.TicketID]*ticket{}
+	}
+	en.tickets[t.ID] = t
+}
+
+func (en *entry) setOwner(o *owner) {
+	if en.owners == nil {
+		en.owners = map[locks.OwnerID]*owner{}
+	}
+	en.owners[o.id] = o
+}
+
+func (en *entry) setHandle(h locks.HandleID, t *ticket) {
+	if en.handles == nil {
+		en.handles = map[locks.HandleID]*ticket{}
+	}
+	en.handles[h] = t
 }
 
 // owner is what one owner of a key has, in classes Flock and Posix.
@@ -278,7 +303,7 @@ func (en *entry) owner(id locks.OwnerID) *owner {
 	o := en.owners[id]
 	if o == nil {
 		o = &owner{id: id}
-		en.owners[id] = o
+		en.setOwner(o)
 		en.serial++
 	}
 	return o
@@ -322,7 +347,7 @@ func (en *entry) delegable() (locks.Delegable, bool) {
 
 // owns reports whether the owner of t, which is held, still has it.
 func (en *entry) owns(t *ticket) bool {
-	if en.handles != nil {
+	if en.isOpen() {
 		return en.handles[t.Handle] == t
 	}
 	o := en.owners[t.req.Owner]

@@ -90,7 +90,7 @@ func (g *gate) pass(now time.Time) {
 // will not give up while it waits: then there is no sense in patience.
 func (t *ticket) nested() bool {
 	en, p := t.entry, processOf(&t.req.Program)
-	return !t.req.Try && en.handles == nil && p != (process{}) && en.processes[p].other(uint64(t.req.Owner))
+	return !t.req.Try && !en.isOpen() && p != (process{}) && en.processes[p].other(uint64(t.req.Owner))
 }
 
 // place is the stamp that a ticket which waits has in the queue, if any.

@@ -181,14 +181,14 @@ func (h *heirs) settleTicket(en *entry, x *legacyTicket, req *request, now time.
 		case x.state == legacyUnderway:
 			en.beginDelivery(t)
 			h.offer(t)
-		case en.handles == nil:
+		case !en.isOpen():
 			o := en.owner(req.Owner)
 			o.knows(req.asker)
 			o.replace(o.len(), o.len(), t) // order puts them in order
 		case en.handles[t.Handle] != nil:
 			return fmt.Errorf("handle %d has two locks", t.Handle)
 		default:
-			en.handles[t.Handle] = t
+			en.setHandle(t.Handle, t)
 		}
 	default:
 		w := t.own()
@@ -216,7 +216,7 @@ func (h *heirs) order(en *entry) error {
 		for i, t := range ts {
 			fresh.replace(i, i, t)
 		}
-		en.owners[id] = fresh
+		en.setOwner(fresh)
 	}
 	return nil
 }

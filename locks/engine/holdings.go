@@ -57,7 +57,7 @@ func (hs *holdings) place(t *ticket) {
 	}
 	if lo == hi {
 		o.replace(lo, lo, t)
-		en.owners[o.id] = o
+		en.setOwner(o)
 		hs.ledger.holds(t)
 		return
 	}
@@ -266,7 +266,7 @@ func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	en := hs.entries.all[k]
-	if en == nil || en.handles == nil || hs.left.Load() || !en.alg.Shared || hs.beside(en) {
+	if en == nil || !en.isOpen() || hs.left.Load() || !en.alg.Shared || hs.beside(en) {
 		return false
 	}
 	old := en.handles[h]
@@ -286,7 +286,7 @@ func (hs *holdings) share(k locks.Key, h locks.HandleID, why string) bool {
 	hs.ledger.holds(t) // before the other one goes
 	hs.quota.lose(old)
 	old.req.pieces--
-	en.handles[h] = t
+	en.setHandle(h, t)
 	hs.journal.record(Requested, en, req, event{rng: t.Range})
 	hs.journal.record(Granted, en, req, event{rng: t.Range, token: t.token})
 	hs.journal.record(Released, en, old.req, event{rng: old.Range, reason: why, token: old.token, final: true})

@@ -56,7 +56,7 @@ type quota struct {
 
 // keep adds t to its entry.
 func (q *quota) keep(t *ticket) {
-	t.entry.tickets[t.ID] = t
+	t.entry.add(t)
 	by := userOf(t.req)
 	u := q.users[by]
 	if u == nil {

@@ -325,7 +325,7 @@ func (cl *calls) alongside(en *entry, a *asked) (*ticket, error) {
 	for _, t := range en.tickets {
 		switch {
 		case !t.held:
-		case t.req.Owner == req.Owner || en.handles != nil && t.req.Program.SameProcess(&req.Program):
+		case t.req.Owner == req.Owner || en.isOpen() && t.req.Program.SameProcess(&req.Program):
 			mine = true
 			token = max(token, t.token)
 		default:
@@ -341,7 +341,7 @@ func (cl *calls) alongside(en *entry, a *asked) (*ticket, error) {
 	switch {
 	case req.Try:
 		err = errBarrier
-	case mine && en.handles == nil:
+	case mine && !en.isOpen():
 		err = fmt.Errorf("%w: others hold it, too, from before the rules were changed", locks.ErrDeadlock)
 	default:
 		return nil, nil
@@ -382,7 +382,7 @@ func (cl *calls) unlockHandle(k locks.Key, h locks.HandleID, why string) {
 	}
 	through := func(t *ticket) bool { return t.Handle == h }
 	switch {
-	case en.handles != nil:
+	case en.isOpen():
 		cl.holdings.undoAll(en, uint64(h), nil, why, through)
 		if t := en.handles[h]; t != nil {
 			cl.holdings.releaseOpen(en, t, why)

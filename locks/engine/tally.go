@@ -71,14 +71,17 @@ func (t *tally) all() iter.Seq[uint64] {
 func (t *tally) sorted() []uint64 { return slices.Sorted(t.all()) }
 
 // count counts d more of a number in what m has of k.
-func count[K comparable](m map[K]*tally, k K, number uint64, d int) (isNew bool) {
-	t := m[k]
+func count[K comparable](m *map[K]*tally, k K, number uint64, d int) (isNew bool) {
+	t := (*m)[k]
 	if t == nil {
-		t = new(tally)
-		m[k], isNew = t, true
+		if *m == nil {
+			*m = map[K]*tally{}
+		}
+		t, isNew = new(tally), true
+		(*m)[k] = t
 	}
 	if !t.add(number, d) {
-		delete(m, k)
+		delete(*m, k)
 	}
 	return isNew
 }
@@ -119,26 +122,23 @@ func (en *entry) note(t *ticket, d int) {
 	number := uint64(t.req.Owner)
 	switch en.key.Class {
 	case locks.Open:
+		if en.opened == nil {
+			en.opened = map[locks.OwnerID]int{}
+		}
 		if en.opened[t.req.Owner] += d; en.opened[t.req.Owner] == 0 {
 			delete(en.opened, t.req.Owner)
 		}
 	case locks.Posix:
-		count(en.through, t.Handle, number, d)
+		count(&en.through, t.Handle, number, d)
 	}
 	if p := processOf(&t.req.Program); p != (process{}) {
-		if en.processes == nil {
-			en.processes = map[process]*tally{}
-		}
-		count(en.processes, p, number, d)
+		count(&en.processes, p, number, d)
 	}
 	if th := t.req.Program.Thread(); th != (locks.Thread{}) {
-		if en.takers == nil {
-			en.takers = map[locks.Thread]*tally{}
-		}
 		if en.key.Class == locks.Open {
 			number = uint64(t.Handle)
 		}
-		if count(en.takers, th, number, d) {
+		if count(&en.takers, th, number, d) {
 			en.serial++
 		}
 	}

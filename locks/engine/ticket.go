@@ -29,7 +29,7 @@ type tickets struct {
 // gated reports whether t has to wait at the gate.
 func (tk *tickets) gated(t *ticket) bool {
 	en := t.entry
-	if !en.holds() || en.handles == nil || t.req.Try || en.machine.Wanted() == 0 {
+	if !en.holds() || !en.isOpen() || t.req.Try || en.machine.Wanted() == 0 {
 		return false
 	}
 	if en.opened[t.req.Owner] == 0 {

@@ -30,6 +30,9 @@ func newWaiters() *waiters {
 
 func (w *waiters) add(t *ticket) {
 	w.all[t] = struct{}{}
+	if t.entry.waits == nil {
+		t.entry.waits = map[locks.HandleID]int{}
+	}
 	t.entry.waits[t.Handle]++
 }
 
@@ -169,7 +172,7 @@ func (en *entry) keeps(w *ticket, mode locks.Mode, r locks.Range, except *locks.
 	var found *ticket
 	for id := range en.takers[th].all() {
 		var b *ticket
-		if en.handles != nil {
+		if en.isOpen() {
 			b = en.handles[locks.HandleID(id)]
 			if b != nil && (except != nil && *except == b.req.Owner || !en.stands(b, mode, r)) {
 				b = nil

@@ -38,7 +38,7 @@ func (w *wishes) wanted(en *entry) locks.Mode {
 
 // tell tells the files, after a turn, if an open lock is wanted.
 func (w *wishes) tell(en *entry) {
-	if en.handles == nil || !en.holds() || w.yielder == nil {
+	if !en.isOpen() || !en.holds() || w.yielder == nil {
 		return
 	}
 	if w.wanted(en) != 0 {

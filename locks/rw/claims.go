@@ -21,14 +21,6 @@ func (cs *claims) pendingOf(r rank) *pending {
 	return p
 }
 
-func newClaims() claims {
-	return claims{
-		tickets: make(tickets),
-		waiting: line{owners: make(map[locks.OwnerID]int)},
-		held:    held{owners: make(map[locks.OwnerID]*claim)},
-	}
-}
-
 // blocker is a claim that blocks c, soft or hard, or nil; the same as before if
 // it still does.
 func (cs *claims) blocker(c *claim) *claim {

@@ -25,6 +25,9 @@ func (h *held) add(t *claim) {
 	t.held = true
 	root := h.of(t.mode)
 	*root = insert(*root, t, byMode)
+	if h.owners == nil {
+		h.owners = map[locks.OwnerID]*claim{}
+	}
 	h.owners[t.owner] = insert(h.owners[t.owner], t, byOwner)
 }
 

@@ -32,11 +32,7 @@ type machine struct {
 }
 
 func newMachine(c locks.Config) *machine {
-	m := &machine{
-		claims: newClaims(),
-		looks:  looks{changed: make(map[locks.OwnerID]struct{})},
-		tokens: tokens{c.Token},
-	}
+	m := &machine{tokens: tokens{c.Token}}
 	if m.breathe = c.Breathe; m.breathe == nil {
 		m.breathe = func() {}
 	}
@@ -58,7 +54,7 @@ func (m *machine) Acquire(t locks.Ticket, out *locks.Turn) {
 	s.Site = m.view.Self
 	c := newClaim(t.ID, t.Mode, t.Range, t.Owner)
 	c.pending = m.pendingOf(rank{try: t.Try, stamp: s, id: t.ID})
-	m.tickets[c.id] = c
+	m.tickets.add(c)
 	m.waiting.add(c)
 	m.look(c)
 	m.pump(out)
@@ -84,7 +80,7 @@ func (m *machine) Replace(old []locks.TicketID, parts []locks.Part, out *locks.T
 	}
 	for _, p := range parts {
 		t := newClaim(p.ID, p.Mode, p.Range, owner)
-		m.tickets[t.id] = t
+		m.tickets.add(t)
 		m.hold(t)
 	}
 	m.pump(out)

@@ -9,6 +9,15 @@ import (
 // tickets are those of this node, waiting and held.
 type tickets map[locks.TicketID]*claim
 
+// add makes the map when it is needed, as others in this package: where only others use a file
+// it never is.
+func (ts *tickets) add(c *claim) {
+	if *ts == nil {
+		*ts = tickets{}
+	}
+	(*ts)[c.id] = c
+}
+
 // Stamp is the stamp of a waiting ticket.
 func (ts tickets) Stamp(id locks.TicketID) locks.Stamp { return ts.mustWait(id).stamp }
 

@@ -152,7 +152,7 @@ var ofEpochs = []locktest.Mutant{
 	{Name: "says nothing of what it writes", File: "restore.go",
 		Old: "w := m.held.written(m.breathe)", New: "var w locks.Ranges"},
 	{Name: "does not read what others write", File: "restore.go",
-		Old: "auth[i], writes[p.id]", New: "auth[i], nil"},
+		Old: "given = writes[id]", New: "given = nil"},
 	{Name: "keeps its requests over an epoch", File: "restore.go",
 		Old: "	m.install(v)\n",
 		New: "	old := m.known\n	m.install(v)\n	for _, p := range m.others() {\n		for _, o := range old {\n			if p.id == o.id {\n				p.asks = o.asks\n			}\n		}\n	}\n"},
@@ -182,12 +182,16 @@ var ofDataAndTokens = []locktest.Mutant{
 	{Name: "a release has an old token", File: "machine.go",
 		Old: "&release{idle, m.last}", New: "&release{idle, locks.TokenFloor(m.view.Epoch)}"},
 	{Name: "a new machine starts its tokens anew", File: "machine.go",
-		Old: "		tokens: tokens{c.Token},\n", New: ""},
+		Old: "&machine{tokens: tokens{c.Token}}", New: "&machine{}"},
 	{Name: "an epoch does not raise tokens", File: "stamps.go",
 		Old: "{ t.last = max(t.last, locks.TokenFloor(e)) }", New: "{}"},
 }
 
 var ofQuestions = []locktest.Mutant{
+	{Name: "may write by those of whom it knows", File: "peers.go",
+		Old: "	if !ps.all() {\n		return r, false\n	}\n", New: ""},
+	{Name: "does not keep who is known in order", File: "peers.go",
+		Old: "slices.Insert(ps.known, before, p)", New: "append(ps.known, p)"},
 	{Name: "does not say which readers block", File: "query.go",
 		Old: "add) && t.mode == locks.Write {", New: "add) && false {"},
 	{Name: "does not say whom it waits for", File: "query.go",

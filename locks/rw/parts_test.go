@@ -143,10 +143,10 @@ func TestAnswersThatCross(t *testing.T) {
 // Who blocks whom: what is held, and what goes before and does not itself wait
 // for the owner.
 func TestBlockers(t *testing.T) {
-	cs := newClaims()
+	cs := claims{}
 	add := func(id locks.TicketID, o locks.OwnerID, m locks.Mode, sn uint64) *claim {
 		c := &claim{id: id, owner: o, mode: m, rng: locks.Whole, pending: &pending{rank: rank{id: id, stamp: locks.Stamp{SN: sn, Site: "n0"}}}}
-		cs.tickets[id] = c
+		cs.tickets.add(c)
 		return c
 	}
 	held := add(1, 1, locks.Read, 1)

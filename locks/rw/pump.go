@@ -123,11 +123,7 @@ func (m *machine) requestMissing(t *claim, blocked bool, out *locks.Turn) bool {
 	complete, again := true, false
 	var own *holds
 	var req *request
-	peers := m.known
-	if t.mode == locks.Write {
-		peers = m.others()
-	}
-	for _, p := range peers {
+	for _, p := range m.concerned(t.mode) {
 		if !p.lacks(t.mode, t.rng) {
 			continue
 		}
@@ -198,6 +194,9 @@ func (m *machine) unhold(t *claim) {
 // are granted at a time each of them changes what it holds.
 func (m *machine) changes(o locks.OwnerID) {
 	if m.waiting.owners[o] > 0 && !m.frozen {
+		if m.looks.changed == nil {
+			m.looks.changed = map[locks.OwnerID]struct{}{}
+		}
 		m.looks.changed[o] = struct{}{}
 	}
 }
@@ -237,7 +236,10 @@ func (m *machine) checkPumped() error {
 			return fmt.Errorf("ticket %d should have been denied", t.id)
 		}
 		blocked, complete := m.blocked(t), true
-		for _, p := range m.others() {
+		if t.mode == locks.Write && !m.all() {
+			return fmt.Errorf("ticket %d has not asked those of whom nothing is known", t.id)
+		}
+		for _, p := range m.known {
 			if !p.lacks(t.mode, t.rng) {
 				continue
 			}

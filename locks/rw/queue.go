@@ -33,6 +33,9 @@ type line struct {
 
 func (l *line) add(t *claim) {
 	l.insert(t)
+	if l.owners == nil {
+		l.owners = map[locks.OwnerID]int{}
+	}
 	l.owners[t.owner]++
 }
 

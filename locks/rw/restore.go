@@ -31,10 +31,13 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	if err != nil {
 		return fmt.Errorf("rw: epoch %d: %w", v.Epoch, err)
 	}
-	auth := make([]locks.Ranges, len(v.Members)-1) // each is changed in place
-	for i := range auth {
-		auth[i] = slices.Clone(writes[v.Self])
-		m.breathe()
+	var auth []locks.Ranges // of each other member, since each is changed in place
+	if !writes[v.Self].Empty() {
+		auth = make([]locks.Ranges, len(v.Members)-1)
+		for i := range auth {
+			auth[i] = slices.Clone(writes[v.Self])
+			m.breathe()
+		}
 	}
 	for _, p := range m.known {
 		if !p.given.Empty() {
@@ -50,8 +53,15 @@ func (m *machine) Restore(v *locks.View, states map[locks.NodeID][]byte, out *lo
 	for _, t := range m.waiting.queue {
 		t.stamp.Site = v.Self // it was another one when they were inherited
 	}
-	for i, p := range m.others() {
-		p.auth, p.given = auth[i], writes[p.id]
+	if len(auth) > 0 {
+		for i, p := range m.others() {
+			p.auth = auth[i]
+		}
+	}
+	for _, id := range v.Members {
+		if id != v.Self && !writes[id].Empty() {
+			m.peer(id).given = writes[id]
+		}
 	}
 	m.frozen, m.barred = false, false
 	m.touch(locks.Whole)
@@ -204,6 +214,6 @@ func (m *machine) inherit(x locks.Ticket) (*claim, error) {
 		return nil, fmt.Errorf("rw: ticket %d, for %v %v, is there twice or makes no sense", x.ID, x.Mode, x.Range)
 	}
 	t := newClaim(x.ID, x.Mode, x.Range, x.Owner)
-	m.tickets[t.id] = t
+	m.tickets.add(t)
 	return t, nil
 }
