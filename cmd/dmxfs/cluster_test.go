@@ -109,7 +109,10 @@ func newCluster(t testing.TB, n int, args ...string) *testCluster {
 // add prepares one more mount.
 func (c *testCluster) add(args ...string) *testMount {
 	c.t.Helper()
-	name := string(rune('a' + len(c.mounts)))
+	name := string(rune('a' + len(c.mounts)%26))
+	if n := len(c.mounts) / 26; n > 0 {
+		name += strconv.Itoa(n)
+	}
 	m := &testMount{c: c, src: c.src, dir: filepath.Join(c.dir, name), state: filepath.Join(c.dir, "state-"+name), args: args}
 	if err := os.Mkdir(m.dir, 0o755); err != nil {
 		c.t.Fatal(err)

@@ -63,7 +63,7 @@ func (w *watched) step(what string, f func()) {
 // everything once, whatever b.N is.
 func BenchmarkNobodyStalls(b *testing.B) {
 	b.Run("ranges", func(b *testing.B) {
-		w := newWatched(b)
+		w := newWatched(b, 2)
 		hoarder, n := w.mounts[0].converse("hoard"), *stallRanges
 		do := func(format string, args ...any) func() {
 			return func() { hoarder.want("ok", format, args...) }
@@ -94,7 +94,7 @@ func BenchmarkNobodyStalls(b *testing.B) {
 		})
 	})
 	b.Run("files", func(b *testing.B) {
-		w := newWatched(b)
+		w := newWatched(b, 2)
 		w.mounts[0].converse("hoard").want("ok", "files %d", *stallFiles)
 		w.step(fmt.Sprintf("a third host joins, with %d locked and as many open files", *stallFiles), func() {
 			w.add().mount()
@@ -102,7 +102,7 @@ func BenchmarkNobodyStalls(b *testing.B) {
 		})
 	})
 	b.Run("waiters", func(b *testing.B) {
-		w := newWatched(b)
+		w := newWatched(b, 2)
 		hoarder := w.mounts[0].converse("hoard")
 		hoarder.want("ok", "open many")
 		n := *stallWaits
@@ -111,8 +111,8 @@ func BenchmarkNobodyStalls(b *testing.B) {
 	})
 }
 
-func newWatched(b *testing.B) *watched {
-	w := &watched{testCluster: newCluster(b, 2), b: b}
+func newWatched(b *testing.B, hosts int) *watched {
+	w := &watched{testCluster: newCluster(b, hosts), b: b}
 	for i := range w.beside {
 		w.beside[i] = w.mounts[i].converse("beside", fmt.Sprint("own", i))
 	}

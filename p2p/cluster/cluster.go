@@ -121,8 +121,13 @@ type Node struct {
 	done     chan struct{}  // closed when Run has returned
 	failed   chan error     // of 1: see Fail
 
+	// stepping is held while the machine makes a step, which never takes long, and while others
+	// than Run look at it.
+	stepping sync.Mutex
+	stepped  bool           // it has made one
+	status   *member.Status // after the last one; nil: nobody has asked
+
 	mu     sync.Mutex
-	status member.Status // after the last step
 	nextID uint64
 	wishes map[uint64]chan error
 

@@ -133,12 +133,20 @@ func (n *Node) refuseWishes() {
 	}
 }
 
-// Status is the state of the membership after the last step. What is in it
-// must not be changed.
+// Status is the state of the membership after the last step, zero before the first. What is
+// in it must not be changed. It is found out when it is asked for: with a hundred members that
+// is more work than most steps.
 func (n *Node) Status() member.Status {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.status
+	n.stepping.Lock()
+	defer n.stepping.Unlock()
+	if !n.stepped {
+		return member.Status{}
+	}
+	if n.status == nil {
+		s := n.o.Machine.Status()
+		n.status = &s
+	}
+	return *n.status
 }
 
 // Done is closed when Run has returned.

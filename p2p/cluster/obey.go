@@ -12,11 +12,12 @@ func (n *Node) step(it item) {
 	if n.end != nil {
 		return
 	}
-	n.o.Machine.Step(n.o.Now(), it.in, &n.out)
+	now := n.o.Now()
+	n.stepping.Lock()
+	n.o.Machine.Step(now, it.in, &n.out)
+	n.stepped, n.status = true, nil
+	n.stepping.Unlock()
 	n.obey(it)
-	n.mu.Lock()
-	n.status = n.o.Machine.Status()
-	n.mu.Unlock()
 }
 
 // obey does what n.out asks for, in the order of its fields.
