@@ -50,7 +50,7 @@ type conn struct {
 	again func(in []byte) (over func()) // is told of WRITEs of before, see writesAgain
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
-	crowded func(yes bool)                                             // see Options.Crowded
+	load    func(Load)                                                 // see Options.Load
 
 	stale func(id uint64)     // is told of nodes that are stale
 	held  func(opcode uint32) // tests keep answers back by it; or nil
@@ -80,7 +80,7 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		serving: make(chan struct{}),
-		observe: f.opts.Observe, crowded: f.opts.Crowded,
+		observe: f.opts.Observe, load: f.opts.Load,
 		pause: f.pause,
 		redo:  &f.redo,
 		over:  touches{f.base}.over,
@@ -410,7 +410,7 @@ func (c *conn) watch(over <-chan struct{}) {
 	const linger = 200 // ticks without a request
 	quiet, last, dead := 0, uint64(0), c.dead
 	var since time.Time // the first tick is watchEvery later
-	crowd := crowding{tell: c.crowded}
+	load := newLoad(c.load)
 	for {
 		select {
 		case <-over:
@@ -427,8 +427,8 @@ func (c *conn) watch(over <-chan struct{}) {
 				c.interruptAll()
 				continue
 			}
-			begun := c.readers.tick()
-			crowd.tick(time.Since(since)%watchEvery, begun)
+			begun, beside := c.readers.tick()
+			load.tick(time.Since(since)%watchEvery, begun, beside)
 			if quiet++; begun != last {
 				quiet, last = 0, begun
 			}
@@ -438,9 +438,9 @@ func (c *conn) watch(over <-chan struct{}) {
 			// In this order: a request that begins now wakes it up again, or
 			// is seen here.
 			t.Stop()
-			crowd.rest(begun)
+			load.rest(begun)
 			c.watching.Store(false)
-			if c.readers.tick() != last {
+			if begun, _ := c.readers.tick(); begun != last {
 				c.awake()
 			}
 		}

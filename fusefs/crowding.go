@@ -14,7 +14,7 @@ import (
 //
 // It has no clock and no effect but tell.
 type crowding struct {
-	tell func(yes bool) // nil: nobody wants to know
+	tell func(yes bool)
 
 	on    bool
 	late  []time.Duration // of the ticks of this window
@@ -38,9 +38,6 @@ const (
 // tick is called at each tick, with by how much it is late, but for an error that is the
 // same for all, and with the number of requests that have begun so far.
 func (c *crowding) tick(late time.Duration, begun uint64) {
-	if c.tell == nil {
-		return
-	}
 	if c.late = append(c.late, late); len(c.late) < crowdWindow {
 		return
 	}

@@ -77,10 +77,9 @@ type Options struct {
 	// include/uapi/linux/fuse.h (see [RequestName]), how long that took, and how many
 	// bytes of data a READ had or a WRITE has given. It must not wait. It may be nil.
 	Observe func(opcode uint32, took time.Duration, read, written int)
-	// Crowded is told when those who read requests leave other goroutines no place to
-	// run, and when that is over: one more (runtime.GOMAXPROCS) would help. It may be
-	// nil.
-	Crowded func(yes bool)
+	// Load is told what programs have the mount do when that is something else than
+	// before. It must not wait. It may be nil.
+	Load func(Load)
 	// Ledger is where the mount writes down what another process needs to go on if
 	// this one is killed, see [ResumeKilled]. Nil: then its programs fail.
 	Ledger *Ledger

@@ -26,6 +26,7 @@ type readers struct {
 	active  map[*reader]struct{} // those that read on when they have answered
 	waiting int                  // how many of them wait for a request
 	blocked int                  // how many of them wait for the storage
+	beside  uint64               // how often one began to while others did, so far
 	serving map[uint64]*reader   // by the number of the request
 	ticks   uint64
 	begun   uint64 // requests, so far
@@ -193,7 +194,9 @@ func (rs *readers) block(request uint64) {
 		return
 	}
 	r.blocked = true
-	rs.blocked++
+	if rs.blocked++; rs.blocked > 1 {
+		rs.beside++
+	}
 	if rs.free() == 0 { // or the other one is back in a moment
 		rs.more()
 	}
@@ -212,8 +215,9 @@ func (rs *readers) unblock(r *reader) {
 func (rs *readers) free() int { return len(rs.active) - rs.blocked }
 
 // tick is called once in a while, and starts one more reader if all have been
-// held up since the last time. It tells how many requests have begun so far.
-func (rs *readers) tick() (begun uint64) {
+// held up since the last time. It tells how many requests have begun so far, and how
+// many of them to wait for the storage beside others.
+func (rs *readers) tick() (begun, beside uint64) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.ticks++
@@ -226,7 +230,7 @@ func (rs *readers) tick() (begun uint64) {
 	if !free {
 		rs.more()
 	}
-	return rs.begun
+	return rs.begun, rs.beside
 }
 
 // serves reports whether a request is being answered.

@@ -346,21 +346,22 @@ func (d *daemon) mount() error {
 	return nil
 }
 
-// usual and crowded are how many goroutines run at a time, at least: two that read requests,
-// which keep one place each while they wait for the next; and one for all that comes from
-// other hosts, where these leave it none. (One that is idle costs a wake-up of another thread
-// whenever a goroutine has something for another one to do.)
-const usual, crowded = 2, 3
+// places are how many goroutines run at a time, at least: two that read requests, which keep
+// one place each while they wait for the next; one for all that comes from other hosts, where
+// these leave it none; and some for those that wait for the storage. (One that is idle costs a
+// wake-up of another thread whenever a goroutine has something for another one to do.)
+var places = map[fusefs.Load]int{fusefs.UsualLoad: 2, fusefs.Crowd: 3, fusefs.Parallel: 8}
 
 // mountOptions are those of a mount, new or not, in a cluster whose view is v.
 func (d *daemon) mountOptions(v *member.View) fusefs.Options {
+	processors := process.NewProcessors(places[fusefs.UsualLoad])
 	return fusefs.Options{
 		Root: d.root, Writes: &d.writes, FileIDs: d.fileID.in(v),
 		Rule:         d.rules.For,
 		Movable:      d.rules.Movable,
 		LateWrite:    d.chronicle.LateWrite,
 		Observe:      d.metrics.Request,
-		Crowded:      process.NewProcessors(usual, crowded).Crowd,
+		Load:         func(l fusefs.Load) { processors.AtLeast(places[l]) },
 		LockedBelow:  d.table.lockedBelow,
 		Hold:         d.cfg.HoldOption(),
 		CacheTime:    d.cfg.CacheTime,

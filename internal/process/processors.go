@@ -8,36 +8,35 @@ import (
 
 // Processors are how many goroutines the Go runtime runs at a time (runtime.GOMAXPROCS), if
 // nobody has decided that (the environment has GOMAXPROCS). One in a system call counts as
-// long as the monitor of the runtime has not seen that it lasts. What a crowd is says
-// fusefs/crowding.go.
+// long as the monitor of the runtime has not seen that it lasts.
 type Processors struct {
-	crowded int // 0: it is as it is
+	fixed bool
 
 	mu       sync.Mutex
-	wanted   bool // a crowd
+	wanted   int
 	changing bool // a goroutine brings about what is wanted
 	changes  sync.WaitGroup
 
-	before int // the crowd; 0: there is none. Of that goroutine
+	raised, before int // to which number, and from which; 0: it is not. Of that goroutine
 }
 
-// NewProcessors has usual run at a time at least, or crowded in a crowd.
-func NewProcessors(usual, crowded int) *Processors {
+// NewProcessors has usual run at a time at least.
+func NewProcessors(usual int) *Processors {
 	if os.Getenv("GOMAXPROCS") != "" {
-		return &Processors{}
+		return &Processors{fixed: true}
 	}
 	if runtime.GOMAXPROCS(0) < usual {
 		runtime.GOMAXPROCS(usual)
 	}
-	return &Processors{crowded: crowded}
+	return &Processors{}
 }
 
-// Crowd says whether there is a crowd. It does not wait: to change the number stops all
-// goroutines, and waits for the garbage collector before.
-func (p *Processors) Crowd(yes bool) {
+// AtLeast has n run at a time, or as many as would without. It does not wait: to change the
+// number stops all goroutines, and waits for the garbage collector before.
+func (p *Processors) AtLeast(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.wanted = yes; p.changing || p.crowded == 0 {
+	if p.wanted = n; p.changing || p.fixed {
 		return
 	}
 	p.changing = true
@@ -50,27 +49,32 @@ func (p *Processors) Crowd(yes bool) {
 // next brings about what is wanted. It is false when that is so.
 func (p *Processors) next() bool {
 	p.mu.Lock()
-	crowd := p.wanted
+	n := p.wanted
 	p.mu.Unlock()
-	p.set(crowd)
+	p.set(n)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.changing = p.wanted != crowd
+	p.changing = p.wanted != n
 	return p.changing
 }
 
-// set changes the number, unless there are as many as that already, or the runtime has
-// changed it meanwhile, which follows the limits of the process.
-func (p *Processors) set(crowd bool) {
-	now := runtime.GOMAXPROCS(0)
+// set changes the number, unless there are as many without, or the runtime has changed it
+// meanwhile, which follows the limits of the process: that stays.
+func (p *Processors) set(n int) {
+	usual := runtime.GOMAXPROCS(0)
+	if p.raised == usual {
+		usual = p.before
+	}
+	if n > usual && n != p.raised {
+		runtime.GOMAXPROCS(n)
+	}
 	switch {
-	case crowd && now < p.crowded:
-		p.before = now
-		runtime.GOMAXPROCS(p.crowded)
-	case !crowd && p.before > 0:
-		if now == p.crowded {
-			runtime.GOMAXPROCS(p.before)
+	case n > usual:
+		p.raised, p.before = n, usual
+	case p.raised > 0:
+		if runtime.GOMAXPROCS(0) == p.raised {
+			runtime.GOMAXPROCS(usual)
 		}
-		p.before = 0
+		p.raised, p.before = 0, 0
 	}
 }
