@@ -188,10 +188,8 @@ var ofDataAndTokens = []locktest.Mutant{
 }
 
 var ofQuestions = []locktest.Mutant{
-	{Name: "may write by those of whom it knows", File: "peers.go",
-		Old: "	if !ps.all() {\n		return r, false\n	}\n", New: ""},
 	{Name: "does not keep who is known in order", File: "peers.go",
-		Old: "slices.Insert(ps.known, before, p)", New: "append(ps.known, p)"},
+		Old: "slices.Insert(ps.known, before, p)", New: "slices.Concat(ps.known, []*peer{p})"},
 	{Name: "does not say which readers block", File: "query.go",
 		Old: "add) && t.mode == locks.Write {", New: "add) && false {"},
 	{Name: "does not say whom it waits for", File: "query.go",

@@ -89,11 +89,8 @@ func (ps *peers) Suspects(mode locks.Mode, r locks.Range) []locks.NodeID {
 }
 
 // owned is the first range at or behind x where this node has the permissions of
-// all.
+// all. REQUIRES: one is known. If not all are it has none: who asks one asks all.
 func (ps *peers) owned(x uint64) (r locks.Range, ok bool) {
-	if !ps.all() {
-		return r, false
-	}
 	for {
 		r = locks.Range{Start: x, End: locks.MaxOffset}
 		for _, p := range ps.known {

@@ -28,10 +28,14 @@ func asks(msg locks.Message) locks.TicketID {
 func pair(a, b locktest.Side, quiet bool) error {
 	var auth, given locks.Ranges
 	if m, ok := a.Machine.(*machine); ok {
-		auth = m.peer(b.ID).auth
+		if p := m.find(b.ID); p != nil {
+			auth = p.auth
+		}
 	}
 	if m, ok := b.Machine.(*machine); ok {
-		given = m.peer(a.ID).given
+		if p := m.find(a.ID); p != nil {
+			given = p.given
+		}
 	}
 	if !given.Includes(auth) {
 		return fmt.Errorf("I1: %s may write %v, but %s has given %v", a.ID, auth, b.ID, given)
