@@ -34,7 +34,7 @@ func Final(err error) bool {
 // troubles of storage, of local disks and of a host that has too little of
 // something. They say nothing of the mount.
 var troubles = []error{
-	unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.ESTALE, unix.EREMOTEIO, unix.ENXIO, unix.ENODEV, unix.ENOMEDIUM, unix.EUCLEAN,
+	unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.ESTALE, unix.EBADFD, unix.EREMOTEIO, unix.ENXIO, unix.ENODEV, unix.ENOMEDIUM, unix.EUCLEAN,
 	unix.ETIMEDOUT, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENETUNREACH, unix.ECONNREFUSED, unix.ECONNRESET,
 	unix.ECONNABORTED, unix.ENOTCONN, unix.ESHUTDOWN, unix.EPIPE, unix.EPROTO,
 	unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.EBUSY, unix.EINTR,

@@ -81,7 +81,7 @@ func (s *storage) noLinks(kind string, err error) error {
 // fsName is the type of the storage in brackets, as far as it is known.
 func (s *storage) fsName() string {
 	var st unix.Statfs_t
-	if err := ignoringEINTR(func() error { return unix.Fstatfs(s.root, &st) }); err != nil {
+	if err := untilItCounts(func() error { return unix.Fstatfs(s.root, &st) }); err != nil {
 		return ""
 	}
 	if name := fsTypes[int64(st.Type)]; name != "" {

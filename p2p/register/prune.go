@@ -155,7 +155,7 @@ func (d directory) removeOwn(name string) error {
 		return err
 	}
 	var in unix.Stat_t
-	if serr := ignoringEINTR(func() error { return unix.Fstat(d.fd(), &in) }); serr != nil || in.Mode&unix.S_ISVTX == 0 {
+	if serr := untilItCounts(func() error { return unix.Fstat(d.fd(), &in) }); serr != nil || in.Mode&unix.S_ISVTX == 0 {
 		return err
 	}
 	return nil

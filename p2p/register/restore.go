@@ -43,12 +43,12 @@ func (r *restorer) Restore(l Lost) error {
 	if err != nil {
 		return err
 	}
-	if err := ignoringEINTR(func() error { return unix.Mkdirat(r.root, aside, mode&0o777) }); err != nil {
+	if err := untilItCounts(func() error { return unix.Mkdirat(r.root, aside, mode&0o777) }); err != nil {
 		return r.wrap("make", aside, err)
 	}
 	defer r.removeAside(aside)
 	// The umask took bits away; the modes of what is made in it go by them.
-	if err := ignoringEINTR(func() error { return unix.Fchmodat(r.root, aside, mode, 0) }); err != nil {
+	if err := untilItCounts(func() error { return unix.Fchmodat(r.root, aside, mode, 0) }); err != nil {
 		return r.wrap("chmod", aside, err)
 	}
 	root, err := r.open(aside)
@@ -59,7 +59,7 @@ func (r *restorer) Restore(l Lost) error {
 	if err := NewDir(root.File, r.source+"/"+aside, r.peer).fill(l); err != nil {
 		return err
 	}
-	err = ignoringEINTR(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
+	err = untilItCounts(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		if r.HasCluster() {
 			return r.there()
@@ -67,7 +67,7 @@ func (r *restorer) Restore(l Lost) error {
 		if err := r.clearLeft(); err != nil {
 			return err
 		}
-		err = ignoringEINTR(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
+		err = untilItCounts(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
 	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		if r.HasCluster() {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +57,7 @@ func (s *storage) makeDir(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	err = ignoringEINTR(func() error { return unix.Mkdirat(s.root, path, mode&0o777) })
+	err = untilItCounts(func() error { return unix.Mkdirat(s.root, path, mode&0o777) })
 	if errors.Is(err, unix.EEXIST) {
 		return false, nil
 	}
@@ -64,7 +65,7 @@ func (s *storage) makeDir(path string) (bool, error) {
 		return false, s.wrap("make", path, err)
 	}
 	// The umask took bits away, and mkdir does not set all.
-	err = ignoringEINTR(func() error { return unix.Fchmodat(s.root, path, mode, 0) })
+	err = untilItCounts(func() error { return unix.Fchmodat(s.root, path, mode, 0) })
 	if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
 		return true, s.wrap("chmod", path, err)
 	}
@@ -75,7 +76,7 @@ func (s *storage) makeDir(path string) (bool, error) {
 // package comment.
 func (s *storage) dirMode() (uint32, error) {
 	var st unix.Stat_t
-	if err := ignoringEINTR(func() error { return unix.Fstat(s.root, &st) }); err != nil {
+	if err := untilItCounts(func() error { return unix.Fstat(s.root, &st) }); err != nil {
 		return 0, s.wrap("stat", ".", err)
 	}
 	mode := uint32(0o700)
@@ -102,7 +103,7 @@ func (s *storage) tempName(what string) string {
 // cannot be seen.
 func (s *storage) statCluster() error {
 	var st unix.Stat_t
-	return ignoringEINTR(func() error {
+	return untilItCounts(func() error {
 		return unix.Fstatat(s.root, Name+"/"+ClusterFile, &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
@@ -132,13 +133,26 @@ func openAt(dir int, name string, flags int, mode uint32) (*os.File, error) {
 
 func linkIn(dir *os.File, from, to string) error {
 	fd := int(dir.Fd())
-	return ignoringEINTR(func() error { return unix.Linkat(fd, from, fd, to, 0) })
+	return untilItCounts(func() error { return unix.Linkat(fd, from, fd, to, 0) })
 }
 
-func ignoringEINTR(f func() error) error {
-	for {
-		if err := f(); err != unix.EINTR {
+// untilItCounts repeats a system call that was interrupted, and for a moment one that ends with
+// EBADFD, which the kernel never says of a file: GlusterFS does, of one that somebody is just
+// closing.
+func untilItCounts(f func() error) error {
+	for tries := 0; ; {
+		switch err := f(); {
+		case err == unix.EINTR:
+		case err == unix.EBADFD && tries < badTries:
+			tries++
+			time.Sleep(badPause)
+		default:
 			return err
 		}
 	}
 }
+
+const (
+	badTries = 200
+	badPause = 5 * time.Millisecond
+)

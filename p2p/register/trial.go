@@ -17,7 +17,7 @@ import (
 
 // ofTheMoment are errors that say nothing of what the storage can do.
 var ofTheMoment = []unix.Errno{
-	unix.ENOSPC, unix.EDQUOT, unix.ESTALE, unix.ENOMEM, unix.EAGAIN, unix.EBUSY,
+	unix.ENOSPC, unix.EDQUOT, unix.ESTALE, unix.EBADFD, unix.ENOMEM, unix.EAGAIN, unix.EBUSY,
 	unix.ETIMEDOUT, unix.EHOSTDOWN, unix.EHOSTUNREACH, unix.ENETDOWN, unix.ENETUNREACH, unix.ECONNREFUSED,
 	unix.ECONNRESET, unix.ECONNABORTED, unix.ENOTCONN, unix.ESHUTDOWN,
 }

@@ -85,7 +85,7 @@ func (vs *views) listAnew() {
 		return
 	}
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	_ = ignoringEINTR(func() error { return unix.UtimesNanoAt(vs.root, viewsDir, now, unix.AT_SYMLINK_NOFOLLOW) })
+	_ = untilItCounts(func() error { return unix.UtimesNanoAt(vs.root, viewsDir, now, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 // highest are the greatest epochs of a listing, the greatest first.
