@@ -69,20 +69,25 @@ func afterAFence(t *testing.T, a *testMount, kind string, pid int) {
 	if out, code := a.helper("append", kind, kind, "again", "1").wait(); code != 0 {
 		t.Errorf("a new open on the mount: %d %s", code, out)
 	}
-	// What the stop hits between the last check and the system call
-	// cannot be kept back. It is one line at most, and it is reported.
 	content := read(t, a.c.src+"/"+kind)
 	for range a.journal("--event", "late_write", "--path", kind) {
-		before, after, _ := strings.Cut(content, "new ")
-		late := regexp.MustCompile(`(?m)^old \d+\n`).FindString(after)
-		t.Logf("a write under way at the stop came late, and is in the journal: %q", late)
-		content = before + "new " + strings.Replace(after, late, "", 1)
+		content = withoutLateLine(t, content)
 	}
 	checkOrder(t, withoutCutLine(content, "old", "new"), "old", "new", "again")
 	rows := a.journal("--event", "lost", "--path", kind)
 	if len(rows) != 1 || rows[0].PID != pid {
 		t.Errorf("journal: %+v", rows)
 	}
+}
+
+// withoutLateLine is content without the first line of the old holder after one of the new one,
+// for a write that was reported as late: what a stop hits between the last check and the system
+// call cannot be kept back.
+func withoutLateLine(t *testing.T, content string) string {
+	before, after, _ := strings.Cut(content, "new ")
+	late := regexp.MustCompile(`(?m)^old \d+\n`).FindString(after)
+	t.Logf("a write under way at the stop came late, and was reported: %q", late)
+	return before + "new " + strings.Replace(after, late, "", 1)
 }
 
 // withoutCutLine is content without the last line of the holder before next, or at

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,7 +110,11 @@ func TestCopyWhileTheOriginalIsStopped(t *testing.T) {
 		t.Error("the original goes on")
 	}
 	hold.ends("who held the lock")
-	checkOrder(t, withoutCutLine(read(t, c.src+"/f"), "old", "new"), "old", "new")
+	content := read(t, c.src+"/f")
+	if strings.Contains(a.log(), "a write may have reached the storage after its lock was lost") {
+		content = withoutLateLine(t, content)
+	}
+	checkOrder(t, withoutCutLine(content, "old", "new"), "old", "new")
 	if !m.live(2) || !b.live(2) {
 		t.Error("the copy and the other one do not go on")
 	}
