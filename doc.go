@@ -31,6 +31,7 @@
 //   - internal/printing: tables, JSON and times for people, safe for terminals.
 //   - internal/mountlog: the log of a mount.
 //   - internal/trouble: what an error means: may it pass, and what can be done.
+//   - internal/again: repeats system calls that end with errors of a moment.
 //   - internal/writegate: keeps writes to the storage apart from an open that
 //     must not meet one.
 //   - internal/mountpoint: mount point and shared directory: which are there,

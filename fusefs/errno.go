@@ -2,11 +2,11 @@ package fusefs
 
 import (
 	"errors"
-	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/again"
 	"github.com/dmxfs/dmxfs/locks"
 )
 
@@ -95,24 +95,5 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// retryEINTR repeats a system call that was interrupted by a signal of the Go
-// runtime. For a moment it also repeats one that ends with EBADFD, which the
-// kernel never says of a file: GlusterFS does, when it answers by a descriptor
-// of the same file that is just being opened or closed for somebody else.
-func retryEINTR(f func() error) error {
-	for tries := 0; ; {
-		switch err := f(); {
-		case err == unix.EINTR:
-		case err == unix.EBADFD && tries < badTries:
-			tries++
-			time.Sleep(badPause)
-		default:
-			return err
-		}
-	}
-}
-
-const (
-	badTries = 200
-	badPause = 5 * time.Millisecond
-)
+// retryEINTR is again.Call.
+func retryEINTR(f func() error) error { return again.Call(f) }

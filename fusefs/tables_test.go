@@ -225,19 +225,6 @@ func TestStorageThatIsOnlyFuse(t *testing.T) {
 	}
 }
 
-// GlusterFS says EBADFD of a file that somebody else is just opening.
-func TestErrorsOfAMomentAreTriedAgain(t *testing.T) {
-	errs := []error{unix.EINTR, unix.EBADFD, unix.EBADFD, unix.EINTR, nil}
-	calls := 0
-	err := retryEINTR(func() error { calls++; return errs[calls-1] })
-	if err != nil || calls != len(errs) {
-		t.Errorf("after %d calls: %v", calls, err)
-	}
-	if err := retryEINTR(func() error { return unix.EPERM }); err != unix.EPERM {
-		t.Errorf("another error: %v", err)
-	}
-}
-
 func newTestProcesses(t *testing.T) *processes {
 	t.Helper()
 	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

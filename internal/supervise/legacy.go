@@ -40,7 +40,7 @@ type legacy struct {
 	unserved time.Time
 
 	// stuck are daemons that were killed, which live until another one has answered what they
-	// hang in, or the mount is cut off: as a rule, one that says it goes on has not yet.
+	// hang in, or the mount is cut off. One that has said it goes on may not have done so yet.
 	stuck []int
 	cut   func(point string) error // nil: mountpoint.Abort, but in tests
 

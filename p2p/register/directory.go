@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/again"
 )
 
 // A directory is one of the storage that is open; its methods are about the
@@ -82,7 +84,7 @@ func (d directory) names(f func(name string)) error {
 
 // stat is the status of a file; the error is that of the system.
 func (d directory) stat(name string) (st unix.Stat_t, err error) {
-	err = untilItCounts(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err = again.Call(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return st, err
 }
 
@@ -152,7 +154,7 @@ func (d directory) replace(name string, data []byte) error {
 	if err := d.writeTemp(temp, data, mode); err != nil {
 		return err
 	}
-	if err := untilItCounts(func() error { return unix.Renameat(d.fd(), temp, d.fd(), name) }); err != nil {
+	if err := again.Call(func() error { return unix.Renameat(d.fd(), temp, d.fd(), name) }); err != nil {
 		d.unlink(temp)
 		return d.wrap("rename", name, err)
 	}
@@ -182,7 +184,7 @@ func (d directory) linkNew(name string, data []byte, mode fs.FileMode) (bool, er
 
 // syncNames makes the names durable where that takes a call of its own.
 func (d directory) syncNames() error {
-	err := untilItCounts(func() error { return unix.Fsync(d.fd()) })
+	err := again.Call(func() error { return unix.Fsync(d.fd()) })
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EBADF) {
 		return d.storage.wrap("sync", d.Name(), err)
 	}
@@ -191,7 +193,7 @@ func (d directory) syncNames() error {
 
 // remove removes a file; one that is not there is no error.
 func (d directory) remove(name string) error {
-	err := untilItCounts(func() error { return unix.Unlinkat(d.fd(), name, 0) })
+	err := again.Call(func() error { return unix.Unlinkat(d.fd(), name, 0) })
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return d.wrap("remove", name, err)
 	}

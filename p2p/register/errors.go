@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmxfs/dmxfs/internal/again"
 )
 
 // Errors of the storage that no waiting mends. They come wrapped, with what is
@@ -81,7 +83,7 @@ func (s *storage) noLinks(kind string, err error) error {
 // fsName is the type of the storage in brackets, as far as it is known.
 func (s *storage) fsName() string {
 	var st unix.Statfs_t
-	if err := untilItCounts(func() error { return unix.Fstatfs(s.root, &st) }); err != nil {
+	if err := again.Call(func() error { return unix.Fstatfs(s.root, &st) }); err != nil {
 		return ""
 	}
 	if name := fsTypes[int64(st.Type)]; name != "" {

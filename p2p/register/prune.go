@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/again"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -155,7 +156,7 @@ func (d directory) removeOwn(name string) error {
 		return err
 	}
 	var in unix.Stat_t
-	if serr := untilItCounts(func() error { return unix.Fstat(d.fd(), &in) }); serr != nil || in.Mode&unix.S_ISVTX == 0 {
+	if serr := again.Call(func() error { return unix.Fstat(d.fd(), &in) }); serr != nil || in.Mode&unix.S_ISVTX == 0 {
 		return err
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/again"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -43,12 +44,12 @@ func (r *restorer) Restore(l Lost) error {
 	if err != nil {
 		return err
 	}
-	if err := untilItCounts(func() error { return unix.Mkdirat(r.root, aside, mode&0o777) }); err != nil {
+	if err := again.Call(func() error { return unix.Mkdirat(r.root, aside, mode&0o777) }); err != nil {
 		return r.wrap("make", aside, err)
 	}
 	defer r.removeAside(aside)
 	// The umask took bits away; the modes of what is made in it go by them.
-	if err := untilItCounts(func() error { return unix.Fchmodat(r.root, aside, mode, 0) }); err != nil {
+	if err := again.Call(func() error { return unix.Fchmodat(r.root, aside, mode, 0) }); err != nil {
 		return r.wrap("chmod", aside, err)
 	}
 	root, err := r.open(aside)
@@ -59,7 +60,7 @@ func (r *restorer) Restore(l Lost) error {
 	if err := NewDir(root.File, r.source+"/"+aside, r.peer).fill(l); err != nil {
 		return err
 	}
-	err = untilItCounts(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
+	err = again.Call(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		if r.HasCluster() {
 			return r.there()
@@ -67,7 +68,7 @@ func (r *restorer) Restore(l Lost) error {
 		if err := r.clearLeft(); err != nil {
 			return err
 		}
-		err = untilItCounts(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
+		err = again.Call(func() error { return unix.Renameat(root.fd(), Name, r.root, Name) })
 	}
 	if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EEXIST) {
 		if r.HasCluster() {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/again"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
 
@@ -99,7 +100,7 @@ func (r *room) fill() error {
 // nearlyFull reports that less than size is left, where the storage tells.
 func (r *room) nearlyFull(size int64) bool {
 	var st unix.Statfs_t
-	err := untilItCounts(func() error { return unix.Fstatfs(r.root, &st) })
+	err := again.Call(func() error { return unix.Fstatfs(r.root, &st) })
 	unit := int64(st.Frsize)
 	if unit == 0 {
 		unit = max(int64(st.Bsize), 1)
@@ -169,7 +170,7 @@ func (r *room) each(f func(room directory, name string) bool) {
 // The file looks old until it is written to. If another node prunes it just
 // then the link fails, and the machine tries again.
 func (r *room) writeOver(room directory, from string, dir directory, name string, data []byte, mode os.FileMode) error {
-	if err := untilItCounts(func() error { return unix.Renameat(room.fd(), from, dir.fd(), name) }); err != nil {
+	if err := again.Call(func() error { return unix.Renameat(room.fd(), from, dir.fd(), name) }); err != nil {
 		if isFull(err) { // the name needs room
 			room.unlink(from)
 			return dir.wrap("rename", name, err)
@@ -199,6 +200,6 @@ func (r *room) writeOver(room directory, from string, dir directory, name string
 // pipe, or a second name of a file that is precious.
 func mayWriteOver(f *os.File) bool {
 	var st unix.Stat_t
-	err := untilItCounts(func() error { return unix.Fstat(int(f.Fd()), &st) })
+	err := again.Call(func() error { return unix.Fstat(int(f.Fd()), &st) })
 	return err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Nlink == 1
 }

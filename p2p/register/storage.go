@@ -6,10 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/again"
 	"github.com/dmxfs/dmxfs/internal/writegate"
 )
 
@@ -57,7 +57,7 @@ func (s *storage) makeDir(path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	err = untilItCounts(func() error { return unix.Mkdirat(s.root, path, mode&0o777) })
+	err = again.Call(func() error { return unix.Mkdirat(s.root, path, mode&0o777) })
 	if errors.Is(err, unix.EEXIST) {
 		return false, nil
 	}
@@ -65,7 +65,7 @@ func (s *storage) makeDir(path string) (bool, error) {
 		return false, s.wrap("make", path, err)
 	}
 	// The umask took bits away, and mkdir does not set all.
-	err = untilItCounts(func() error { return unix.Fchmodat(s.root, path, mode, 0) })
+	err = again.Call(func() error { return unix.Fchmodat(s.root, path, mode, 0) })
 	if err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.ENOTSUP) {
 		return true, s.wrap("chmod", path, err)
 	}
@@ -76,7 +76,7 @@ func (s *storage) makeDir(path string) (bool, error) {
 // package comment.
 func (s *storage) dirMode() (uint32, error) {
 	var st unix.Stat_t
-	if err := untilItCounts(func() error { return unix.Fstat(s.root, &st) }); err != nil {
+	if err := again.Call(func() error { return unix.Fstat(s.root, &st) }); err != nil {
 		return 0, s.wrap("stat", ".", err)
 	}
 	mode := uint32(0o700)
@@ -103,7 +103,7 @@ func (s *storage) tempName(what string) string {
 // cannot be seen.
 func (s *storage) statCluster() error {
 	var st unix.Stat_t
-	return untilItCounts(func() error {
+	return again.Call(func() error {
 		return unix.Fstatat(s.root, Name+"/"+ClusterFile, &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
 }
@@ -133,26 +133,5 @@ func openAt(dir int, name string, flags int, mode uint32) (*os.File, error) {
 
 func linkIn(dir *os.File, from, to string) error {
 	fd := int(dir.Fd())
-	return untilItCounts(func() error { return unix.Linkat(fd, from, fd, to, 0) })
+	return again.Call(func() error { return unix.Linkat(fd, from, fd, to, 0) })
 }
-
-// untilItCounts repeats a system call that was interrupted, and for a moment one that ends with
-// EBADFD, which the kernel never says of a file: GlusterFS does, of one that somebody is just
-// closing.
-func untilItCounts(f func() error) error {
-	for tries := 0; ; {
-		switch err := f(); {
-		case err == unix.EINTR:
-		case err == unix.EBADFD && tries < badTries:
-			tries++
-			time.Sleep(badPause)
-		default:
-			return err
-		}
-	}
-}
-
-const (
-	badTries = 200
-	badPause = 5 * time.Millisecond
-)

@@ -101,16 +101,3 @@ func TestTrialsBesideFounders(t *testing.T) {
 		wg.Wait()
 	}
 }
-
-// What the client of a storage says of a moment is tried again.
-func TestErrorsOfAMomentAreTriedAgain(t *testing.T) {
-	errs := []error{unix.EINTR, unix.EBADFD, unix.EBADFD, unix.EINTR, nil}
-	calls := 0
-	err := untilItCounts(func() error { calls++; return errs[calls-1] })
-	if err != nil || calls != len(errs) {
-		t.Errorf("after %d calls: %v", calls, err)
-	}
-	if err := untilItCounts(func() error { return unix.EPERM }); err != unix.EPERM {
-		t.Errorf("another error: %v", err)
-	}
-}

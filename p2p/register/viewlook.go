@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/again"
 	"github.com/dmxfs/dmxfs/locks"
 	"github.com/dmxfs/dmxfs/p2p/member"
 )
@@ -85,7 +86,7 @@ func (vs *views) listAnew() {
 		return
 	}
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
-	_ = untilItCounts(func() error { return unix.UtimesNanoAt(vs.root, viewsDir, now, unix.AT_SYMLINK_NOFOLLOW) })
+	_ = again.Call(func() error { return unix.UtimesNanoAt(vs.root, viewsDir, now, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 // highest are the greatest epochs of a listing, the greatest first.
