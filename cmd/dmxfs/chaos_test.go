@@ -211,7 +211,7 @@ func (x *chaos) fault(i int, m *testMount, r *rand.Rand, end time.Time) {
 		if m.watcher <= 1 || unix.Kill(m.watcher, unix.SIGSTOP) != nil {
 			return
 		}
-		await(x.t, "the watcher starts no other one", func() bool { return procState(m.watcher) == "T" })
+		await(x.t, "the watcher starts no other one", func() bool { return standsStill(m.watcher) })
 		for _, pid := range append(children(m.watcher), m.watcher) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}

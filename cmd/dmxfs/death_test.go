@@ -80,7 +80,7 @@ func (m *testMount) kill() {
 		}
 	}
 	kill(m.watcher, unix.SIGSTOP) // either would start the other anew
-	await(m.c.t, "the watcher stands still", func() bool { return procState(m.watcher) == "T" || !alive(m.watcher) })
+	await(m.c.t, "the watcher stands still", func() bool { return standsStill(m.watcher) || !alive(m.watcher) })
 	for _, next := range children(m.watcher) { // who waits to go on may not have its name yet
 		if next != pid {
 			kill(next, unix.SIGKILL)

@@ -19,6 +19,7 @@ func TestAStoppedWatcher(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Kill(m.watcher, unix.SIGCONT) })
+	await(t, "the watcher stands still", func() bool { return standsStill(m.watcher) })
 	pipe, err := unix.Open(fmt.Sprintf("/proc/%d/fd/2", m.daemon()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)

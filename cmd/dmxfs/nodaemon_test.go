@@ -9,7 +9,6 @@ import (
 
 	"github.com/dmxfs/dmxfs/internal/exitcode"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
-	"github.com/dmxfs/dmxfs/internal/process"
 )
 
 // The daemon has died, and the process that would start it anew is stopped: commands
@@ -27,7 +26,7 @@ func deathBesideAStoppedWatcher(t *testing.T, takeover string) {
 	if err := unix.Kill(m.watcher, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the watcher is stopped", func() bool { return process.Stopped(m.watcher) })
+	await(t, "the watcher stands still", func() bool { return standsStill(m.watcher) })
 	m.signal(unix.SIGKILL)
 	await(t, "the daemon has ended", func() bool { return !alive(daemon) })
 	want, wantCode, patience := fmt.Sprintf("stopped: kill -CONT %d", m.watcher), exitcode.NoMount, "30s"

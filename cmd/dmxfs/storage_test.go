@@ -66,7 +66,7 @@ func (s *hangingStorage) hang(yes bool) {
 		s.t.Errorf("stop or continue the storage: %v", err)
 	}
 	if yes {
-		await(s.t, "the storage stands still", func() bool { return procState(s.pid) == "T" })
+		await(s.t, "the storage stands still", func() bool { return standsStill(s.pid) })
 	}
 }
 

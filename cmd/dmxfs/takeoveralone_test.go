@@ -79,6 +79,7 @@ func TestTakeoverLosesItsWatcher(t *testing.T) {
 				return parent(next) == watcher
 			})
 			_ = unix.Kill(next, unix.SIGSTOP)
+			await(t, "it stands still", func() bool { return standsStill(next) })
 			a.signal(unix.SIGKILL)
 			await(t, "it is told what it goes on with", func() bool { return isTold(t, next) })
 			_ = unix.Kill(watcher, unix.SIGKILL)

@@ -130,7 +130,7 @@ func TestTakeoverOfDamage(t *testing.T) {
 			t.Fatalf("keepers: %v", kept)
 		}
 		_ = unix.Kill(a.watcher, unix.SIGSTOP)
-		await(t, "the watcher stands still", func() bool { return procState(a.watcher) == "T" })
+		await(t, "the watcher stands still", func() bool { return standsStill(a.watcher) })
 		_ = unix.Kill(old, unix.SIGKILL)
 		await(t, "the daemon is dead", func() bool { return !alive(old) })
 		flip(t, openOf(t, kept[0], x.memory), x.off)
@@ -177,7 +177,7 @@ func TestTakeoverThatIsTooLate(t *testing.T) {
 	defer a.cutsOff()()
 	old := a.daemon()
 	_ = unix.Kill(a.watcher, unix.SIGSTOP)
-	await(t, "the watcher stands still", func() bool { return procState(a.watcher) == "T" })
+	await(t, "the watcher stands still", func() bool { return standsStill(a.watcher) })
 	_ = unix.Kill(old, unix.SIGKILL)
 	await(t, "the other host has dropped this one", func() bool { s, err := b.status(); return err == nil && s.Members == 1 && s.State == "live" })
 	if out, code := b.sh("flock -n f true && echo theirs >>f"); code != 0 {

@@ -182,7 +182,7 @@ func TestTakeoverWithoutAWatcher(t *testing.T) {
 		before, next, old, watcher := a.mayTakeOver(), a.ready(), a.daemon(), a.watcher
 		stop := a.cutsOff()
 		_ = unix.Kill(watcher, unix.SIGSTOP)
-		await(t, "the watcher stands still", func() bool { return procState(watcher) == "T" })
+		await(t, "the watcher stands still", func() bool { return standsStill(watcher) })
 		_ = unix.Kill(old, unix.SIGKILL)
 		await(t, "the daemon is dead", func() bool { return !alive(old) })
 		_ = unix.Kill(watcher, unix.SIGKILL)

@@ -202,9 +202,7 @@ func TestUpgradeBesideAStoppedMember(t *testing.T) {
 	a, stopped := c.mounts[0], c.mounts[2]
 	hold := a.helper("append", "flock", "f", "x", "0")
 	await(t, "the holder has written", func() bool { return c.size("f") > 20 })
-	if err := unix.Kill(stopped.daemon(), unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stopped.signal(unix.SIGSTOP)
 	_, err := c.try("upgrade", "--timeout", "10s", a.dir)
 	t.Logf("upgrade: %v", err)
 	size := c.size("f")
