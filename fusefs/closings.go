@@ -38,7 +38,7 @@ func (c *closings) isLeft() bool {
 const maxClosings = 256
 
 // add takes fd. It waits for nothing: it is called with tree.mu held, by who calls
-// relieve when that was given up.
+// relieve when that was given up, unless it may not wait.
 func (c *closings) add(fd int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

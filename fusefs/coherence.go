@@ -188,7 +188,7 @@ func (c *coherence) clean(k locks.Key) bool {
 		return false
 	}
 	own, others := c.unprotected.concerned(k)
-	defer c.tree.unpinAll(own, others)
+	defer c.tree.releaseAll(own, others)
 	for _, ns := range [...][]*node{own, others} {
 		for _, n := range ns {
 			if (n.cached.Load() || n.dropping()) && mapped(n.openHandles()) {

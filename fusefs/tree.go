@@ -303,15 +303,20 @@ func (t *tree) anchorOf(n *node) int {
 }
 
 func (t *tree) unpin(n *node) {
+	t.release(n)
+	t.closings.relieve()
+}
+
+// release is unpin for who waits for nothing: it closes no descriptor.
+func (t *tree) release(n *node) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	n.pins--
 	t.dropUnused(n)
 	if n.spare && n.pins == 0 && len(n.names) > 0 {
 		n.spare = false
 		t.dropAnchor(n, t.closings.add)
 	}
-	t.mu.Unlock()
-	t.closings.relieve()
 }
 
 // REQUIRES: mu held.
@@ -448,6 +453,14 @@ func (t *tree) unpinAll(lists ...[]*node) {
 	for _, ns := range lists {
 		for _, n := range ns {
 			t.unpin(n)
+		}
+	}
+}
+
+func (t *tree) releaseAll(lists ...[]*node) {
+	for _, ns := range lists {
+		for _, n := range ns {
+			t.release(n)
 		}
 	}
 }
