@@ -9,6 +9,8 @@
 //   - A stream is one of many ordered flows of bytes on a connection.
 //   - A session is one direction of the lock channel between two nodes in one
 //     epoch. It outlives the streams that carry it.
+//   - A lane is what the frames of a session go by: beside the streams of its
+//     connection, and without the goroutines of the multiplexer.
 //
 // # Channels
 //
@@ -19,8 +21,9 @@
 //     arrives exactly once and in order, over any number of lost connections.
 //     An epoch ends at both ends with [Transport.SetView], and everything of it
 //     is dropped.
-//     On its way out a frame goes through lockChannel.send, sendQueue, appendFrame
-//     and outSession.write.
+//     On its way out a frame goes through lockChannel.send, sendQueue, appendFrame,
+//     outSession.write and lanes.send; on its way in through lanes.Read,
+//     laneReceiver.take and [Handlers].LockNow.
 //   - sync: the state of a node at the begin of an epoch, up to 256 MiB, to a
 //     member of it; at least once if SendSync returned nil.
 //   - ask: a question up to 1 MiB to a peer, with an answer up to 64 MiB; at
@@ -62,7 +65,8 @@
 //
 //  1. Of one session, frames are delivered in the order of their numbers, each
 //     once. [recvCount] delivers only last+1, and a stream is served only
-//     when the one before is not any more.
+//     when the one before is not any more. Of the two goroutines that deliver what
+//     comes by a lane one does so at a time, see laneReceiver.
 //  2. A frame is kept by the sender until the receiver has acknowledged it,
 //     which it does after its handler has returned. A new stream begins with
 //     the number of the last delivered frame.
@@ -74,10 +78,10 @@
 //
 // Memory: a sender keeps what its member does not take until the epoch ends,
 // which is when the members drop it; [SessionInfo] tells how much. A receiver
-// holds, for each peer, one frame and what the multiplexer lets through, 256
-// KiB for each stream. Goroutines: for each peer three (to dial, to write and to
-// read the member channel), for each session two at the sender and one at the
-// receiver, one for each state and question under way, and those of libp2p.
+// holds, for each peer, what may be on its way: 256 KiB of each stream, and some MiB
+// of its session where the handler is slow. Goroutines: for each peer three (to dial,
+// to write and to read the member channel), for each session two at the sender and
+// two at the receiver, one for each state and question under way, and those of libp2p.
 //
 // # Streams, byte by byte
 //
@@ -118,8 +122,14 @@
 //	frame
 //
 // lock, called: verdict, not before it has reached the epoch; then
-// acknowledgements, each the number of the last delivered frame in 8 bytes, one
-// for every 32 frames or 64 KiB.
+// acknowledgements, each the number of a delivered frame in 8 bytes, that of the last
+// one for every 32 frames or 64 KiB.
+//
+// Where the connection has lanes, the called one opens a lane, and tells its number
+// after its verdict, in 4 bytes. The frames go by that lane, and nothing more on the
+// stream. With each acknowledgement goes, in 8 bytes, how many bytes have come by the
+// lane: the sender has no more than 256 KiB on their way. They are not told while that
+// much waits for the handler.
 //
 // sync, caller: hello, length of the state in 8 bytes; after the first verdict
 // the state. Called: verdict, not before it has reached the epoch; a second one
@@ -128,6 +138,15 @@
 // ask, caller: time to wait in 4 bytes, ms; length of the question in 4 bytes;
 // the question. Called: verdict, whose value is the length of the answer; the
 // answer.
+//
+// # Connections, byte by byte
+//
+// TCP, the private network, Noise; in that, where both ends know them (they agree
+// on /dmxfs/lanes/1 as their multiplexer), records, and else yamux at once:
+//
+//	length    4 bytes: of what follows, at most 65,515; the highest bit is set in
+//	          records of lanes
+//	          bytes of yamux; or the number of a lane in 4 bytes, and bytes of that
 //
 // # What it does not do
 //

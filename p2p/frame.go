@@ -215,6 +215,31 @@ func readFrame(r *bufio.Reader) (seq uint64, payload []byte, err error) {
 	return seq, payload, nil
 }
 
+// numbered is a frame with its number.
+type numbered struct {
+	seq   uint64
+	frame []byte
+}
+
+// size is how long it is in a session.
+func (x numbered) size() int { return frameHead + len(x.frame) }
+
+// cutFrame cuts the first frame off b, of which it is part; rest is nil if it is not all
+// there yet.
+func cutFrame(b []byte) (x numbered, rest []byte, err error) {
+	if len(b) < frameHead {
+		return x, nil, nil
+	}
+	n := binary.BigEndian.Uint32(b)
+	if n > MaxFrame {
+		return x, nil, fmt.Errorf("%w: a frame of %d bytes, the limit is %d", ErrProtocol, n, MaxFrame)
+	}
+	if len(b) < frameHead+int(n) {
+		return x, nil, nil
+	}
+	return numbered{binary.BigEndian.Uint64(b[4:]), b[frameHead : frameHead+n]}, b[frameHead+n:], nil
+}
+
 // memberHead goes before each message of the member channel. Times are in
 // microseconds; they serve to measure the round trip, see [Transport.Peers].
 type memberHead struct {

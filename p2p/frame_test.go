@@ -174,3 +174,27 @@ func TestRefusalsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// The largest frames, and empty ones, between others.
+func TestFramesOfAllSizes(t *testing.T) {
+	t.Run("lanes", func(t *testing.T) { framesOfAllSizes(t, startNode(t)) })
+	t.Run("streams", func(t *testing.T) { framesOfAllSizes(t, startNode(t, withoutLanes)) })
+}
+
+func framesOfAllSizes(t *testing.T, b *node) {
+	a := startNode(t)
+	connect(t, a, b)
+	setView(t, 1, a, b)
+	sizes := []int{0, 1, 100, writeLimit - frameHead, writeLimit, writeLimit + 1, 0, streamWindow, MaxFrame, 5, MaxFrame, MaxFrame, 0}
+	for _, n := range sizes {
+		if err := a.Send(1, b.name, []byte(strings.Repeat("x", n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wait(t, "all", func() bool { return len(b.frames[a.name]) == len(sizes) })
+	for i, f := range b.framesOf(a.name) {
+		if len(f) != len("1:")+sizes[i] {
+			t.Errorf("frame %d has %d bytes, want %d", i, len(f)-len("1:"), sizes[i])
+		}
+	}
+}

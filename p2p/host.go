@@ -46,7 +46,10 @@ type Options struct {
 	// Log gets what operators should know; nil for nothing.
 	Log *slog.Logger
 
-	stall time.Duration // in tests; 0 for stallTimeout
+	// In tests: how long a write may take (0: stallTimeout), and whether this node
+	// is as those of versions before there were lanes.
+	stall   time.Duration
+	noLanes bool
 }
 
 // DefaultListen is any port on all interfaces.

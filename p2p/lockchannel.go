@@ -74,6 +74,8 @@ type lockChannel struct {
 	slots   *slots
 	epochs  *epochs
 	handle  func(from locks.NodeID, e locks.Epoch, frame []byte)
+	// handleNow may be nil, see Handlers.LockNow.
+	handleNow func(from locks.NodeID, e locks.Epoch, frame []byte) bool
 }
 
 // send is [Transport.Send].
@@ -165,6 +167,16 @@ func (c *lockChannel) carry(v *view, s *outSession, r *remote) (welcomed bool, e
 	if err := verdict.err(); err != nil {
 		return false, err
 	}
+	ctx, end := context.WithCancelCause(v.ctx)
+	defer end(nil)
+	var w io.Writer = st
+	var lane *laneWriter
+	if l := lanesOf(st); l != nil {
+		if lane, err = readLane(ctx, l, st); err != nil {
+			return false, err
+		}
+		w = lane
+	}
 	if err := s.resume(verdict.Value); err != nil {
 		return false, fmt.Errorf("%w: %w", errSession, err)
 	}
@@ -173,16 +185,18 @@ func (c *lockChannel) carry(v *view, s *outSession, r *remote) (welcomed bool, e
 	acks := make(chan error, 1)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		acks <- s.readAcks(st)
-		_ = st.Reset() // ends a write that is under way
+		err := s.readAcks(st, lane)
+		acks <- err
+		_ = st.Reset() // ends a write that is under way,
+		end(err)       // or one to a lane that has not begun
 	})
 	defer wg.Wait()
 	defer st.Reset() // ends readAcks
-	return true, s.write(v.ctx, st, acks)
+	return true, s.write(ctx, w, acks)
 }
 
 // write writes what is queued, as soon as it is, all that is ready at once.
-func (s *outSession) write(ctx context.Context, st Stream, acks <-chan error) error {
+func (s *outSession) write(ctx context.Context, w io.Writer, acks <-chan error) error {
 	var buf []byte
 	for {
 		s.mu.Lock()
@@ -190,7 +204,7 @@ func (s *outSession) write(ctx context.Context, st Stream, acks <-chan error) er
 		s.waiting = len(buf) == 0
 		s.mu.Unlock()
 		if len(buf) > 0 {
-			if _, err := st.Write(buf); err != nil {
+			if _, err := w.Write(buf); err != nil {
 				select {
 				case aerr := <-acks: // says more
 					return aerr
@@ -213,20 +227,31 @@ func (s *outSession) write(ctx context.Context, st Stream, acks <-chan error) er
 	}
 }
 
-func (s *outSession) readAcks(st Stream) error {
+// readAcks reads acknowledgements; those of frames that go by a lane also say how much of
+// it was taken.
+func (s *outSession) readAcks(st Stream, lane *laneWriter) error {
 	br := bufio.NewReaderSize(st, 64)
-	var b [8]byte
 	for {
-		if _, err := io.ReadFull(br, b[:]); err != nil {
+		last, err := readAck(br)
+		if err != nil {
 			return err
 		}
 		s.mu.Lock()
-		err := s.q.ack(binary.BigEndian.Uint64(b[:]))
+		err = s.q.ack(last)
 		s.mu.Unlock()
+		if lane != nil && err == nil {
+			err = lane.readTaken(br)
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSession, err)
 		}
 	}
+}
+
+func readAck(r io.Reader) (uint64, error) {
+	var b [8]byte
+	_, err := io.ReadFull(r, b[:])
+	return binary.BigEndian.Uint64(b[:]), err
 }
 
 // SessionInfo is the state of the lock channel to one member.

@@ -42,7 +42,11 @@ func sendNumber(tb testing.TB, from, to *node, e locks.Epoch, i int) {
 }
 
 func TestNothingIsLostWhenConnectionsBreak(t *testing.T) {
-	a, b := startNode(t), startNode(t)
+	t.Run("lanes", func(t *testing.T) { connectionsBreak(t, startNode(t), startNode(t)) })
+	t.Run("streams", func(t *testing.T) { connectionsBreak(t, startNode(t, withoutLanes), startNode(t)) })
+}
+
+func connectionsBreak(t *testing.T, a, b *node) {
 	p, info := through(t, b)
 	a.SetWanted([]peer.AddrInfo{info})
 	setView(t, 1, a, b)
@@ -63,6 +67,9 @@ func TestNothingIsLostWhenConnectionsBreak(t *testing.T) {
 	for _, d := range [][2]*node{{a, b}, {b, a}} {
 		d[1].wait(t, fmt.Sprintf("%d frames", count), func() bool { return len(d[1].frames[d[0].name]) >= count })
 		d[1].inOrder(t, d[0].name, 1, count)
+	}
+	if now := b.nows(); (now > 0) != (!a.host.o.noLanes && !b.host.o.noLanes) {
+		t.Errorf("%d frames were taken from the goroutine that reads", now)
 	}
 	if p.connections() < 10 {
 		t.Errorf("only %d connections were made: too few broke", p.connections())
@@ -124,7 +131,12 @@ func TestReceiverThatStandsStillForSeconds(t *testing.T) {
 
 // A handler that blocks holds back its sender, and nobody else.
 func TestSlowHandlerHoldsBackOnlyItsSender(t *testing.T) {
-	a, b, c := startNode(t), startNode(t), startNode(t)
+	t.Run("lanes", func(t *testing.T) { slowHandler(t, startNode(t)) })
+	t.Run("streams", func(t *testing.T) { slowHandler(t, startNode(t, withoutLanes)) })
+}
+
+func slowHandler(t *testing.T, b *node) {
+	a, c := startNode(t), startNode(t)
 	connect(t, a, b, c)
 	setView(t, 1, a, b, c)
 	gate := make(chan struct{})
@@ -469,24 +481,5 @@ func TestViewsAndFramesAreChecked(t *testing.T) {
 	}
 	if err := a.SetView(6, a.name, members); err != nil {
 		t.Error(err)
-	}
-}
-
-// The largest frames, and empty ones, between others.
-func TestFramesOfAllSizes(t *testing.T) {
-	a, b := startNode(t), startNode(t)
-	connect(t, a, b)
-	setView(t, 1, a, b)
-	sizes := []int{0, 1, 100, writeLimit - frameHead, writeLimit, writeLimit + 1, 0, streamWindow, MaxFrame, 5, MaxFrame, MaxFrame, 0}
-	for _, n := range sizes {
-		if err := a.Send(1, b.name, []byte(strings.Repeat("x", n))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.wait(t, "all", func() bool { return len(b.frames[a.name]) == len(sizes) })
-	for i, f := range b.framesOf(a.name) {
-		if len(f) != len("1:")+sizes[i] {
-			t.Errorf("frame %d has %d bytes, want %d", i, len(f)-len("1:"), sizes[i])
-		}
 	}
 }

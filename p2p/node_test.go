@@ -50,6 +50,7 @@ type node struct {
 	onLock  func(from locks.NodeID, e locks.Epoch, frame []byte) // before it is noted
 	onAsk   func(ctx context.Context, from peer.ID, q []byte) ([]byte, error)
 	onMail  func(from peer.ID)
+	asked   int // calls of gotLockNow
 }
 
 type mail struct {
@@ -88,7 +89,7 @@ func startNode(tb testing.TB, opts ...nodeOption) *node {
 		tb.Fatal(err)
 	}
 	n.name = NodeID(n.host.ID(), 1)
-	n.Transport = NewTransport(n.host, Handlers{Member: n.gotMember, Lock: n.gotLock, Sync: n.gotSync, Ask: n.gotAsk}, o.Log)
+	n.Transport = NewTransport(n.host, Handlers{Member: n.gotMember, Lock: n.gotLock, LockNow: n.gotLockNow, Sync: n.gotSync, Ask: n.gotAsk}, o.Log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- n.Run(ctx) }()
@@ -139,6 +140,19 @@ func (n *node) gotLock(from locks.NodeID, e locks.Epoch, frame []byte) {
 		f(from, e, frame)
 	}
 	n.change(func() { n.frames[from] = append(n.frames[from], fmt.Sprintf("%d:%s", e, frame)) })
+}
+
+// gotLockNow takes two of three frames, unless one may block.
+func (n *node) gotLockNow(from locks.NodeID, e locks.Epoch, frame []byte) bool {
+	n.mu.Lock()
+	n.asked++
+	no := n.onLock != nil || n.asked%3 == 0
+	n.mu.Unlock()
+	if no {
+		return false
+	}
+	n.gotLock(from, e, frame)
+	return true
 }
 
 func (n *node) gotSync(from locks.NodeID, e locks.Epoch, state []byte) {

@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/libp2p/go-libp2p/core/peer"
 	ma "github.com/multiformats/go-multiaddr"
@@ -16,6 +17,7 @@ type proxy struct {
 	l      net.Listener
 	target net.Addr
 	wg     sync.WaitGroup
+	pace   int // bytes a second, of each direction; 0: as it comes. Set before it is used.
 
 	mu      sync.Mutex
 	stalled bool
@@ -97,6 +99,9 @@ func (p *proxy) carry(from, to net.Conn) {
 		if n > 0 {
 			if _, err := to.Write(b[:n]); err != nil {
 				return
+			}
+			if p.pace > 0 {
+				<-time.After(time.Duration(n) * time.Second / time.Duration(p.pace))
 			}
 		}
 		if err != nil {

@@ -46,6 +46,9 @@ func (c *lockChannel) serve(p peer.ID, s Stream) error {
 	defer stop()
 	in.count.acked()
 	verdict.Value = in.count.last
+	if l := lanesOf(s); l != nil {
+		return c.receiveByLane(v, in, s, br, l, verdict)
+	}
 	if err := answer(s, kindLock, verdict); err != nil {
 		return err
 	}

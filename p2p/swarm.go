@@ -16,11 +16,11 @@ import (
 	ma "github.com/multiformats/go-multiaddr"
 )
 
-// Times of connections. A peer that is silent for keepAlive is asked for a sign
-// of life. The end of a process is known at once, and a cut cable after two or
+// Times of connections. A peer of whose streams nothing comes for keepAlive is asked
+// for a sign of life. The end of a process is known at once, and a cut cable after two or
 // three seconds, from its kernel (see cutOff). A process that stands still, as
 // its host does under load, keeps its connections for at least half of
-// stallTimeout, which is what a write may take in yamux, and so for longer than
+// stallTimeout, which is what a write may take, and an answer, and so for longer than
 // a tenure by default: whether it is still a member is not decided here.
 const (
 	keepAlive    = time.Second
@@ -80,7 +80,13 @@ func (h *Host) addTCP(sw *swarm.Swarm) error {
 	mux.ConnectionWriteTimeout = h.o.stall
 	mux.MaxIncomingStreams = maxStreams
 	mux.MaxStreamWindowSize = streamWindow
-	muxers := []upgrader.StreamMuxer{{ID: yamux.ID, Muxer: countingMuxer{&mux}}}
+	muxers := []upgrader.StreamMuxer{
+		{ID: lanesID, Muxer: countingMuxer{lanesMuxer{&mux, h.o.stall, h.log}}},
+		{ID: yamux.ID, Muxer: countingMuxer{&mux}},
+	}
+	if h.o.noLanes {
+		muxers = muxers[1:]
+	}
 	secure, err := noise.New(noise.ID, h.o.Identity.key, muxers)
 	if err != nil {
 		return err

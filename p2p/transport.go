@@ -44,6 +44,11 @@ type Handlers struct {
 	// SetView has just ended may still be on its way into the handler: compare
 	// the epoch. The frame is the handler's.
 	Lock func(from locks.NodeID, e locks.Epoch, frame []byte)
+	// LockNow is Lock where that waits for nothing and takes no longer than one step
+	// of the lock engine, since all that comes over the connection waits meanwhile. If
+	// it is false it has done nothing, and Lock gets the frame. It does not keep the
+	// frame. It may be nil.
+	LockNow func(from locks.NodeID, e locks.Epoch, frame []byte) bool
 	// Sync gets the state that a member sent by SendSync, maybe more than once.
 	// It may block; the sender waits for it. Compare the epoch here too. The
 	// state is the handler's.
@@ -90,7 +95,7 @@ func NewTransport(n Network, h Handlers, log *slog.Logger) *Transport {
 	t.epochs = newEpochs(n, t.tasks, t.remotes)
 	t.member = &memberChannel{log: l, remotes: t.remotes, streams: t.streams, slots: t.slots, handle: h.Member, made: time.Now()}
 	t.remotes.write = t.member.write
-	t.lock = &lockChannel{log: l, remotes: t.remotes, streams: t.streams, slots: t.slots, epochs: t.epochs, handle: h.Lock}
+	t.lock = &lockChannel{log: l, remotes: t.remotes, streams: t.streams, slots: t.slots, epochs: t.epochs, handle: h.Lock, handleNow: h.LockNow}
 	t.syncs = &syncChannel{remotes: t.remotes, streams: t.streams, slots: t.slots, epochs: t.epochs, handle: h.Sync,
 		budget: semaphore.NewWeighted(syncBudget)}
 	t.asks = &askChannel{tasks: t.tasks, remotes: t.remotes, streams: t.streams, handle: h.Ask, of: make(map[peer.ID]int)}

@@ -250,10 +250,11 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 		Guard:      time.Duration(d.params.Guard) * time.Millisecond,
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
-		Member: d.onMember,
-		Lock:   func(from locks.NodeID, e locks.Epoch, frame []byte) { d.engine.Receive(from, e, frame) },
-		Sync:   d.onSync,
-		Ask:    d.onAsk,
+		Member:  d.onMember,
+		Lock:    d.engine.Receive,
+		LockNow: d.engine.ReceiveNow,
+		Sync:    d.onSync,
+		Ask:     d.onAsk,
 	}, d.log)
 	d.assemble(book)
 	return nil

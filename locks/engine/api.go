@@ -73,6 +73,13 @@ func (e *Engine) Receive(from locks.NodeID, epoch locks.Epoch, frame []byte) {
 	e.inbox.take(from, epoch, frame)
 }
 
+// ReceiveNow is Receive of a frame that takes moments, and waits for nothing. If it is
+// false, as where the engine is busy, nothing has happened, and the frame is for Receive,
+// before any other of its sender. It does not keep the frame.
+func (e *Engine) ReceiveNow(from locks.NodeID, epoch locks.Epoch, frame []byte) bool {
+	return e.inbox.takeNow(from, epoch, frame)
+}
+
 // NewRules is called when Rule answers otherwise than at the last epoch: after
 // Freeze, before State.
 func (e *Engine) NewRules() { e.epochs.rulesChanged() }

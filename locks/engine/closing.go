@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/dmxfs/dmxfs/locks"
@@ -97,14 +98,14 @@ func (cs *closings) forget(en *entry) {
 	close(c.done)
 }
 
-// heldUp keeps a frame about k until no lock may be on its way out, and
+// heldUp keeps a frame about k, which remains the caller's, until no lock may be on its way out, and
 // reports whether it does.
 func (cs *closings) heldUp(k locks.Key, from locks.NodeID, frame []byte) bool {
 	en := cs.entries.all[k]
 	if en == nil || en.closing == nil {
 		return false
 	}
-	en.closing.frames = append(en.closing.frames, earlyFrame{from, frame})
+	en.closing.frames = append(en.closing.frames, earlyFrame{from, bytes.Clone(frame)}) // see [Engine.ReceiveNow]
 	return true
 }
 

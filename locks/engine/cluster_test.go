@@ -220,7 +220,7 @@ func (n *node) Send(epoch locks.Epoch, to locks.NodeID, frame []byte) {
 					r := n.net.nodes[to]
 					n.net.mu.Unlock()
 					if r != nil {
-						r.Receive(n.id, d.epoch, d.frame)
+						receive(r.Engine, n.id, d.epoch, d.frame)
 					}
 				case <-ctx.Done():
 					return

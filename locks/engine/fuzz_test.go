@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -127,7 +128,7 @@ func FuzzFrame(f *testing.F) {
 		asker.borrowed.ask()
 		asker.mu.Unlock()
 		for _, e := range []*Engine{delegator, asker} {
-			e.Receive("n1", 1, b)
+			receive(e, "n1", 1, bytes.Clone(b))
 			e.mu.Lock()
 			for k, en := range e.entries.all {
 				if err := en.machine.Check(); err != nil {

@@ -49,6 +49,22 @@ func (in *inbox) take(from locks.NodeID, epoch locks.Epoch, frame []byte) {
 	}
 }
 
+// takeNow is [Engine.ReceiveNow].
+func (in *inbox) takeNow(from locks.NodeID, epoch locks.Epoch, frame []byte) bool {
+	if len(frame) == 0 || frame[0] != frameMachine { // others may be about many locks
+		return false
+	}
+	if !in.mu.TryLock() {
+		return false
+	}
+	defer in.mu.Unlock()
+	if in.phase != active || epoch != in.view.Epoch || in.draining {
+		return false
+	}
+	in.handle(from, frame)
+	return true
+}
+
 // drain receives what has come for this epoch before it began.
 // REQUIRES: mu held. It lets go of it in between.
 func (in *inbox) drain() {

@@ -34,6 +34,19 @@ func (m *mutex) Lock() {
 		m.mu.Lock()
 		m.waiting.Add(-1)
 	}
+	m.taken()
+}
+
+// TryLock takes m, if nobody has it.
+func (m *mutex) TryLock() bool {
+	if !m.mu.TryLock() {
+		return false
+	}
+	m.taken()
+	return true
+}
+
+func (m *mutex) taken() {
 	if m.busy != nil {
 		runtime.LockOSThread()
 	}
