@@ -272,25 +272,46 @@ func report(t *testing.T, o options, r ran, replay string) {
 	t.Log("\n" + r.world.final)
 }
 
-// The same seed makes the same run, event for event.
+// The same seed makes the same run, event for event. What goroutines do that run at one moment
+// comes in an order of the runtime's, nearly always the same: it changes where the machine is so
+// busy that the runtime takes the processor from one of them. So one seed may have an odd run.
 func TestASeedIsARun(t *testing.T) {
 	if long.Race {
 		t.Skip("the race detector chooses the order of goroutines that run at one moment")
 	}
+	odd := 0
 	for seed := range long.OrPure(int64(20), 40) {
-		o := randomOptions(seed)
-		o.tracing = true
-		var traces [2][]string
-		for i := range traces {
-			traces[i] = schedule(t, o).world.trace
-			// What different goroutines say at one moment is in no order.
-			slices.Sort(traces[i])
+		differs := secondRun(t, seed)
+		if differs == "" {
+			continue
 		}
-		for i := range traces[0] {
-			if i >= len(traces[1]) || traces[0][i] != traces[1][i] {
-				t.Errorf("seed %d: line %d of %d and %d:\n%s\n%s", seed, i, len(traces[0]), len(traces[1]), traces[0][i], traces[1][min(i, len(traces[1])-1)])
-				break
+		t.Logf("seed %d: %s", seed, differs)
+		odd++
+		for range 3 {
+			if differs := secondRun(t, seed); differs != "" {
+				t.Errorf("seed %d: %s", seed, differs)
 			}
 		}
 	}
+	if odd > 1 {
+		t.Errorf("%d seeds had two different runs", odd)
+	}
+}
+
+// secondRun runs a seed twice, and says where the second run differs.
+func secondRun(t *testing.T, seed int64) (differs string) {
+	o := randomOptions(seed)
+	o.tracing = true
+	var traces [2][]string
+	for i := range traces {
+		traces[i] = schedule(t, o).world.trace
+		// What different goroutines say at one moment is in no order.
+		slices.Sort(traces[i])
+	}
+	for i := range traces[0] {
+		if i >= len(traces[1]) || traces[0][i] != traces[1][i] {
+			return fmt.Sprintf("line %d of %d and %d:\n%s\n%s", i, len(traces[0]), len(traces[1]), traces[0][i], traces[1][min(i, len(traces[1])-1)])
+		}
+	}
+	return ""
 }
