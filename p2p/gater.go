@@ -154,6 +154,7 @@ type connScope struct {
 
 	// Guarded by g.mu.
 	stranger bool // inbound, and SetPeer was not called
+	foreign  bool // what came was not of this cluster
 	peer     peer.ID
 	counted  bool // in g.peers
 	done     bool
@@ -230,20 +231,31 @@ func (s *connScope) SetPeer(p peer.ID) error {
 	return err
 }
 
-// Done is called at the end of the connection, sometimes twice.
+// setForeign notes that what has come was not of this cluster.
+func (s *connScope) setForeign() {
+	s.g.mu.Lock()
+	defer s.g.mu.Unlock()
+	s.foreign = true
+}
+
+// Done is called at the end of the connection, sometimes twice. Who has dialed several
+// addresses of this node keeps one connection, and ends the others in their handshake.
 func (s *connScope) Done() {
-	if s.uncount() {
+	switch stranger, foreign := s.uncount(); {
+	case stranger && foreign:
 		s.g.log.warnOnce("handshake:"+s.host, "a connection failed in its handshake: it comes from a node with another cluster secret, or from no dmxfs", "addr", s.addr)
+	case stranger:
+		s.g.log.Debug("a connection ended in its handshake", "addr", s.addr)
 	}
 }
 
 // uncount takes the connection out of all counts, and reports whether it has
 // remained a stranger.
-func (s *connScope) uncount() (stranger bool) {
+func (s *connScope) uncount() (stranger, foreign bool) {
 	s.g.mu.Lock()
 	defer s.g.mu.Unlock()
 	if s.done {
-		return false
+		return false, false
 	}
 	s.done = true
 	s.g.conns--
@@ -252,7 +264,7 @@ func (s *connScope) uncount() (stranger bool) {
 			delete(s.g.peers, s.peer)
 		}
 	}
-	return s.known()
+	return s.known(), s.foreign
 }
 
 // known takes the connection out of the strangers, and reports whether it was

@@ -104,6 +104,8 @@ type keyedConn struct {
 
 	// key is set before protected is, and not changed then.
 	key key
+	// scope is that of a connection that came in; nil for others.
+	scope *connScope
 
 	mu      sync.Mutex
 	pending []byte // written before the key was known
@@ -164,7 +166,7 @@ func (c *keyedConn) Write(b []byte) (int, error) {
 // findKey reads the first bytes, and writes what had to wait for them.
 func (c *keyedConn) findKey() error {
 	head := make([]byte, nonceSize+len(firstBytes))
-	_, err := io.ReadFull(c.Conn, head)
+	n, err := io.ReadFull(c.Conn, head)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.failed == nil {
@@ -172,6 +174,9 @@ func (c *keyedConn) findKey() error {
 	}
 	if c.failed == nil {
 		c.failed = c.choose(head)
+	}
+	if c.scope != nil && n > 0 && (err != nil || errors.Is(c.failed, errNoKey)) {
+		c.scope.setForeign()
 	}
 	if c.failed == nil && len(c.pending) > 0 {
 		_, c.failed = (*c.protected.Load()).Write(c.pending)
@@ -258,7 +263,8 @@ func (l keyedListener) Accept() (manet.Conn, network.ConnManagementScope, error)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &keyedConn{Conn: c, ring: l.ring}, scope, nil
+	s, _ := scope.(*connScope)
+	return &keyedConn{Conn: c, ring: l.ring, scope: s}, scope, nil
 }
 
 // watch ends connections whose other end does not acknowledge any more what was

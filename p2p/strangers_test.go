@@ -10,6 +10,8 @@ import (
 
 	"github.com/libp2p/go-libp2p/core/network"
 	"github.com/libp2p/go-libp2p/core/peer"
+	"github.com/libp2p/go-libp2p/core/pnet"
+	private "github.com/libp2p/go-libp2p/p2p/net/pnet"
 	ma "github.com/multiformats/go-multiaddr"
 	manet "github.com/multiformats/go-multiaddr/net"
 )
@@ -60,6 +62,40 @@ func TestGarbageOnThePortIsLoggedAndHarmless(t *testing.T) {
 		t.Errorf("three tries within a minute were logged %d times", n)
 	}
 	connect(t, a, b)
+}
+
+// Who ends a connection before its handshake is through, as one does that has dialed two
+// addresses at once, is nobody to warn of.
+func TestWhoEndsTheHandshakeIsNotForeign(t *testing.T) {
+	a := startNode(t)
+	addr, err := manet.ToNetAddr(a.info(t).Addrs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := func() int { return strings.Count(a.log.String(), "a connection ended in its handshake") }
+	for i, say := range []bool{false, true} {
+		c, err := net.Dial("tcp", addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if say { // the first words, by the right secret
+			p, err := private.NewProtectedConn(pnet.PSK(a.host.ring.keys[0][:]), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Write([]byte(firstBytes)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(p, make([]byte, len(firstBytes))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Close()
+		poll(t, "the end of the connection", func() bool { return ended() == i+1 })
+	}
+	if strings.Contains(a.log.String(), "WARN") {
+		t.Error("it is warned of them")
+	}
 }
 
 func TestStrangersCanNotUseUpTheHandshakes(t *testing.T) {
