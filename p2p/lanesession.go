@@ -60,12 +60,8 @@ func (w *laneWriter) Write(b []byte) (n int, err error) {
 	return n, nil
 }
 
-// readTaken reads how much the receiver has taken of all that was written.
-func (w *laneWriter) readTaken(r io.Reader) error {
-	taken, err := readAck(r)
-	if err != nil {
-		return err
-	}
+// setTaken is told how much the receiver has taken of all that was written.
+func (w *laneWriter) setTaken(taken uint64) error {
 	if written := w.written.Load(); taken < w.taken.Load() || taken > written {
 		return fmt.Errorf("%d bytes are taken, after %d of %d that were written", taken, w.taken.Load(), written)
 	}

@@ -231,27 +231,24 @@ func (s *outSession) write(ctx context.Context, w io.Writer, acks <-chan error) 
 // it was taken.
 func (s *outSession) readAcks(st Stream, lane *laneWriter) error {
 	br := bufio.NewReaderSize(st, 64)
+	ack := make([]byte, 8, 16)
+	if lane != nil {
+		ack = ack[:16]
+	}
 	for {
-		last, err := readAck(br)
-		if err != nil {
+		if _, err := io.ReadFull(br, ack); err != nil {
 			return err
 		}
 		s.mu.Lock()
-		err = s.q.ack(last)
+		err := s.q.ack(binary.BigEndian.Uint64(ack))
 		s.mu.Unlock()
 		if lane != nil && err == nil {
-			err = lane.readTaken(br)
+			err = lane.setTaken(binary.BigEndian.Uint64(ack[8:]))
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errSession, err)
 		}
 	}
-}
-
-func readAck(r io.Reader) (uint64, error) {
-	var b [8]byte
-	_, err := io.ReadFull(r, b[:])
-	return binary.BigEndian.Uint64(b[:]), err
 }
 
 // SessionInfo is the state of the lock channel to one member.
