@@ -2,9 +2,7 @@ package fusefs
 
 import (
 	"bytes"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -186,8 +184,7 @@ func (t *thread) look() bool {
 // resolve makes the entry of a thread that is not known, or that has the
 // number of one that is no more.
 func (ps *processes) resolve(tid uint32) *process {
-	number := strconv.FormatUint(uint64(tid), 10)
-	comm, err := unix.Openat(ps.proc, number+"/comm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	comm, err := ps.openAbout(tid, "comm")
 	if err != nil {
 		return nil
 	}
@@ -282,54 +279,6 @@ func (ps *processes) leaderOf(tid uint32) (uint32, error) {
 		return tid, nil
 	}
 	return ps.statusField(tid, "Tgid:")
-}
-
-// statusField is a number in /proc/TID/status.
-func (ps *processes) statusField(tid uint32, field string) (uint32, error) {
-	status, err := ps.status(tid)
-	if err != nil {
-		return 0, err
-	}
-	id, err := strconv.ParseUint(statusWord(status, field), 10, 32)
-	return uint32(id), err
-}
-
-// status is /proc/TID/status (proc_pid_status(5)).
-func (ps *processes) status(tid uint32) ([]byte, error) { return os.ReadFile(ps.path(tid, "status")) }
-
-// isInFault reports whether a thread waits for a page of a mapping, and not in a call.
-func (ps *processes) isInFault(tid uint32) bool {
-	call, err := os.ReadFile(ps.path(tid, "syscall"))
-	return err == nil && bytes.HasPrefix(call, []byte("-1"))
-}
-
-// awaitsPage reports whether a thread is seen to wait for a page that others read for it.
-func (ps *processes) awaitsPage(tid uint32) bool {
-	where, err := os.ReadFile(ps.path(tid, "wchan"))
-	return err == nil && (bytes.HasPrefix(where, []byte("folio_wait")) || bytes.HasPrefix(where, []byte("wait_on_page")))
-}
-
-// path is that of a file in /proc about a thread.
-func (ps *processes) path(tid uint32, name string) string {
-	return fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(tid), 10) + "/" + name
-}
-
-// statusWords are the words of a line of /proc/TID/status.
-func statusWords(status []byte, name string) [][]byte {
-	for line := range bytes.Lines(status) {
-		if v, ok := bytes.CutPrefix(line, []byte(name)); ok {
-			return bytes.Fields(v)
-		}
-	}
-	return nil
-}
-
-// statusWord is the first of them, or empty.
-func statusWord(status []byte, name string) string {
-	if w := statusWords(status, name); len(w) > 0 {
-		return string(w[0])
-	}
-	return ""
 }
 
 // sweep drops the threads that are no more. If too many are left it drops

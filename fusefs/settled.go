@@ -3,7 +3,6 @@ package fusefs
 import (
 	"bytes"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -177,7 +176,7 @@ func (ps *processes) hasGoneOn(tid uint32, p *progress) bool {
 	if err != nil {
 		return true // it is no more
 	}
-	times, _ := os.ReadFile(ps.path(tid, "schedstat"))
+	times, _ := ps.readAbout(tid, "schedstat")
 	ran := uint64(0)
 	if w := bytes.Fields(times); len(w) > 0 {
 		ran, _ = strconv.ParseUint(string(w[0]), 10, 64)

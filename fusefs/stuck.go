@@ -242,14 +242,14 @@ func (ps *processes) usersOf(n *node) (tids []uint32) {
 		}
 	}
 	for i := 0; i < len(pids) && len(tids) < mostOnlookers; i++ {
-		tasks, _ := os.ReadDir(ps.path(pids[i], "task"))
+		tasks, _ := os.ReadDir(fdPath(ps.proc) + "/" + strconv.FormatUint(uint64(pids[i]), 10) + "/task")
 		for _, e := range tasks {
 			tid, err := strconv.ParseUint(e.Name(), 10, 32)
 			if err != nil {
 				continue
 			}
 			tids = append(tids, uint32(tid))
-			children, _ := os.ReadFile(ps.path(pids[i], "task/"+e.Name()+"/children"))
+			children, _ := ps.readAbout(pids[i], "task/"+e.Name()+"/children")
 			for _, c := range strings.Fields(string(children)) {
 				if pid, err := strconv.ParseUint(c, 10, 32); err == nil && !slices.Contains(pids, uint32(pid)) {
 					pids = append(pids, uint32(pid))
@@ -303,11 +303,11 @@ var writing = []int{
 // waitsForInode reports whether a thread that cannot be interrupted may wait for
 // the lock of an inode, and should not.
 func (ps *processes) waitsForInode(tid uint32, status []byte) bool {
-	wchan, _ := os.ReadFile(ps.path(tid, "wchan"))
+	wchan, _ := ps.readAbout(tid, "wchan")
 	if bytes.Contains(wchan, []byte("request_wait")) {
 		return false // it waits for an answer, and can be killed
 	}
-	text, err := os.ReadFile(ps.path(tid, "syscall"))
+	text, err := ps.readAbout(tid, "syscall")
 	words := strings.Fields(string(text))
 	if err != nil || len(words) == 0 {
 		return true
