@@ -403,3 +403,39 @@ func TestTextsThatWereFoundAreGivenUp(t *testing.T) {
 		t.Errorf("%d texts are left: %v", len(found.texts.by), err)
 	}
 }
+
+// A text that was asked for last but one, long ago, is given up as any other, and is
+// there anew when it is asked for again.
+func TestATextAskedForLastIsGivenUp(t *testing.T) {
+	tables := create(t, Form{Version: 1, Tables: []Spec{{Words: 1, Texts: 1, Max: 1000}}})
+	put := func(s string) uint32 {
+		t.Helper()
+		ref, err := tables.Text(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := tables.Put(0, []uint64{ref})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tables.String(tables.Get(0, n)[0]); got != s {
+			t.Fatalf("a record refers to %q, want %q", got, s)
+		}
+		return n
+	}
+	var records []uint32
+	for i := range 3 * spares {
+		records = append(records, put(fmt.Sprint("other ", i)))
+	}
+	old, _ := tables.Text("old")
+	for range atHand + 1 {
+		tables.Text("asked for all the time")
+	}
+	for _, n := range records {
+		tables.Delete(0, n)
+	}
+	if tables.String(old) != "" {
+		t.Fatal("it is still there")
+	}
+	put("old")
+}

@@ -114,15 +114,19 @@ func (t *Tables) Set(table int, number uint32, words []uint64) error {
 	}
 	var old [maxTexts]uint64
 	refs := old[:copy(old[:], was[:tb.Texts])]
-	for _, ref := range words[:tb.Texts] {
-		t.keep(ref)
+	for i, ref := range words[:tb.Texts] {
+		if ref != refs[i] { // as few are
+			t.keep(ref)
+		}
 	}
 	if t.full != nil {
 		return t.full
 	}
 	t.publish(tb, number-1, words)
-	for _, ref := range refs {
-		t.drop(ref)
+	for i, ref := range refs {
+		if ref != words[i] {
+			t.drop(ref)
+		}
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ const (
 type texts struct {
 	class  [len(sizes)]class
 	by     map[string]*text
+	last   [2]*text // of by, those that were asked for last
 	serial uint32
 	calls  uint64  // of Text
 	spare  []*text // a ring; those that have got records since, and those that have gone, are among them
@@ -63,6 +64,7 @@ func splitRef(ref uint64) (class int, i, serial uint32) {
 
 func (x *texts) clear() {
 	x.by, x.spare, x.next = map[string]*text{}, nil, 0
+	x.last = [2]*text{}
 	for i := range x.class {
 		c := &x.class[i]
 		clear(c.all)
@@ -79,9 +81,17 @@ func (t *Tables) Text(s string) (uint64, error) {
 	if s == "" {
 		return 0, nil
 	}
-	t.texts.calls++
-	if x := t.texts.by[s]; x != nil {
-		x.call = t.texts.calls
+	ts := &t.texts
+	ts.calls++
+	for _, x := range ts.last {
+		if x != nil && x.s == s {
+			x.call = ts.calls
+			return x.ref, nil
+		}
+	}
+	if x := ts.by[s]; x != nil {
+		x.call = ts.calls
+		ts.last[1], ts.last[0] = ts.last[0], x
 		return x.ref, nil
 	}
 	if t.full != nil {
@@ -115,7 +125,8 @@ func (t *Tables) Text(s string) (uint64, error) {
 	if t.texts.by == nil {
 		t.texts.by = map[string]*text{}
 	}
-	c.all[i], t.texts.by[s] = x, x
+	c.all[i], ts.by[s] = x, x
+	ts.last[1], ts.last[0] = ts.last[0], x
 	t.spare(x)
 	return x.ref, nil
 }
@@ -225,6 +236,11 @@ func (t *Tables) spare(x *text) {
 	}
 	n, i, _ := splitRef(old.ref)
 	delete(ts.by, old.s)
+	for i, x := range ts.last {
+		if x == old {
+			ts.last[i] = nil
+		}
+	}
 	ts.class[n].all[i] = nil
 	ts.class[n].free = append(ts.class[n].free, i)
 }
