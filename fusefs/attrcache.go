@@ -106,6 +106,9 @@ func (c *attrCache) tells(n *node, v version, toRead bool) {
 		c.dev.forgetAttr(n.id)
 		return
 	}
+	if n.isRegular() && n.cached.Load() && n.told.known && !n.told.samePages(v) && max(v.size, n.told.size) > manyPages {
+		n.newsAt.Store(c.now())
+	}
 	n.told = v
 	if n.isRegular() {
 		n.sizes.add(v.size, c.now())
@@ -235,6 +238,9 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 	if c.arrivals.all.Load() != gen {
 		c.tellNew(n, &out.Attr)
 	}
+	if n.dropsPages(c.now()) {
+		out.SetEntryTimeout(0)
+	}
 }
 
 // keepEntry is fillEntry where nothing was changed: the kernel may keep the entry
@@ -242,7 +248,7 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 // storage was asked.
 func (c *attrCache) keepEntry(in *fuse.InHeader, out *fuse.EntryOut, dir *node, name string, n *node, st *unix.Stat_t, s since) {
 	c.fillEntry(out, dir, name, n, st, s.arrivals)
-	if s.lease == 0 || n.holders.Load() > 0 || !c.longCache.mayKeepNames(dir, s.lease) {
+	if s.lease == 0 || n.holders.Load() > 0 || !c.longCache.mayKeepNames(dir, s.lease) || n.dropsPages(c.now()) {
 		return
 	}
 	attr := c.longCache.mayKeepAttr(n)

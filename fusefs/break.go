@@ -24,9 +24,7 @@ const brokenTenure locks.Tenure = 0
 // it is dropped before, and the next change takes it anew.
 func (s *Server) Break(ctx context.Context, k locks.Key, handles []locks.HandleID) error {
 	if k == leaseKey {
-		s.fs.leases.lost()
-		s.fs.longCache.drop(ctx)
-		return context.Cause(ctx)
+		return s.fs.leases.giveUp(ctx, handles)
 	}
 	return s.fs.fence.breakLocks(ctx, k, handles)
 }

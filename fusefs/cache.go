@@ -24,6 +24,7 @@ type nodeCache struct {
 	longCached atomic.Bool   // the kernel may keep the attributes for long, see longCache
 
 	toldAt atomic.Int64 // when the kernel was told attributes last, on the server's clock
+	newsAt atomic.Int64 // when it was told last what has it drop pages, likewise; 0: never
 
 	// filled counts the answers that may have put pages there; empty is what it
 	// was when there were none last. looking: pages are being dropped to see
@@ -183,6 +184,19 @@ const youngFor = 2 * time.Second
 func isYoung(st *unix.Stat_t, now time.Time) bool {
 	return now.Sub(time.Unix(st.Mtim.Unix())) < youngFor || now.Sub(time.Unix(st.Ctim.Unix())) < youngFor
 }
+
+// dropsPages reports whether the kernel may be dropping many pages of n, since it was told
+// another size or time. It does so before it takes over for how long it may keep the name:
+// that comes when names that are old have been dropped, and by hasGoneOn the thread seems
+// to have gone on.
+func (n *nodeCache) dropsPages(now int64) bool {
+	at := n.newsAt.Load()
+	return at != 0 && now-at <= takenOver
+}
+
+// manyPages is how large a file is, in bytes, whose pages take a while to be dropped: of
+// 300 MB some 50 ms, and a tenth of a millisecond of this.
+const manyPages = 1 << 20
 
 func (n *nodeCache) forgetVersion() {
 	n.cacheMu.Lock()

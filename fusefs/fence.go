@@ -134,6 +134,9 @@ func (f *fence) admitted(cancel <-chan struct{}, t *tracked, c *change, call fun
 		return unix.Errno(st)
 	}
 	err := f.do(t, c, &a, call)
+	if (err == nil || c.partly) && c.h == nil && f.leases.keepsSome() {
+		f.forgetOld(c)
+	}
 	f.leases.end(a.leased)
 	if c.h != nil {
 		f.wrote(c.h)
@@ -149,6 +152,19 @@ func (f *fence) admitted(cancel <-chan struct{}, t *tracked, c *change, call fun
 		return unix.EIO
 	}
 	return err
+}
+
+// forgetOld makes the kernel ignore answers about the attributes of what a change by name
+// has changed that are on their way to it, from before. When it hears that the change was
+// made it asks anew by itself; but if a program that was answered before gets a processor
+// after that, it would take over the old ones, for as long as it was told.
+func (f *fence) forgetOld(c *change) {
+	for _, n := range [...]*node{c.dir, c.leave, c.files[0], c.files[1]} {
+		if n != nil {
+			n.notified.Add(1)
+			f.dev.forgetAttr(n.id)
+		}
+	}
 }
 
 // alter is change for what the daemon may do on behalf of a program, see allowed.

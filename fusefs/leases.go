@@ -3,6 +3,7 @@ package fusefs
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,8 +39,10 @@ type leases struct {
 	trusts int64          // from when on what a client that lingers says is new, likewise
 	tenure locks.Tenure   // of its grant
 	round  *leaseRound    // what changes that have to wait wait for
+	unsure bool           // somebody waits to know whether this node is cut off
 
-	kick chan struct{} // has an element when run is to look
+	kick chan struct{}   // has an element when run is to look
+	over <-chan struct{} // closed when the mount ends
 }
 
 // leaseRound ends when those who wait may try again, or with an error.
@@ -77,18 +80,46 @@ func (l *leases) again(err error) {
 }
 
 // begin asks whether a change may begin now; if so, end must be called when it is
-// over. If not it has to wait for the round, and then be asked again.
+// over. If not it has to wait for the round, and then be asked again. So it has where
+// this node is cut off, as far as it knows: then others may keep what is changed.
 func (l *leases) begin() (wait *leaseRound) {
 	if !l.on {
 		return nil
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.m.Begin(l.now()) {
+	begun, wait, tenure := l.m.Begin(l.now()), l.round, l.tenure
+	l.mu.Unlock()
+	if !begun {
+		l.wake()
+		return wait
+	}
+	if l.locker.Admit(closedChan, tenure) == nil {
 		return nil
 	}
-	l.wake()
-	return l.round
+	l.end(true)
+	l.awaitAdmission(tenure)
+	return wait
+}
+
+// awaitAdmission ends the round when this node is sure again that it has the lease. If it
+// has lost it, lost does that.
+func (l *leases) awaitAdmission(tenure locks.Tenure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unsure {
+		return
+	}
+	l.unsure = true
+	l.background(func() {
+		l.pause.rest()
+		err := l.locker.Admit(l.over, tenure)
+		l.pause.work()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.unsure = false; err == nil {
+			l.again(nil)
+		}
+	})
 }
 
 // end ends a change. One that has not begun here, since it must not wait, has who
@@ -104,6 +135,16 @@ func (l *leases) end(begun bool) {
 	if awaited {
 		l.wake()
 	}
+}
+
+// keepsSome reports whether the kernel may keep something for long.
+func (l *leases) keepsSome() bool {
+	if !l.keeps {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.m.Held() == lease.Keep
 }
 
 // since is when something was found out: under which lease, and after how many
@@ -225,10 +266,15 @@ func (l *leases) lost() {
 		return
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lose()
+}
+
+// lose is lost. REQUIRES: l.mu held.
+func (l *leases) lose() {
 	l.m.Lost()
 	l.handle = 0
 	l.again(nil)
-	l.mu.Unlock()
 	l.wake()
 }
 
@@ -246,10 +292,16 @@ func (l *leases) run(ctx context.Context) {
 		case lease.TryKeep:
 			l.lock(ctx, locks.Write)
 		case lease.Drop:
-			l.longCache.drop(ctx)
 			l.mu.Lock()
-			l.m.Dropped()
+			l.again(nil) // see [lease.Machine.Begin]
 			l.mu.Unlock()
+			l.background(func() {
+				l.longCache.drop(ctx)
+				l.mu.Lock()
+				l.m.Dropped()
+				l.mu.Unlock()
+				l.wake()
+			})
 		case lease.Release:
 			l.release()
 		case lease.Nothing:
@@ -315,6 +367,35 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 	}
 	if mode == locks.Write && h != 0 && l.locker.Wanted(leaseKey) != 0 {
 		l.wanted() // by one that has asked just before the grant
+	}
+}
+
+// giveUp gives up the lease that is held by one of handles, which an admin breaks: one to
+// keep as it would be for another node that wants to change something, unless that takes
+// longer than the kernel keeps anything.
+func (l *leases) giveUp(ctx context.Context, handles []locks.HandleID) error {
+	late := time.NewTimer(l.opts.CacheTime + tickSlack)
+	defer late.Stop()
+	for over := false; ; {
+		l.mu.Lock()
+		round, held := l.round, slices.Contains(handles, l.handle)
+		if keeps := l.m.Held() == lease.Keep; held && (!keeps || over) {
+			l.lose()
+			held = false
+		}
+		l.m.Wanted()
+		l.mu.Unlock()
+		if !held {
+			return nil
+		}
+		l.wake()
+		select {
+		case <-round.done:
+		case <-late.C:
+			over = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 

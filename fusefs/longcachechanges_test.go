@@ -2,14 +2,17 @@ package fusefs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/locks"
+	"github.com/dmxfs/dmxfs/locks/lease"
 )
 
 // A rename takes along what the kernel keeps of a name: under a lock it is seen
@@ -98,6 +101,7 @@ func TestTheLeaseIsBroken(t *testing.T) {
 	f.leases.m.Begin(1)
 	f.leases.m.Next(1)
 	f.leases.m.Got(1)
+	f.leases.handle, f.leases.tenure = 1, l.Tenure()
 	if f.leases.begin() != nil {
 		t.Fatal("a change does not begin under the lease")
 	}
@@ -107,5 +111,98 @@ func TestTheLeaseIsBroken(t *testing.T) {
 	}
 	if f.leases.begin() == nil {
 		t.Error("a change begins under a lease that was broken")
+	}
+}
+
+// The kernel drops the pages of a file that has changed before it takes over for how long
+// it may keep the name. So it is told to keep no name of a large one then: others may give
+// the name to another file, and have what is old dropped, before it gets there.
+func TestNamesOfFilesWhosePagesAreDropped(t *testing.T) {
+	f := handlersOnly(t)
+	for size, kept := range map[int64]bool{manyPages: true, manyPages + 1: false} {
+		name := fmt.Sprint(size)
+		must(t, os.WriteFile(filepath.Join(f.opts.Root.Name(), name), nil, 0o644))
+		h := f.openForTest(t, name, os.O_RDWR)
+		tell := func() bool {
+			t.Helper()
+			st := unix.Stat_t{Mode: unix.S_IFREG, Size: size}
+			st.Mtim.Sec = f.now()
+			h.n.cacheMu.Lock()
+			h.n.told.mtime.Sec++ // what the kernel knows is older
+			h.n.cacheMu.Unlock()
+			var out fuse.EntryOut
+			f.attrs.fillEntry(&out, f.tree.root, name, h.n, &st, f.arrivals.all.Load())
+			return out.EntryTimeout() > 0
+		}
+		h.n.cached.Store(false)
+		if !tell() {
+			t.Errorf("the name of a file without pages is not kept")
+		}
+		if h.n.fills(); tell() != kept {
+			t.Errorf("the name of a file of %d bytes with pages is kept: %t", size, !kept)
+		}
+		f.Release(nil, &fuse.ReleaseIn{Fh: h.id})
+	}
+}
+
+// What a change has made old is ignored by the kernel, also if it comes late.
+func TestOldAttributesThatComeLate(t *testing.T) {
+	l := newFakeLocker()
+	f := handlersOnly(t, func(o *Options) { o.Locker = l })
+	f.leases.on, f.leases.keeps = true, true
+	notified := func(want bool) {
+		t.Helper()
+		before := f.tree.root.notified.Load()
+		name := fmt.Sprint("d", before, want)
+		var out fuse.EntryOut
+		in := fuse.MkdirIn{InHeader: header(1), Mode: 0o755}
+		if st := f.Mkdir(nil, &in, name, &out); !st.Ok() {
+			t.Fatal(st)
+		}
+		if got := f.tree.root.notified.Load() > before; got != want {
+			t.Errorf("the kernel is told that the directory has changed: %t", got)
+		}
+	}
+	grant := func(looks int) {
+		for range looks {
+			f.leases.m.Look(f.now())
+		}
+		f.leases.m.Next(f.now())
+		f.leases.m.Got(f.now())
+		f.leases.tenure = l.Tenure()
+	}
+	f.leases.m.Begin(f.now())
+	grant(0) // to change names: nothing is kept for long
+	notified(false)
+	grant(lease.ManyLooks)
+	notified(true)
+}
+
+// A node that seems to be cut off changes nothing under its lease: others may keep that.
+func TestNoChangeByWhoIsCutOff(t *testing.T) {
+	l := newFakeLocker()
+	f := handlersOnly(t, func(o *Options) { o.Locker = l })
+	f.leases.on, f.leases.tenure = true, l.Tenure()
+	f.leases.m.Begin(1)
+	f.leases.m.Next(1)
+	f.leases.m.Got(1)
+	if f.leases.begin() != nil {
+		t.Fatal("a change does not begin under the lease")
+	}
+	f.leases.end(true)
+	l.suspend(true)
+	wait := f.leases.begin()
+	if wait == nil {
+		t.Fatal("a change begins while the node is suspended")
+	}
+	select {
+	case <-wait.done:
+		t.Fatal("the wait is over while the node is suspended")
+	default:
+	}
+	l.suspend(false)
+	<-wait.done
+	if wait.err != nil || f.leases.begin() != nil {
+		t.Errorf("no change begins when it goes on: %v", wait.err)
 	}
 }

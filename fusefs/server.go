@@ -246,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, locker Locker) error {
 		goOn(ctx, f, s.resumed)
 		s.resumed = nil
 	}
-	if f.leases.on {
+	if f.leases.over = ctx.Done(); f.leases.on {
 		f.background(func() { f.leases.run(ctx) })
 	}
 	f.background(func() { f.yielder.keepYielding(ctx, func() { forgetRetries(f.now()) }) })

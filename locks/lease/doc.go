@@ -25,6 +25,8 @@
 // each would wait for the other; that Keep is exclusive makes it impossible, and
 // with it a deadlock through the kernel, which makes changes with a directory
 // locked that it has to lock again to drop a name.
+// For the same reason no change waits for the lock while everything is dropped, unless
+// that has been done very often: see [Machine.Begin]. A drop goes on beside all else.
 //
 // A node that was refused, or had to give up soon, pauses before it tries again. One
 // that keeps is not told of a try; so it gives the lock up when its kernel has asked for

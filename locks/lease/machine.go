@@ -16,7 +16,7 @@ const (
 	Nothing    Task = iota
 	LockChange      // ask for the lock in mode Change, and wait; then [Machine.Got] or Failed
 	TryKeep         // try the lock in mode Keep, and give up Change if it is granted; then Got or Refused
-	Drop            // have the kernel drop all that it may keep; then Dropped
+	Drop            // have the kernel drop all that it may keep, beside what follows; then Dropped
 	Release         // give up the lock; then Released
 )
 
@@ -38,6 +38,9 @@ const (
 	KeepIdle = 10_000
 	// ManyLooks is how many looks are worth a try.
 	ManyLooks = 16
+	// ManyDrops is how often everything is dropped for one that waits to change something,
+	// before changes of this node wait for it in any case.
+	ManyDrops = 64
 )
 
 // Machine is one node's part. The zero value is ready, and holds nothing.
@@ -49,10 +52,12 @@ type Machine struct {
 	doing Task
 	gen   uint64 // counts how often Keep came, or was lost; odd while it is held
 
-	wanted  bool // another node wants to change
-	dropped bool // since then
-	lost    bool // all is lost, and the kernel may have something
-	added   bool // a change has added to what was to be dropped already
+	wanted   bool // another node wants to change
+	dropped  bool // since then
+	drops    int  // begun since then
+	dropping bool
+	lost     bool // all is lost, and the kernel may have something
+	added    bool // a change has added to what was to be dropped already
 
 	needs   bool  // a change waits for the lock
 	changes int   // under way
@@ -65,9 +70,14 @@ type Machine struct {
 }
 
 // Begin asks whether a change may begin now, and counts it if so. If not it has
-// to ask again when something has changed.
+// to ask again when something has changed, and when a Drop begins: who waits has a
+// directory locked in the kernel, which a Drop may need.
+//
+// When everything was dropped for another node its turn comes before that of changes
+// that have not begun. One that has may still add to what the kernel keeps, which takes
+// another Drop, and during that they begin as before.
 func (m *Machine) Begin(now int64) bool {
-	if m.held == None || m.doing == Release || m.wanted && m.dropped {
+	if m.held == None || m.doing == Release || m.wanted && m.dropped && (!m.dropping || m.drops > ManyDrops) {
 		m.needs = true
 		return false
 	}
@@ -84,7 +94,7 @@ func (m *Machine) End(now int64) {
 
 // Added tells, during a change, that the change has the kernel keep something in
 // another place than was told. A drop that has begun may have missed it.
-func (m *Machine) Added() { m.added = m.added || m.wanted || m.lost }
+func (m *Machine) Added() { m.added = m.added || m.wanted || m.lost || m.dropping }
 
 // Awaited reports whether something is to be done when the changes that are under
 // way are over.
@@ -115,9 +125,12 @@ func (m *Machine) keeps() bool { return m.held == Keep && !m.wanted }
 // Wanted tells that another node waits to change something.
 func (m *Machine) Wanted() {
 	if m.held == Keep && !m.wanted {
-		m.wanted, m.dropped = true, false
+		m.give()
 	}
 }
+
+// give has everything dropped, and the lock given up.
+func (m *Machine) give() { m.wanted, m.dropped, m.drops = true, false, 0 }
 
 // Lost tells that the lock is lost, in whichever mode. What is under way for it
 // ends as if it had failed.
@@ -132,31 +145,42 @@ func (m *Machine) Lost() {
 // Next says what to do, and that it is being done; if it is Nothing, then when to
 // ask again if nothing happens before; 0: not at all.
 func (m *Machine) Next(now int64) (t Task, at int64) {
+	if m.held == Keep && !m.wanted && m.doing == Nothing && now >= m.keepsUntil(now) {
+		m.give()
+	}
+	if m.toDrop() && !m.dropping {
+		m.dropping, m.lost = true, false
+		m.drops++
+		if m.changes == 0 {
+			m.added = false
+		}
+		return Drop, 0
+	}
 	if m.doing != Nothing {
 		return Nothing, 0
 	}
 	m.doing, at = m.next(now)
-	if m.doing == Drop && m.changes == 0 {
-		m.added = false
-	}
 	return m.doing, at
+}
+
+// toDrop reports whether the kernel may have something that has to go.
+func (m *Machine) toDrop() bool {
+	return m.lost || m.wanted && !m.dropped || m.added && m.changes == 0
 }
 
 func (m *Machine) next(now int64) (t Task, at int64) {
 	switch {
-	case m.lost, m.wanted && !m.dropped, m.added && m.changes == 0:
-		return Drop, 0
-	case m.wanted && m.changes == 0:
+	case m.wanted && m.dropped && !m.dropping && m.changes == 0:
 		return Release, 0
 	case m.wanted:
-		return Nothing, 0 // the end of a change is told
+		return Nothing, 0 // the end of a change is told, and of a drop
 	case m.held == None && m.needs:
-		return LockChange, 0
+		return LockChange, 0 // and not when all is dropped: see Begin
 	case m.held == Keep:
-		return m.keepsUntil(now)
+		return Nothing, m.keepsUntil(now)
 	}
 	idle := m.changed + m.time(ChangeIdle)
-	if m.wantsToKeep(now) {
+	if m.wantsToKeep(now) && !m.dropping && !m.added { // else the kernel may have what is old
 		if now >= m.tryAt {
 			return TryKeep, 0
 		}
@@ -176,18 +200,13 @@ func (m *Machine) next(now int64) (t Task, at int64) {
 	return Nothing, at
 }
 
-// keepsUntil gives Keep up as if another node wanted to change something, if nobody looks
-// here any more: what others try is refused, and nobody hears of it.
-func (m *Machine) keepsUntil(now int64) (t Task, at int64) {
-	at = max(m.looked, m.changed) + m.time(KeepIdle)
+// keepsUntil is when Keep is given up as if another node wanted to change something, if
+// nobody looks here any more: what others try is refused, and nobody hears of it.
+func (m *Machine) keepsUntil(now int64) (at int64) {
 	if m.changes > 0 {
-		at = now + m.time(KeepIdle)
+		return now + m.time(KeepIdle)
 	}
-	if now < at {
-		return Nothing, at
-	}
-	m.wanted, m.dropped = true, false
-	return Drop, 0
+	return max(m.looked, m.changed) + m.time(KeepIdle)
 }
 
 func (m *Machine) wantsToKeep(now int64) bool {
@@ -222,7 +241,8 @@ func (m *Machine) Refused(now int64) {
 
 // Dropped tells that the kernel keeps nothing any more.
 func (m *Machine) Dropped() {
-	m.doing, m.lost, m.dropped = Nothing, false, true
+	// What is wanted was wanted when this drop began: nothing is kept before the last one is over.
+	m.dropping, m.dropped = false, m.wanted
 }
 
 // Released tells that the lock was given up.
