@@ -51,8 +51,8 @@ func abortMount(t *testing.T, args ...string) {
 	}
 }
 
-// Of a daemon that was killed together with its watcher a thread may be left that
-// waits for its own mount. Who mounts there again ends it.
+// Of a daemon that was killed a thread may be left that waits for its own mount. Who mounts
+// there again ends it, if its watcher was killed, too, or is stopped.
 func TestMountWhereADaemonCannotEnd(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 1)
@@ -71,13 +71,21 @@ func TestMountWhereADaemonCannotEnd(t *testing.T) {
 	})
 	await(t, "its first thread has ended", func() bool { return process.Dying(cmd.Process.Pid) })
 	write(t, filepath.Join(m.state, "lock"), fmt.Sprintln(cmd.Process.Pid))
-	if err := supervise.NotHanging(config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, ask.AnswerTime); err != nil {
+	if err := unix.Kill(m.watcher, unix.SIGSTOP); err != nil { // one that runs would see to it
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Kill(m.watcher, unix.SIGCONT) }) // it goes on already
+	await(t, "the watcher stands still", func() bool { return standsStill(m.watcher) })
+	if err := supervise.NotHanging(t.Context(), config.Config{Source: c.src, Mountpoint: m.dir, State: m.state}, ask.AnswerTime); err != nil {
 		t.Error(err)
 	}
 	if process.Dying(cmd.Process.Pid) || !mountpoint.IsDead(m.dir) {
 		t.Errorf("still dying %v, the mount is dead %v", process.Dying(cmd.Process.Pid), mountpoint.IsDead(m.dir))
 	}
 	if err := unix.Kill(daemon, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(m.watcher, unix.SIGCONT); err != nil {
 		t.Error(err)
 	}
 	await(t, "it is served again", func() bool { s, err := m.status(); return err == nil && s.State == "live" })

@@ -62,7 +62,7 @@ func newMountCommand(s streams) *cobra.Command {
 			debug.SetTraceback("crash")
 			return supervise.Watch(c.Context(), cfg, log, s.err, func([]string) {})
 		}
-		if err := supervise.NotHanging(cfg, ask.AnswerTime); err != nil {
+		if err := supervise.NotHanging(c.Context(), cfg, ask.AnswerTime); err != nil {
 			return err
 		}
 		return supervise.Background(c.Context(), cfg, s.err)

@@ -50,7 +50,7 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return mountpoint.Remove(point, *lazy) // a mount of another user, or a very old one
 		}
-		if err := supervise.EndDying(r.State, point); err != nil {
+		if err := supervise.EndDying(c.Context(), r.State, point); err != nil {
 			return err
 		}
 		awaitWatcher, forget := watcherEnd(r.State)

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -53,26 +54,29 @@ func helpToEnd(ended <-chan struct{}, pid int, point string, except func() bool,
 	}
 }
 
-// EndDying ends what is left of the daemon of a state directory, if it was
-// killed together with its watcher and cannot end.
-func EndDying(state, point string) error { return endDyingBy(state, point, mountpoint.Abort) }
+const (
+	// handsOverTime is how long a watcher may take until a daemon that was killed has ended, by
+	// its own limits: for its last calls, and for the takeover that answers what it hangs in.
+	handsOverTime = lastCalls + takeoverTime + 2*time.Second
+	// unwatchedTime is how long it may look as if nobody watched. Where the watcher was killed,
+	// too, the process that waits to go on watches in its place, but not in the same moment.
+	unwatchedTime = 2 * time.Second
+)
 
-func endDyingBy(state, point string, abort func(point string) error) error {
-	b, err := os.ReadFile(filepath.Join(state, "lock"))
-	if err != nil {
-		return nil // there never was one, or statedir.Open says what is wrong
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return nil
-	}
+// EndDying ends what is left of the daemon of a state directory, if it was killed together
+// with its watcher and cannot end. A watcher has another daemon go on, or cuts the mount off
+// itself: it is left to that as long as there is one, since the mount, and with it all locks,
+// would be taken away from who goes on.
+func EndDying(ctx context.Context, state, point string) error {
+	return endDyingBy(ctx, state, point, mountpoint.Abort)
+}
+
+func endDyingBy(ctx context.Context, state, point string, abort func(point string) error) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for process.Dying(pid) && nodestate.Upgrading(state) {
-		<-tick.C
-	}
-	if !process.Dying(pid) {
-		return nil
+	pid, err := unattended(ctx, state, tick.C)
+	if pid == 0 {
+		return err
 	}
 	if err := abort(point); err != nil {
 		return err
@@ -85,12 +89,58 @@ func endDyingBy(state, point string, abort func(point string) error) error {
 	return nil
 }
 
+// unattended returns when no daemon of a state directory is dying, or with the one that is and
+// that nobody sees to. It looks whenever tick says so.
+func unattended(ctx context.Context, state string, tick <-chan time.Time) (pid int, err error) {
+	var began, watched time.Time // when this one was first seen, and somebody who watches it last
+	for {
+		now, last := time.Now(), pid
+		switch pid = dyingOf(state); {
+		case pid == 0:
+			return 0, nil
+		case pid != last || nodestate.Upgrading(state): // another one, which has gone on and was killed
+			began, watched = now, now
+		case isWatched(state):
+			watched = now
+		}
+		if now.Sub(watched) >= unwatchedTime || now.Sub(began) >= handsOverTime {
+			return pid, nil
+		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// dyingOf is the daemon of a state directory, if it was killed and has not ended; 0: it is
+// another one by now, or there is none.
+func dyingOf(state string) (pid int) {
+	b, err := os.ReadFile(filepath.Join(state, "lock"))
+	if err != nil {
+		return 0 // there never was one, or statedir.Open says what is wrong
+	}
+	pid, err = strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || !process.Dying(pid) {
+		return 0
+	}
+	return pid
+}
+
+// isWatched reports whether a process watches the daemon of a state directory, and could see
+// to it: not one that is stopped, or was killed itself.
+func isWatched(state string) bool {
+	pid, err := WatcherOf(state)
+	return err == nil && pid != 0 && !process.Stopped(pid) && !process.Dying(pid)
+}
+
 // NotHanging refuses a mount point of a daemon that does not answer within limit, since
 // whoever looks at it waits as long. It is asked before a user's mount only: one that
 // is made anew may find what passes. A daemon that was killed together with its
 // watcher, and cannot end for its mount, is helped to.
-func NotHanging(cfg config.Config, limit time.Duration) error {
-	if err := EndDying(cfg.State, cfg.Mountpoint); err != nil {
+func NotHanging(ctx context.Context, cfg config.Config, limit time.Duration) error {
+	if err := EndDying(ctx, cfg.State, cfg.Mountpoint); err != nil {
 		return err
 	}
 	all, err := mountinfo.Read()

@@ -64,7 +64,7 @@ func TestDying(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "upgrading"), []byte(fmt.Sprintln(boottime.Milliseconds()+300)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := endDyingBy(state, t.TempDir(), func(string) error {
+	if err := endDyingBy(t.Context(), state, t.TempDir(), func(string) error {
 		if nodestate.Upgrading(state) {
 			t.Error("it is cut off while it executes another program")
 		}

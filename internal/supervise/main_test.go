@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 	if os.Getenv(headlessEnv) != "" {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
 	}
+	if state := os.Getenv(watchesEnv); state != "" {
+		watch(state)
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == AdoptCommand {
 		hearLastWord()
 		return
@@ -43,4 +47,20 @@ func hearLastWord() {
 	if err != nil || os.WriteFile(os.Getenv(heardEnv), b, 0o600) != nil {
 		os.Exit(1)
 	}
+}
+
+// watchesEnv makes the test binary the watcher of a state directory, until its standard input
+// ends. It says so.
+const watchesEnv = "DMXFS_TEST_WATCHES"
+
+func watch(state string) {
+	lock, err := lockWatcher(state)
+	if err == nil {
+		_, err = os.Stdout.WriteString("watching\n")
+	}
+	if err != nil {
+		os.Exit(1)
+	}
+	defer lock.Close()
+	_, _ = io.Copy(io.Discard, os.Stdin) // how that ends makes no difference
 }

@@ -244,7 +244,7 @@ func (w *watcher) tellSystemd(state string) {
 
 // Watch serves a mount by a process that is started anew when it dies.
 func Watch(ctx context.Context, cfg config.Config, log *slog.Logger, out io.Writer, ready func(warnings []string)) error {
-	if err := EndDying(cfg.State, cfg.Mountpoint); err != nil {
+	if err := EndDying(ctx, cfg.State, cfg.Mountpoint); err != nil {
 		return err
 	}
 	if err := trial.Try(ctx, cfg); err != nil {
