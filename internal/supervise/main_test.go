@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		watch(state)
 		return
 	}
+	if role := os.Getenv(servesEnv); role != "" {
+		serves(role)
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == AdoptCommand {
 		hearLastWord()
 		return

@@ -62,6 +62,7 @@ type Daemon func(ctx context.Context, cfg config.Config, m *Minder, root *os.Fil
 // from in, its standard input, and by descriptors.
 func Serve(ctx context.Context, in io.Reader, stderr io.Writer, serve Daemon) error {
 	Prepare()
+	stderr = unblocked(stderr, logFD)
 	words := json.NewDecoder(in)
 	cfg, report, err := startedBy(words)
 	if err != nil {
@@ -101,6 +102,9 @@ func Serve(ctx context.Context, in io.Reader, stderr io.Writer, serve Daemon) er
 
 // GoOn is Serve for a process in which another program has served the mount.
 func GoOn(ctx context.Context, cfg config.Config, m *Minder, root *os.File, stderr io.Writer, serve Daemon) error {
+	if m.logs != nil {
+		stderr = unblocked(stderr, int(m.logs.Fd())) // the program before this one may not have done so
+	}
 	return serveWatched(ctx, cfg, m, root, stderr, true, serve, func(error, ...string) {})
 }
 
