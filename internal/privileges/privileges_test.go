@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -85,6 +86,75 @@ func TestStart(t *testing.T) {
 // That a program cannot be started is told.
 func TestStartOfNothing(t *testing.T) {
 	if err := Start(exec.Command("/nowhere/program"), false); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}
+
+// What cannot be started costs no thread, however often it is tried: the runtime of this
+// process may be able to begin no other one. It ends none that it has begun itself.
+func TestStartCostsNoThread(t *testing.T) {
+	seen := map[string]bool{}
+	for range 20 {
+		for _, fences := range []bool{false, true} {
+			if err := Start(exec.Command("/nowhere/program"), fences); !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+		}
+		for _, tid := range threads(t) {
+			seen[tid] = true
+		}
+	}
+	// A thread that has started what does not live any more has had the time to end.
+	cmd := exec.Command("true")
+	if err := Start(cmd, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	now := threads(t)
+	for tid := range seen {
+		if !slices.Contains(now, tid) {
+			t.Errorf("the thread %s has ended", tid)
+		}
+	}
+}
+
+// threads are those of this process.
+func threads(t *testing.T) (tids []string) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range all {
+		tids = append(tids, e.Name())
+	}
+	return tids
+}
+
+// A child that is to end with the thread that has started it lives on.
+func TestStartedAndNotOrphaned(t *testing.T) {
+	cmd := exec.Command("cat")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Start(cmd, false); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 { // each by another thread, if the one before it has ended
+		other := exec.Command("true")
+		if err := Start(other, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
 }
