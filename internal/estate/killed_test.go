@@ -197,3 +197,30 @@ func TestOpenMakesRoom(t *testing.T) {
 		t.Errorf("there is room for %d descriptors, and the dead has %d", n, manyFiles)
 	}
 }
+
+// A keeper that was killed itself is waited for by whom it has come to, if that has to; but not
+// a process that has the number of one.
+func TestEndOfAKeeperThatWasKilled(t *testing.T) {
+	s, _ := killed(t, t.TempDir())
+	id := s.Will.Keeper
+	if err := unix.Kill(id.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended := unix.Siginfo{}
+	if err := unix.Waitid(unix.P_PID, id.PID, &ended, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err) // it has not come to this process
+	}
+	other := s.Will
+	other.Keeper.Start++
+	for _, x := range []struct {
+		will Will
+		left bool
+	}{{other, true}, {s.Will, false}} {
+		if err := End([]Will{x.will}); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", id.PID)); err == nil != x.left {
+			t.Errorf("left of %+v: %v, want %v", x.will.Keeper, err == nil, x.left)
+		}
+	}
+}

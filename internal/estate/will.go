@@ -95,14 +95,14 @@ func End(wills []Will) error {
 	var failed error
 	for _, w := range wills {
 		k, err := keeper.Find(w.Keeper)
-		if err != nil {
-			continue // it has ended
+		if err != nil { // it has ended
+			keeper.Reap(w.Keeper)
+			continue
 		}
 		if err := k.End(); err != nil {
 			failed = fmt.Errorf("what a daemon that was killed has left: %w", err)
 		}
-		// Where orphans go to nobody who waits for them it is this process that they go to.
-		_, _ = unix.Wait4(w.Keeper.PID, nil, unix.WNOHANG, nil)
+		keeper.Reap(w.Keeper)
 	}
 	return failed
 }

@@ -160,22 +160,29 @@ func checkLifeline(fd int) error {
 	return nil
 }
 
-// startOf is when a process was started.
+// startOf is when a process was started, which has not ended.
 func startOf(pid int) (uint64, error) {
+	state, start, err := statOf(pid)
+	if err == nil && (state == "Z" || state == "X") {
+		return 0, unix.ESRCH
+	}
+	return start, err
+}
+
+// statOf is the state of a process, and when it was started.
+func statOf(pid int) (state string, start uint64, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	// The name in parentheses may have spaces and parentheses.
 	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat cannot be read", pid)
+		return "", 0, fmt.Errorf("/proc/%d/stat cannot be read", pid)
 	}
-	if fields[0] == "Z" || fields[0] == "X" {
-		return 0, unix.ESRCH
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return fields[0], start, err
 }
 
 // name is what the keeper is called in lists of processes.

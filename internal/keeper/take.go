@@ -195,6 +195,15 @@ func (f *Found) End() error {
 	}
 }
 
+// Reap waits for a keeper if it has ended: where orphans go to nobody who waits for them, as in a
+// container, it is this process that they go to. Whoever has its number by now is left alone: that
+// may be a process of which somebody else waits to learn how it has ended.
+func Reap(id ID) {
+	if _, start, err := statOf(id.PID); err == nil && start == id.Start {
+		_, _ = unix.Wait4(id.PID, nil, unix.WNOHANG, nil) // it may be the child of another process
+	}
+}
+
 // alive is an error if the keeper has ended, or may not be sent signals.
 func (f *Found) alive() error {
 	switch err := unix.PidfdSendSignal(f.pidfd, 0, nil, 0); err {
