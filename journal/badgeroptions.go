@@ -18,6 +18,12 @@ const (
 	// tablesBeforeMerge is how many tables of the first level, each of up to
 	// memTable, are moved to the last one at a time.
 	tablesBeforeMerge = 4
+	// smallTables is how many of the newest tables of the last level, of tailBytes
+	// in all at most, become few again, see badgerStore.tail. Each merge of them
+	// copies no more than that, so that it takes no longer than one of the first
+	// level, and needs no more room.
+	smallTables = 16
+	tailBytes   = memTable
 )
 
 // badgerOptions are the ones of a small log that is read rarely.
@@ -49,7 +55,8 @@ func badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithNumMemtables(2).
 		// Keys only grow, so tables never overlap, and merging is nothing but
 		// a copy from the first level to the last one: there is no use for
-		// levels between them. It is done by badgerStore.tend, at a moment
+		// levels between them. (But when runs were many and short, see
+		// badgerStore.tail.) It is done by badgerStore.tend, at a moment
 		// when there is room for it; a compactor of Badger's own would run
 		// into a full disk, and wake up twenty times a second.
 		WithNumCompactors(0).

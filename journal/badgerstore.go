@@ -38,11 +38,12 @@ type badgerStore struct {
 	db *badger.DB
 
 	// The following are the writer's.
-	mem     int  // number of the current memory table's log
-	newDir  bool // a log was created since the directory was synced
-	written int  // bytes, since the tables were last looked at
-	full    bool // there was no room
-	sparse  bool // the current log could not be preallocated
+	mem     int    // number of the current memory table's log
+	newDir  bool   // a log was created since the directory was synced
+	written int    // bytes, since the tables were last looked at
+	full    bool   // there was no room
+	sparse  bool   // the current log could not be preallocated
+	delete  []byte // with the next write, see tail
 
 	faults  uint64    // of pages, when the store was opened
 	last    uint64    // what they were when mend looked last
@@ -97,7 +98,11 @@ func (s *badgerStore) open() error {
 	s.mu.Unlock()
 	// Each run leaves a table, however small. When there are very many, Badger
 	// waits until they are merged.
-	return s.merge(tablesBeforeMerge)
+	if err := s.merge(tablesBeforeMerge); err != nil {
+		return err
+	}
+	s.delete = s.tail()
+	return nil
 }
 
 // openBadger opens a database, also after a crash.
@@ -210,11 +215,17 @@ func (s *badgerStore) write(pairs []pair) error {
 			}
 			s.written += len(p.key) + len(p.value)
 		}
+		if s.delete != nil {
+			if err := txn.Delete(s.delete); err != nil {
+				return err
+			}
+		}
 		return txn.Commit()
 	})
 	if err != nil {
 		return s.failed(err)
 	}
+	s.delete = nil
 	if err := s.tend(); err != nil {
 		return err
 	}

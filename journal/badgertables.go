@@ -1,9 +1,13 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+
+	"github.com/dgraph-io/badger/v4"
 )
 
 // tend looks after the files: the log that Badger may have begun, and the
@@ -46,6 +50,36 @@ func (s *badgerStore) merge(atLeast int) error {
 		return s.failed(fmt.Errorf("merging tables: %w", err))
 	}
 	return nil
+}
+
+// tail is a key that stands before the newest tables of the last level, if they
+// are many and small; else nil.
+//
+// Each run of a daemon leaves a table, however small, with keys of its own. Badger
+// moves it to the last level by itself, as it overlaps with no other there, and it
+// is a file, and a descriptor, until its records are deleted. So a run that finds
+// many of them deletes that key with its first write. There is none like it: nothing
+// changes by that. But the table of the run then reaches from there to its own
+// records, which are the newest, and Badger merges all that is between.
+func (s *badgerStore) tail() []byte {
+	tables := slices.DeleteFunc(s.db.Tables(), func(t badger.TableInfo) bool { return t.Level == 0 })
+	slices.SortFunc(tables, func(a, b badger.TableInfo) int { return bytes.Compare(b.Left, a.Left) })
+	n, size := 0, uint32(0)
+	for ; n < len(tables) && size+tables[n].OnDiskSize <= tailBytes; n++ {
+		size += tables[n].OnDiskSize
+	}
+	if n < smallTables {
+		return nil
+	}
+	first := tables[n-1].Left // with Badger's version behind it
+	if len(first) < keySize {
+		return nil
+	}
+	k, err := parseKey(first[:keySize])
+	if err != nil || k.seq == 0 {
+		return nil
+	}
+	return blockKey{seq: k.seq - 1, kind: kindNone, part: 1<<16 - 1}.bytes()
 }
 
 func (s *badgerStore) drop(seq uint64) error {

@@ -17,7 +17,7 @@ const (
 	// tables in a goroutine of its own.
 	mendAfter = 100 * time.Millisecond
 	// mendBytes is more than the tables have that Badger makes at a time: of two full
-	// memory tables, and of those that it merges.
+	// memory tables, and of those that it merges, see roomTables.
 	mendBytes = (2 + tablesBeforeMerge + 1) * memTable
 )
 

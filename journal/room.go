@@ -20,7 +20,7 @@ const (
 	// roomLog: the log of a memory table, with the transaction that fills it.
 	roomLog = memTable + memTable/4
 	// roomTables: the tables of two full memory tables, and what is copied
-	// when all tables of the first level are merged.
+	// when all tables of the first level are merged, with tailBytes of the last.
 	roomTables = (2 + tablesBeforeMerge + 1) * (memTable + memTable/4)
 	// roomNeeded is about 50 MiB.
 	roomNeeded = roomLog + roomTables + 8<<20

@@ -47,6 +47,7 @@ type blockKey struct {
 const (
 	kindState   = 0
 	kindRecords = 1
+	kindNone    = 255 // of no block
 
 	keySize = 11
 )
