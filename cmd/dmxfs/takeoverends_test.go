@@ -32,6 +32,39 @@ func TestTakeoverIsRefused(t *testing.T) {
 	}
 }
 
+// That a keeper is killed alone is a problem, which tells how to get another one; and that is
+// so: the daemon is upgraded, killed, and another one goes on.
+func TestTakeoverWithoutItsKeeper(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	m.mayTakeOver()
+	ks := m.keeperPIDs()
+	if len(ks) != 1 {
+		t.Fatalf("keepers %v", ks)
+	}
+	if err := unix.Kill(ks[0], unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	help := "`dmxfs upgrade " + m.dir + "`"
+	await(t, "status says that the keeper has ended", func() bool {
+		s, err := m.status()
+		return err == nil && !s.Healthy && !s.Takeover.Possible && strings.Contains(strings.Join(s.Problems, "\n"), help)
+	})
+	if out, err := c.try("status", m.dir); code(err) != exitcode.Sick {
+		t.Errorf("status: %v\n%s", err, out)
+	}
+	await(t, "the log says so", func() bool { return strings.Contains(m.log(), "nobody can go on with what it holds") })
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", ks[0])); err == nil {
+		t.Error("the keeper was killed, and is in the list of processes")
+	}
+	m.upgraded()
+	if s, err := m.status(); err != nil || !s.Healthy {
+		t.Errorf("after an upgrade: %+v, %v", s, err)
+	}
+	m.killed(unix.SIGKILL)
+}
+
 // The mount of a user who is not root is taken over as well.
 func TestTakeoverOfAUsersMount(t *testing.T) {
 	t.Parallel()

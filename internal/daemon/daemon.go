@@ -138,6 +138,7 @@ func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener
 	g.Go(func() error { return admin.Serve(serveCtx, l, d.handler(), d.log) })
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
+	g.Go(func() error { testator{d}.awaitLoss(serveCtx); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
 	ready()

@@ -203,6 +203,32 @@ func (d testator) bequeath(l net.Listener) {
 	}
 }
 
+// awaitLoss says it when the keeper has ended. Nobody starts another one: it would have the
+// memory of this process as it is by now, with all files that are mapped in it, which would
+// not be gone when they are removed.
+func (d testator) awaitLoss(ctx context.Context) {
+	if d.takeover.own == nil {
+		return
+	}
+	if err := d.takeover.own.AwaitLoss(ctx); err != nil {
+		d.log.Error("if this daemon is killed nobody can go on with what it holds; unless who watches it has ended as well, "+d.restores(), "err", err)
+	}
+}
+
+// restores is what makes a takeover possible again when only the keeper is missing.
+func (d testator) restores() string {
+	return fmt.Sprintf("`dmxfs upgrade %s` makes that possible again", d.cfg.Mountpoint)
+}
+
+// problem is what is not as it should be. Where the keeper has ended with all who watched, and
+// another one watches by now, nobody can make that good, and so it is none.
+func (d testator) problem() error {
+	if err := d.takeover.own.Lost(); err != nil && d.minder.HasHeir() {
+		return fmt.Errorf("not possible if this daemon is killed: %w; %s", err, d.restores())
+	}
+	return d.takeover.problem()
+}
+
 // taker is a daemon that goes on with what another one has left that was killed.
 type taker struct{ goer }
 

@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -156,6 +157,53 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	if err := End([]Will{first}); err != nil {
 		t.Errorf("a second time: %v", err)
+	}
+}
+
+// That a keeper is killed alone is noticed, and it does not stay in the list of processes.
+// Its end by End is no loss, and who waits for one does not wait for ever.
+func TestTheLossOfAKeeperIsNoticed(t *testing.T) {
+	life := lifeline(t)
+	await := func(ctx context.Context, o *Own) <-chan error {
+		c := make(chan error, 1)
+		go func() { c <- o.AwaitLoss(ctx) }()
+		return c
+	}
+	o := begin(t, 1, life)
+	k := o.Will().Keeper
+	found := await(t.Context(), o)
+	if err := unix.Kill(k.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-found; !errors.Is(err, keeper.ErrGone) {
+		t.Errorf("it was killed: %v", err)
+	}
+	if err := unix.Kill(k.PID, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("what was killed is still there: %v", err)
+	}
+	for what, err := range map[string]error{"loss": o.Lost(), "problem": o.Problem()} {
+		if !errors.Is(err, keeper.ErrGone) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := errors.Join(o.End(), <-await(t.Context(), o)); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+
+	o = begin(t, 2, life)
+	found = await(t.Context(), o)
+	if err := errors.Join(o.End(), <-found, o.Lost()); err != nil {
+		t.Errorf("by End: %v", err)
+	}
+	o = begin(t, 3, life)
+	ctx, cancel := context.WithCancel(t.Context())
+	found = await(ctx, o)
+	cancel()
+	if err := errors.Join(<-found, o.Lost(), o.Problem()); err != nil {
+		t.Errorf("it lives, and who waited does not any more: %v", err)
+	}
+	if (*Own)(nil).Lost() != nil {
+		t.Error("where there is none nothing is lost")
 	}
 }
 

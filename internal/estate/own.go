@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ type Own struct {
 
 	mu     sync.Mutex
 	keeper *keeper.Keeper // nil: it has ended
+	lost   error          // it was not End that has ended it
 }
 
 // Begin makes what the process that calls it leaves, all of it empty. lifeline and tracer
@@ -144,6 +146,50 @@ func (o *Own) End() error {
 	return k.Stop()
 }
 
+// AwaitLoss returns when the keeper has ended, unless that is by End: somebody has killed it,
+// or it has ended with the other end of its lifeline. It returns nil when ctx ends before that.
+func (o *Own) AwaitLoss(ctx context.Context) error {
+	o.mu.Lock()
+	k := o.keeper
+	if k == nil {
+		o.mu.Unlock()
+		return nil
+	}
+	ending, err := k.Ending()
+	o.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("whether the keeper of the descriptors lives is not known: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { ending.Close() })
+	err = keeper.AwaitEnd(ending)
+	if stop() {
+		ending.Close()
+	} else if err != nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.keeper != k:
+		return nil
+	case err != nil:
+		return fmt.Errorf("whether the keeper of the descriptors lives is not known: %w", err)
+	}
+	o.keeper = nil
+	o.lost = fmt.Errorf("%w: process %d (dmxfs-keeper), which had open what this one has open, was killed, or has ended with those who watched", keeper.ErrGone, k.ID().PID)
+	return errors.Join(o.lost, k.Reap()) // or it stays in the list of processes
+}
+
+// Lost is what AwaitLoss has found; nil as long as that is nothing.
+func (o *Own) Lost() error {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.lost
+}
+
 // Close is End, and gives up the memory, which nobody uses any more.
 func (o *Own) Close() error {
 	err := o.End()
@@ -158,6 +204,9 @@ func (o *Own) Close() error {
 func (o *Own) Problem() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.lost != nil {
+		return o.lost
+	}
 	if o.keeper == nil {
 		return keeper.ErrGone
 	}

@@ -107,6 +107,35 @@ func (k *Keeper) await(fd int) error {
 // ID is by what another process finds the keeper.
 func (k *Keeper) ID() ID { return k.id }
 
+// Ending is what AwaitEnd waits for. The caller closes it. It can be made as long as
+// neither Stop nor Reap was called.
+func (k *Keeper) Ending() (*os.File, error) {
+	fd, err := unix.FcntlInt(uintptr(k.found.pidfd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // no thread waits in it
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "keeper"), nil
+}
+
+// AwaitEnd returns when a keeper has ended, or with an error when its file is closed.
+func AwaitEnd(ending *os.File) error {
+	raw, err := ending.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return err == nil && n > 0
+	})
+}
+
+// Reap is for a keeper that has ended by itself, or was killed, instead of Stop.
+func (k *Keeper) Reap() error { return k.wait() }
+
 // Stop ends the keeper. What this process has open stays open.
 func (k *Keeper) Stop() error {
 	if k.found != nil {

@@ -437,15 +437,33 @@ func (m *Minder) Lifeline() (fd, watcher int, err error) {
 
 var errNoWatcher = errors.New("the process that has started this one has ended")
 
-// Bequeath tells the watcher what this process leaves if it is killed.
-func (m *Minder) Bequeath(x estate.Will) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// heir is the way to who would start another daemon that goes on; nil if nobody would.
+// REQUIRES: mu held.
+func (m *Minder) heir() *os.File {
 	to := m.tell
 	if m.lastWord != nil { // of the one that started it, if that is another program by now
 		to = m.lastWord
 	}
-	if m.life == nil || to == nil || m.watcher != 0 || m.missing != nil {
+	if m.life == nil || m.watcher != 0 || m.missing != nil {
+		return nil
+	}
+	return to
+}
+
+// HasHeir reports whether this process can tell the watcher what it leaves, and so can
+// another program in it.
+func (m *Minder) HasHeir() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.heir() != nil
+}
+
+// Bequeath tells the watcher what this process leaves if it is killed.
+func (m *Minder) Bequeath(x estate.Will) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	to := m.heir()
+	if to == nil {
 		return errNoWatcher
 	}
 	return json.NewEncoder(to).Encode(readyMessage{Will: &x})
