@@ -39,49 +39,91 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return err
 		}
-		all, err := mountinfo.Read()
-		if err != nil {
-			return err
-		}
-		r, err := statedir.Registered(point)
-		if m, ok := mountinfo.At(all, point); !ok || m.Type != mountpoint.Type {
-			return endLeft(c.Context(), point, r)
-		}
-		if err != nil {
-			return mountpoint.Remove(point, *lazy) // a mount of another user, or a very old one
-		}
-		if err := supervise.EndDying(c.Context(), r.State, point); err != nil {
-			return err
-		}
-		awaitWatcher, forget := watcherEnd(r.State)
-		defer forget()
-		cl := ask.NewClient(r.State)
-		path := "/unmount"
-		if *lazy {
-			path += "?lazy=1"
-		}
-		cl.Timeout = *timeout
-		resp, err := cl.Do(c.Context(), http.MethodPost, path)
-		if errors.Is(err, admin.ErrNoDaemon) { // a dead mount: its daemon was killed
-			if err := endWatcher(c.Context(), r.State); err != nil {
-				return err
-			}
-			return mountpoint.Remove(point, *lazy)
-		}
-		if err != nil {
-			return err
-		}
-		resp.Body.Close()
-		if *lazy {
-			return nil
-		}
-		if err := waitGone(c.Context(), r.State); err != nil {
-			return err
-		}
-		awaitWatcher(watcherTime)
-		return nil
+		return unmountUntil(c.Context(), time.Now().Add(*timeout), point, *lazy)
 	}
 	return c
+}
+
+// unmountUntil unmounts, also if the daemon is killed meanwhile: the one that goes on in its
+// place is told, or the one that is started anew does not come to it.
+func unmountUntil(ctx context.Context, until time.Time, point string, lazy bool) error {
+	for {
+		err := unmount(ctx, time.Until(until), point, lazy)
+		if !errors.Is(err, admin.ErrEnded) || time.Now().After(until) {
+			return err
+		}
+		switch is, err := isMounted(point); {
+		case err != nil:
+			return err
+		case is:
+			continue
+		case lazy:
+			return nil
+		}
+		// It was unmounted, as far as that goes.
+		r, err := statedir.Registered(point)
+		if err != nil {
+			return nil
+		}
+		if err := endWatcher(ctx, r.State); err != nil {
+			return err
+		}
+		return waitGone(ctx, r.State)
+	}
+}
+
+func isMounted(point string) (bool, error) {
+	all, err := mountinfo.Read()
+	if err != nil {
+		return false, err
+	}
+	m, ok := mountinfo.At(all, point)
+	return ok && m.Type == mountpoint.Type, nil
+}
+
+// unmount unmounts once. The daemon is waited for as long as that.
+func unmount(ctx context.Context, timeout time.Duration, point string, lazy bool) error {
+	is, err := isMounted(point)
+	if err != nil {
+		return err
+	}
+	r, err := statedir.Registered(point)
+	if !is {
+		return endLeft(ctx, point, r)
+	}
+	if err != nil {
+		return mountpoint.Remove(point, lazy) // a mount of another user, or a very old one
+	}
+	if err := supervise.EndDying(ctx, r.State, point); err != nil {
+		return err
+	}
+	awaitWatcher, forget := watcherEnd(r.State)
+	defer forget()
+	cl := ask.NewClient(r.State)
+	path := "/unmount"
+	if lazy {
+		path += "?lazy=1"
+	}
+	cl.Timeout = timeout
+	resp, err := cl.Do(ctx, http.MethodPost, path)
+	if errors.Is(err, admin.ErrNoDaemon) { // a dead mount: its daemon was killed
+		if err := endWatcher(ctx, r.State); err != nil {
+			return err
+		}
+		return mountpoint.Remove(point, lazy)
+	}
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if lazy {
+		return nil
+	}
+	if err := waitGone(ctx, r.State); err != nil {
+		return err
+	}
+	awaitWatcher(watcherTime)
+	return nil
 }
 
 // endLeft ends what is left of a mount that is not in its place any more: a watcher

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -42,6 +43,54 @@ func TestADaemonThatDoesNotAnswer(t *testing.T) {
 	resp.Body.Close()
 	if m := <-told; !strings.Contains(m, "has not answered for 1ms") || !strings.Contains(m, "Ctrl-C") {
 		t.Errorf("%q", m)
+	}
+}
+
+// A daemon that ends while it has a request is told as that, and what is to be done: whoever
+// only asks may ask again, and of an order it is not known whether it was carried out.
+func TestADaemonThatEndsMeanwhile(t *testing.T) {
+	for how, end := range map[string]func(c *net.UnixConn){
+		"end": func(c *net.UnixConn) {
+			_, _ = c.Read(make([]byte, 4096))
+			c.Close()
+		},
+		"reset": func(c *net.UnixConn) { c.Close() },
+		"half of it": func(c *net.UnixConn) {
+			_, _ = c.Read(make([]byte, 4096))
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+			c.Close()
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			dir := t.TempDir()
+			l, err := net.Listen("unix", filepath.Join(dir, admin.SocketName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					end(c.(*net.UnixConn))
+				}
+			}()
+			cl := admin.NewClient(dir)
+			var v any
+			if err := cl.Get(t.Context(), "/status", &v); !errors.Is(err, admin.ErrEnded) || !strings.HasSuffix(err.Error(), "ask again") {
+				t.Errorf("a question: %v", err)
+			}
+			resp, err := cl.Do(t.Context(), http.MethodPost, "/unmount")
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			if !errors.Is(err, admin.ErrEnded) || !strings.Contains(err.Error(), "dmxfs status") {
+				t.Errorf("an order: %v", err)
+			}
+		})
 	}
 }
 

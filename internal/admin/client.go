@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,20 @@ type Client struct {
 	Timeout time.Duration
 	// Why says what is known of a daemon that does not answer; empty if that is nothing.
 	Why func() string
+}
+
+// answer is one that may stop in its middle.
+type answer struct {
+	io.ReadCloser
+	method string
+}
+
+func (a answer) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	if err != nil && err != io.EOF {
+		err = ended(a.method, err)
+	}
+	return n, err
 }
 
 // NewClient is a client of the daemon whose state directory state is.
@@ -50,6 +65,26 @@ func NewClient(state string) *Client {
 
 // ErrNoDaemon says that nobody answers on the socket.
 var ErrNoDaemon = errors.New("no dmxfs daemon answers")
+
+// ErrEnded says that the daemon has ended after it had, or could have had, the request.
+var ErrEnded = errors.New("the daemon has ended before it had answered")
+
+// ended is err, but where that is the end of the connection: then it says what that means, and
+// what is to be done.
+func ended(method string, err error) error {
+	// What net/http has for an end before it has written anything is not exported.
+	lost := err != nil && strings.Contains(err.Error(), "server closed idle connection")
+	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+		lost = lost || errors.Is(err, e)
+	}
+	switch {
+	case !lost:
+		return err
+	case method == http.MethodGet:
+		return fmt.Errorf("%w: ask again", ErrEnded)
+	}
+	return fmt.Errorf("%w, so that it is not known whether it has done it: see how things are (dmxfs status), and give the order again if need be", ErrEnded)
+}
 
 // Do sends a request and returns the open answer.
 func (c *Client) Do(ctx context.Context, method, path string) (*http.Response, error) {
@@ -79,11 +114,15 @@ func (c *Client) Send(ctx context.Context, method, path string, body io.Reader) 
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
+		if lost := ended(method, err); errors.Is(lost, ErrEnded) {
+			return nil, lost
+		}
 		if errors.Is(err, context.DeadlineExceeded) { // of who calls; or of Get, where late was still later
 			err = c.noAnswer(min(time.Since(begun).Round(time.Millisecond), c.Timeout))
 		}
 		return nil, fmt.Errorf("ask the daemon: %w", err)
 	}
+	resp.Body = answer{resp.Body, method}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
 	}
