@@ -62,3 +62,33 @@ func TestUnmountWhileTheDaemonIsKilled(t *testing.T) {
 		})
 	}
 }
+
+// A mount that is taken away while it has no daemon stays away, though the one that was to go on
+// could not.
+func TestTakenAwayDuringATakeover(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1, "--takeover")
+	m := c.mounts[0]
+	m.mayTakeOver()
+	defer m.cutsOff()()
+	next, daemon := m.ready(), m.daemon()
+	if err := unix.Kill(next, unix.SIGSTOP); err != nil { // it goes on when the mount is gone
+		t.Fatal(err)
+	}
+	m.signal(unix.SIGKILL)
+	if err := unix.Unmount(m.dir, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(next, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if !m.ended([]int{m.watcher, daemon, next}) {
+		t.Errorf("the mount was taken away, and is watched still")
+	}
+	if m.mounted() {
+		t.Error("it was mounted anew")
+	}
+	if log := m.log(); strings.Contains(log, "works again") {
+		t.Error("another daemon has served it")
+	}
+}

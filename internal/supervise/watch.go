@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/dmxfs/dmxfs/internal/config"
 	"github.com/dmxfs/dmxfs/internal/crash"
 	"github.com/dmxfs/dmxfs/internal/exitcode"
+	"github.com/dmxfs/dmxfs/internal/mountinfo"
 	"github.com/dmxfs/dmxfs/internal/mountlog"
 	"github.com/dmxfs/dmxfs/internal/mountpoint"
 	"github.com/dmxfs/dmxfs/internal/process"
@@ -90,6 +92,7 @@ func (w *watcher) keep(ctx context.Context) error {
 		w.next.prepare()
 	}
 	for {
+		took := w.legacy.takes()
 		usable, err := turn(ctx)
 		turn = w.once
 		if err == nil || !w.served {
@@ -104,6 +107,10 @@ func (w *watcher) keep(ctx context.Context) error {
 			continue
 		}
 		w.disinherit() // before anything looks at the mount
+		if (usable || took) && w.takenAway() {
+			w.log.Info("unmounted while it had no daemon", "mount", w.cfg.Mountpoint, "err", err)
+			return nil
+		}
 		// After one that was usable the next one comes at once: it frees the
 		// locks of the dead one. If it is only the last of many in a short
 		// time, the membership pauses before it joins.
@@ -120,6 +127,17 @@ func (w *watcher) keep(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// takenAway reports whether the mount, whose daemon has just ended, is not in its place any
+// more: somebody has unmounted it, and wants no other one. What a daemon leaves that was killed
+// stays mounted, though it is dead. (One that has not come to serve may have taken away the dead
+// mount of the one before it.)
+func (w *watcher) takenAway() bool {
+	all, err := mountinfo.Read()
+	return err == nil && !slices.ContainsFunc(all, func(m mountinfo.Mount) bool {
+		return m.Point == w.cfg.Mountpoint && m.Type == mountpoint.Type
+	})
 }
 
 // backoff is the pause after n starts in a row that came to nothing: none, then
