@@ -78,7 +78,9 @@
 // The storage may be restored from a copy. A node that has known a view above
 // the newest that a look shows, which began more than S after its start, ends; or, if an
 // admin has said so (Config.Restored), links a view far above all that it has
-// known, of itself alone, and holds back as above a damaged one.
+// known, of itself alone, and holds back as above a damaged one. A listing may also lack
+// a view because a part of the storage is away: the look tells ([LookOp].Linked), and then
+// it counts for nothing, neither for the tenure nor as a sign that anything is missing.
 //
 // Two processes may have the identity of one peer: the state directory was
 // copied. A node that finds its own peer in the newest view, in an incarnation

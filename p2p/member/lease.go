@@ -59,6 +59,8 @@ func (l *lease) missing() string {
 		why := l.troubles.String()
 		switch {
 		case why != "":
+		case l.scans.part:
+			why = fmt.Sprintf("the listing of the views is not whole: view %d is not in it, but is there", l.view.Epoch)
 		case l.scans.missing != 0:
 			why = fmt.Sprintf("view %d is missing from the shared storage: was .dmxfs removed, or another directory mounted there?", l.view.Epoch)
 		default:

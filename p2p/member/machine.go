@@ -198,7 +198,7 @@ func newMachine(cfg Config) *Machine {
 	m.welcomes = &welcomes{position: at, mail: m.mail, terms: m.terms}
 	m.joining = &joining{position: at, memory: m.memory, proofs: m.proofs, succession: m.succession, fences: m.fences, scans: m.scans, proposer: m.proposer,
 		asking: m.asking, twins: m.twins, mail: m.mail, terms: m.terms, welcomes: m.welcomes}
-	m.storage = &storage{position: at, proposer: m.proposer, asking: m.asking, answering: m.answering}
+	m.storage = &storage{position: at, memory: m.memory, proposer: m.proposer, asking: m.asking, answering: m.answering}
 	return m
 }
 

@@ -21,6 +21,10 @@ var ErrExists = errors.New("view exists")
 type LookOp struct {
 	// Known: views up to this epoch need not be read.
 	Known locks.Epoch
+	// Linked is the newest view that is known to be linked, also from before this
+	// process. If the listing shows none as new, the look fails unless the name is
+	// certain not to be there: a listing can leave out what cannot be seen just now.
+	Linked locks.Epoch
 	// Asks: the questions of newcomers are of interest.
 	Asks bool
 	// For, if not zero, is the newcomer whose answers are of interest.
@@ -88,6 +92,9 @@ type Look struct {
 	Stray locks.Epoch
 	// Known: the name of the view LookOp.Known is in the listing.
 	Known bool
+	// Hidden: the listing shows no view as new as LookOp.Linked, and lacks the name
+	// of that, but a file has it. So the listing is not whole, or is of before.
+	Hidden bool
 	// Asks are the questions of newcomers, if LookOp.Asks; Answers those to
 	// LookOp.For.
 	Asks    []Challenge
@@ -104,6 +111,9 @@ func (l Look) String() string {
 	}
 	if !l.Known {
 		s += " own view missing"
+	}
+	if l.Hidden {
+		s += " listing not whole"
 	}
 	for _, a := range l.Asks {
 		s += fmt.Sprintf(" ask %v", a)

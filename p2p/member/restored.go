@@ -19,11 +19,14 @@ func (j *joining) behind() bool {
 // tryRestored ends this node, or makes a view above all that it has known, when
 // two looks show that what it has known is not there any more: one that began
 // more than S after the start, since the listing may be S old, and one that began
-// as much later, since the clock may have jumped before the first.
+// as much later, since the clock may have jumped before the first. A look in between
+// that failed, or whose listing was not whole, makes them begin anew.
 func (j *joining) tryRestored() {
 	known := j.memory.saved.Epoch
 	late := j.cfg.Self.Cache + j.p.Cap
 	switch {
+	case j.scans.part:
+		j.missed = never
 	case j.scans.began < j.memory.began+late || j.scans.newest >= known:
 	case j.missed == never:
 		j.missed = j.now

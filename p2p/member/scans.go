@@ -16,6 +16,7 @@ type scans struct {
 	missing int64       // the start of the first that did not show the own view; 0: the last one did
 	bad     *bad        // the newest view cannot be read
 	stray   locks.Epoch // a file among the views that is none
+	part    bool        // the last one failed, or its listing was not whole: it shows nothing to be missing
 }
 
 // bad is a view that the listing shows and that cannot be read.
@@ -47,9 +48,14 @@ func (s *scans) installed() { s.missing = 0 }
 // read: whatever this node proposes would lose.
 func (s *scans) unreadable() bool { return s.bad != nil && s.bad.epoch > s.view.Epoch }
 
+// failed: whether a view is missing is open again. Where only a part of the storage
+// is away looks may fail and show less than there is by turns.
+func (s *scans) failed() { s.part, s.missing = true, 0 }
+
 // saw takes what a look saw.
 func (s *scans) saw(l Look) {
 	s.seen = true
+	s.part = l.Hidden
 	s.newest = l.Newest
 	s.began = max(s.began, l.Began)
 	s.noteBad(l)
@@ -92,6 +98,10 @@ func (s *scans) count(op LookOp, l Look) {
 		return
 	}
 	if op.Known != s.view.Epoch {
+		return
+	}
+	if l.Hidden {
+		s.missing = 0 // it is there, but what else the listing lacks is not known
 		return
 	}
 	if s.missing == 0 {

@@ -90,6 +90,7 @@ func (n *node) perform(op member.Op, began int64) {
 		}
 		at := w.now - age
 		res.Look = w.store.Look(at, o)
+		res.Err = w.store.Unseen(o, res.Look)
 		res.Look.Began = began
 	default:
 		switch {

@@ -170,6 +170,7 @@ func (m *Machine) stored(in Done) {
 		m.troubles.tell(reading, "the views cannot be read", in.Err)
 		if in.Err != nil {
 			m.storage.lookLater()
+			m.scans.failed()
 			m.proposer.lookFailed()
 			return
 		}

@@ -5,6 +5,7 @@ import "github.com/dmxfs/dmxfs/locks"
 // storage chooses the next operation on the shared storage: one at a time.
 type storage struct {
 	*position
+	memory    *memory
 	proposer  *proposer
 	asking    *asking
 	answering *answering
@@ -77,5 +78,6 @@ func (s *storage) look() LookOp {
 		interval = s.p.LookOut
 	}
 	s.lookAt = s.now + interval
-	return LookOp{Known: s.top().Epoch, Asks: s.state != StateOut, For: s.asking.from()}
+	known := s.top().Epoch
+	return LookOp{Known: known, Linked: max(known, s.memory.saved.Epoch), Asks: s.state != StateOut, For: s.asking.from()}
 }

@@ -34,7 +34,7 @@ func (d *Dir) WriteThrough(g *writegate.Gate) { d.storage.writes = g }
 func NewDir(root *os.File, source, peer string) *Dir {
 	session := make([]byte, 6)
 	rand.Read(session)
-	s := &storage{root: int(root.Fd()), source: source, peer: peer, session: hex.EncodeToString(session), link: linkIn}
+	s := &storage{root: int(root.Fd()), source: source, peer: peer, session: hex.EncodeToString(session), link: linkIn, stat: statIn, openFile: openAt}
 	d := &Dir{storage: s, trials: &trials{s}, secrets: &secrets{s}, asks: &asks{s}}
 	room := &room{storage: s}
 	d.records = &records{s, room}

@@ -28,7 +28,7 @@ func (d directory) wrap(what, name string, err error) error {
 
 // openFile opens a file, but no symbolic link; the error is that of the system.
 func (d directory) openFile(name string, flags int, mode fs.FileMode) (*os.File, error) {
-	return openAt(d.fd(), name, flags|unix.O_NOFOLLOW, uint32(mode))
+	return d.storage.openFile(d.fd(), name, flags|unix.O_NOFOLLOW, uint32(mode))
 }
 
 // read reads a regular file of at most limit bytes. Anything else there (a
@@ -83,10 +83,7 @@ func (d directory) names(f func(name string)) error {
 }
 
 // stat is the status of a file; the error is that of the system.
-func (d directory) stat(name string) (st unix.Stat_t, err error) {
-	err = again.Call(func() error { return unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
-	return st, err
-}
+func (d directory) stat(name string) (unix.Stat_t, error) { return d.storage.stat(d.File, name) }
 
 // writeTemp makes a new file with all of data on the storage. If it fails
 // nothing is left.

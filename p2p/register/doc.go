@@ -10,6 +10,7 @@
 //	.dmxfs/secrets/<10 digits>   {"secret":fingerprint,"made":time}, of the changed ones; the last counts
 //	.dmxfs/views/<20 digits>     a view, see member.EncodeView; never written again
 //	.dmxfs/views/new-<peer>-*    the source of a link or a rename that is under way
+//	.dmxfs/views/.<name>.new-*   an empty file, there for a moment, that shows whether <name> could be seen
 //	.dmxfs/views/ask-<peer>      a newcomer that reaches no member asks
 //	.dmxfs/views/ask-<node>      one asks whether another has its identity
 //	.dmxfs/views/answer-<newcomer>-<member>

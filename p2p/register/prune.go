@@ -48,10 +48,8 @@ func (p *pruner) Prune(below locks.Epoch) error {
 			}
 			return
 		}
-		for _, prefix := range []string{askPrefix, answerPrefix, newPrefix} {
-			if strings.HasPrefix(name, prefix) && len(others) < maxPrune {
-				others = append(others, name)
-			}
+		if (isTemp(name) || strings.HasPrefix(name, askPrefix) || strings.HasPrefix(name, answerPrefix)) && len(others) < maxPrune {
+			others = append(others, name)
 		}
 	})
 	for _, e := range views {
@@ -65,7 +63,7 @@ func (p *pruner) Prune(below locks.Epoch) error {
 	}
 	for _, name := range others {
 		age := askAge
-		if strings.HasPrefix(name, newPrefix) {
+		if isTemp(name) {
 			age = newAge
 		}
 		err = errors.Join(err, dir.removeOld(name, now, age))

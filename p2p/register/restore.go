@@ -153,7 +153,7 @@ func (r *restorer) clearLeft() error {
 	left := map[string]func(name string) bool{
 		filepath.Base(peersDir): whatever, filepath.Base(roomDir): whatever,
 		filepath.Base(viewsDir): func(name string) bool {
-			return strings.HasPrefix(name, newPrefix) || strings.HasPrefix(name, askPrefix) || strings.HasPrefix(name, answerPrefix)
+			return isTemp(name) || strings.HasPrefix(name, askPrefix) || strings.HasPrefix(name, answerPrefix)
 		},
 	}
 	known := true

@@ -38,7 +38,10 @@ type storage struct {
 
 	writes *writegate.Gate // what is written passes it; nil: nothing else does
 
-	link func(dir *os.File, from, to string) error // linkIn; tests put storage that fails in its place
+	// linkIn, statIn and openAt; tests put storage that fails in their place.
+	link     func(dir *os.File, from, to string) error
+	stat     func(dir *os.File, name string) (unix.Stat_t, error)
+	openFile func(dir int, name string, flags int, mode uint32) (*os.File, error)
 }
 
 // open opens a directory below the shared one by its path, never by a
@@ -129,6 +132,12 @@ func openAt(dir int, name string, flags int, mode uint32) (*os.File, error) {
 		}
 		return os.NewFile(uintptr(fd), name), nil
 	}
+}
+
+func statIn(dir *os.File, name string) (st unix.Stat_t, err error) {
+	fd := int(dir.Fd())
+	err = again.Call(func() error { return unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	return st, err
 }
 
 func linkIn(dir *os.File, from, to string) error {

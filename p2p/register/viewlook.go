@@ -34,7 +34,8 @@ func (vs *views) clusterID() string {
 }
 
 // Look lists the views, reads the newest, and what newcomers ask, with one listing
-// for all of it; see [Register].
+// for all of it; see [Register]. That a view is missing is said only of one that would
+// be seen if it were there, see seeLinked.
 func (vs *views) Look(op member.LookOp) (member.Look, error) {
 	var l member.Look
 	dir, err := vs.open(viewsDir)
@@ -59,6 +60,9 @@ func (vs *views) Look(op member.LookOp) (member.Look, error) {
 		return member.Look{}, err
 	}
 	if err := vs.readNewest(dir, op.Known, top, &l); err != nil {
+		return member.Look{}, err
+	}
+	if err := vs.seeLinked(dir, op, &l); err != nil {
 		return member.Look{}, err
 	}
 	l.Asks, l.Answers = mail.read(dir)

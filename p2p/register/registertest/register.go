@@ -66,7 +66,7 @@ func (r *Register) Look(op member.LookOp) (member.Look, error) {
 	var l member.Look
 	err := r.do(op, func(s *Store, now int64, f Fault) error {
 		l = s.Look(now-int64(f.Stale), op)
-		return nil
+		return s.Unseen(op, l)
 	})
 	return l, err
 }

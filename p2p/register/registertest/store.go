@@ -1,6 +1,7 @@
 package registertest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,6 +18,12 @@ type Store struct {
 	// Relinked counts links of names that had been removed before: the store
 	// accepts them, as a file system does.
 	Relinked int
+	// Away, if not nil, tells the views whose names are on a server that is down:
+	// listings leave them out, and they cannot be linked.
+	Away func(e locks.Epoch) bool
+	// Unseeable, if not nil, is whether a look finds out that a view which is Away is not
+	// just missing; else each does.
+	Unseeable func() bool
 
 	views   []*file[locks.Epoch, *member.View]
 	asks    []*file[string, member.Challenge]
@@ -49,8 +56,25 @@ func put[K comparable, V any](files []*file[K, V], now int64, name K, data V) []
 	return append(files, &file[K, V]{name, data, now, always})
 }
 
+// ErrAway is what the storage says of a name on a server that is down.
+var ErrAway = errors.New("transport endpoint is not connected")
+
+func (s *Store) away(e locks.Epoch) bool { return s.Away != nil && s.Away(e) }
+
+// Unseen is the error of a look that has seen l, if a view that it should show is on
+// a server that is down; see [member.LookOp].
+func (s *Store) Unseen(op member.LookOp, l member.Look) error {
+	if l.Newest < op.Linked && s.away(op.Linked) && (s.Unseeable == nil || s.Unseeable()) {
+		return fmt.Errorf("view %d: %w", op.Linked, ErrAway)
+	}
+	return nil
+}
+
 // Link gives v its name, or fails with [member.ErrExists].
 func (s *Store) Link(now int64, v *member.View) error {
+	if s.away(v.Epoch) {
+		return fmt.Errorf("link %s: %w", member.ViewName(v.Epoch), ErrAway)
+	}
 	for _, f := range s.views {
 		if f.name == v.Epoch && f.to == always {
 			return fmt.Errorf("link %s: %w", member.ViewName(v.Epoch), member.ErrExists)
@@ -156,7 +180,7 @@ func (s *Store) Look(at int64, op member.LookOp) member.Look {
 	var l member.Look
 	var newest, before *member.View
 	for _, f := range s.views {
-		if f.from > at || f.to <= at {
+		if f.from > at || f.to <= at || s.away(f.name) {
 			continue
 		}
 		if f.name > l.Newest {
