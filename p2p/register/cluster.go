@@ -86,7 +86,7 @@ func (f *founder) Init(e Expect) (*Cluster, error) {
 		return nil, err
 	}
 	if err := f.room.fill(); err != nil && !errors.Is(err, ErrFull) {
-		c.Warnings = append(c.Warnings, fmt.Sprintf("no room is kept for changes of the membership while the storage is full: %v", err))
+		c.Warnings = append(c.Warnings, fmt.Sprintf("no room can be kept now for changes of the membership at a time when the storage is full: %v", err))
 	}
 	return c, nil
 }
@@ -112,6 +112,9 @@ func (f *founder) openCluster(given []byte, kept [][]byte) (*Cluster, error) {
 	defer dir.Close()
 	rec, err := dir.readCluster()
 	if errors.Is(err, unix.ENOENT) {
+		if err := dir.unseen(ClusterFile); err != nil {
+			return nil, err
+		}
 		return nil, errNoCluster
 	}
 	if err != nil {
@@ -155,10 +158,18 @@ func (f *founder) chooseSecret(dir directory, c *Cluster, given []byte, kept [][
 	if given == nil {
 		from = Name + "/" + secretFile
 		var err error
-		switch c.Secret, err = dir.readSecret(); {
+		c.Secret, err = dir.readSecret()
+		if errors.Is(err, unix.ENOENT) && c.Generation == 0 {
+			if unseen := dir.unseen(secretFile); unseen != nil {
+				err = unseen
+			}
+		}
+		switch {
 		case err != nil && c.Generation > 0:
 			return fmt.Errorf("%s: %w: the secret of the cluster was changed, and is not on the storage; the one that counts now has fingerprint %s: %s, copy it to this host and give it with --secret",
 				f.source, ErrSecret, c.Fingerprint, showSecret)
+		case isAway(err): // it may be there
+			return fmt.Errorf("the secret of the cluster: %w", err)
 		case err != nil:
 			return fmt.Errorf("%s: %w: the cluster needs the one with fingerprint %s, and %s/%s cannot be read (%w); copy it to this host and give it with --secret",
 				f.source, ErrSecret, c.Fingerprint, Name, secretFile, err)

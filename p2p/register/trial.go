@@ -13,7 +13,8 @@ import (
 // do and what it cannot do just now: clients of object stores say EIO to what
 // they have no idea of, and so does any client whose server is away. What fails
 // where a file has just been made, and fails again beside another one, is for
-// good.
+// good. But where there is a directory of views somebody's trial has succeeded:
+// EIO is of the moment then, as of a server that is down and has a part of the names.
 
 // ofTheMoment are errors that say nothing of what the storage can do.
 var ofTheMoment = []unix.Errno{
@@ -41,7 +42,7 @@ func (t *trials) Trial(kind string, doing func(step string)) (err error) {
 
 func (t *trials) trial(kind string, doing func(step string)) error {
 	doing("making " + Name)
-	dir, made, err := t.dir()
+	dir, made, before, err := t.dir()
 	if made {
 		// Who founds a cluster in it meanwhile has put something there.
 		defer func() { _ = unix.Unlinkat(t.root, Name, unix.AT_REMOVEDIR) }()
@@ -55,6 +56,9 @@ func (t *trials) trial(kind string, doing func(step string)) error {
 		doing("making a file")
 		from, to := t.tempName("trial"), t.tempName("trial")
 		if err := dir.writeTemp(from, []byte(from), 0o600); err != nil {
+			if before && isAway(err) {
+				return t.away(err)
+			}
 			return t.cannot("write a file", kind, err)
 		}
 		doing("making a hard link")
@@ -68,6 +72,8 @@ func (t *trials) trial(kind string, doing func(step string)) error {
 			return nil
 		case isErrno(err, ofTheMoment):
 			return t.wrap("link", dir.Name(), err)
+		case before && last == 1 && isAway(err):
+			return t.away(t.wrap("link", dir.Name(), err))
 		case last == 1:
 			return t.noLinks(" ("+kind+")", err)
 		}
@@ -75,17 +81,17 @@ func (t *trials) trial(kind string, doing func(step string)) error {
 	return nil
 }
 
-// dir opens a directory to try in: that of the views if there is one, else
-// the one around it, which it makes if need be.
-func (t *trials) dir() (dir directory, made bool, err error) {
+// dir opens a directory to try in: that of the views if there is one, from before,
+// else the one around it, which it makes if need be.
+func (t *trials) dir() (dir directory, made, before bool, err error) {
 	if dir, err = t.open(viewsDir); !errors.Is(err, unix.ENOENT) {
-		return dir, false, err
+		return dir, false, err == nil, err
 	}
 	if made, err = t.makeDir(Name); err != nil {
-		return dir, made, err
+		return dir, made, false, err
 	}
 	dir, err = t.open(Name)
-	return dir, made, err
+	return dir, made, false, err
 }
 
 // probe checks that the storage can do what views rest on: a second link of a
@@ -124,6 +130,11 @@ func (t *trials) probe() error {
 		err = fmt.Errorf("%s: %w: a linked file has another content than its source", t.source, ErrNoLink)
 	}
 	return err
+}
+
+// away explains an error of storage that has had all that is tried.
+func (t *trials) away(err error) error {
+	return fmt.Errorf("%w: dmxfs has worked on this storage before, so this may pass: see whether all of its servers are up, and the log of its client", err)
 }
 
 // cannot explains an error of the trial that no link has a part in.

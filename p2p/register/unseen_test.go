@@ -186,3 +186,82 @@ func TestPruneRemovesTriedNames(t *testing.T) {
 		t.Errorf("left: %v", got)
 	}
 }
+
+// A server that is down and has a part of the names is no storage that cannot be used: where a
+// cluster is, what fails may pass. Where none is nobody can tell.
+func TestTrialWhileAServerIsDown(t *testing.T) {
+	isTrial := func(name string) bool { return strings.Contains(name, "-trial") }
+	for _, errno := range []unix.Errno{unix.EIO, unix.ENOTCONN} {
+		for _, cluster := range []bool{true, false} {
+			for _, link := range []bool{true, false} {
+				dir := t.TempDir()
+				if cluster {
+					founded(t, dir, "a")
+				}
+				d := newDir(t, dir, "b")
+				if link {
+					d.link = func(*os.File, string, string) error { return errno }
+				} else {
+					down(d, isTrial, errno, errno)
+				}
+				err := d.Trial("fuse.some", quiet)
+				final := errors.Is(err, ErrUnusable) || errors.Is(err, ErrNoLink)
+				if !errors.Is(err, errno) || final != (!cluster && errno == unix.EIO) {
+					t.Errorf("%v, cluster %v, link %v: %v", errno, cluster, link, err)
+				}
+				if !final && cluster && errno == unix.EIO && !strings.Contains(err.Error(), "all of its servers are up") {
+					t.Errorf("no advice: %v", err)
+				}
+			}
+		}
+	}
+	// What the storage cannot do it cannot do beside a cluster either.
+	dir := t.TempDir()
+	founded(t, dir, "a")
+	d := newDir(t, dir, "b")
+	d.link = func(*os.File, string, string) error { return unix.EOPNOTSUPP }
+	if err := d.Trial("fuse.some", quiet); !errors.Is(err, ErrNoLink) {
+		t.Error(err)
+	}
+	down(d, isTrial, unix.ENOSYS, unix.ENOSYS)
+	if err := d.Trial("fuse.some", quiet); !errors.Is(err, ErrUnusable) {
+		t.Error(err)
+	}
+}
+
+// A secret, or the file of the cluster, on a server that is down is neither a wrong secret nor
+// a cluster that is to be founded or put back.
+func TestInitWhileAServerIsDown(t *testing.T) {
+	for _, file := range []string{secretFile, ClusterFile} {
+		for _, found := range []unix.Errno{unix.ENOENT, unix.ENOTCONN, unix.EIO} {
+			dir := t.TempDir()
+			mustLink(t, founded(t, dir, "a"), 1)
+			d := newDir(t, dir, "b")
+			down(d, of(file), found, unix.EIO)
+			for _, e := range []Expect{{}, {Join: true}, {Cluster: testCluster}, {GoesOn: true}} {
+				_, err := d.Init(e)
+				if !errors.Is(err, unix.EIO) && !errors.Is(err, found) {
+					t.Errorf("%s %v, %+v: %v", file, found, e, err)
+				}
+				for _, kind := range []error{ErrSecret, ErrDamaged, ErrNoCluster, ErrOtherCluster} {
+					if errors.Is(err, kind) {
+						t.Errorf("%s %v, %+v: %v", file, found, e, err)
+					}
+				}
+			}
+			if left := leftovers(t, dir); len(left) != 0 || len(list(t, filepath.Join(dir, Name))) != 5 {
+				t.Errorf("%v is left, %v", left, list(t, filepath.Join(dir, Name)))
+			}
+		}
+		// One that is missing is.
+		dir := t.TempDir()
+		mustLink(t, founded(t, dir, "a"), 1)
+		if err := os.Remove(filepath.Join(dir, Name, file)); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]error{secretFile: ErrSecret, ClusterFile: ErrDamaged}[file]
+		if _, err := newDir(t, dir, "b").Init(Expect{}); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want %v", file, err, want)
+		}
+	}
+}
