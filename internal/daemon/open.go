@@ -135,7 +135,7 @@ func (d *daemon) openCluster() (c *register.Cluster, kept nodestate.Secrets, err
 			return nil, kept, err
 		}
 	}
-	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Cluster: known, Join: cfg.Join, GoesOn: goesOn})
+	c, err = d.register.Init(register.Expect{Secret: given, Kept: kept.All(), Generation: kept.Current.Generation, Cluster: known, Join: cfg.Join, GoesOn: goesOn})
 	if errors.Is(err, register.ErrNoCluster) || errors.Is(err, register.ErrOtherCluster) {
 		return nil, kept, err // retryable: the storage may still get mounted
 	}

@@ -34,6 +34,9 @@ type Expect struct {
 	// Kept are secrets that the node has had from other members. One that
 	// counts is taken instead of Secret.
 	Kept [][]byte
+	// Generation is that of the secret which counted when the node has last known: one
+	// below it is believed only if this one is gone.
+	Generation uint64
 	// Cluster is the ID of the cluster that this node was in, empty if it does
 	// not know. Another one is refused, and if there is none it is not founded:
 	// the storage may not be mounted.
@@ -59,7 +62,7 @@ type founder struct {
 // may do so at the same time: one founds, the others join it. What the node
 // expects is checked before anything is written.
 func (f *founder) Init(e Expect) (*Cluster, error) {
-	c, err := f.openCluster(e.Secret, e.Kept)
+	c, err := f.openCluster(e)
 	switch {
 	case errors.Is(err, errNoCluster) && e.Cluster != "":
 		return nil, &storageError{kind: ErrNoCluster, err: err, text: fmt.Sprintf(
@@ -101,7 +104,7 @@ var (
 )
 
 // openCluster reads a cluster that exists; if none does, the error is errNoCluster.
-func (f *founder) openCluster(given []byte, kept [][]byte) (*Cluster, error) {
+func (f *founder) openCluster(e Expect) (*Cluster, error) {
 	dir, err := f.open(Name)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, errNoCluster
@@ -124,12 +127,12 @@ func (f *founder) openCluster(given []byte, kept [][]byte) (*Cluster, error) {
 	if err != nil {
 		return nil, dir.wrap("stat", ClusterFile, err)
 	}
-	counts, err := f.secrets.generation(rec)
+	counts, err := f.secrets.generation(rec, e.Generation)
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{ID: rec.Cluster, Inode: st.Ino, Fingerprint: counts.Fingerprint, Generation: counts.Number}
-	if err := f.chooseSecret(dir, c, given, kept); err != nil {
+	if err := f.chooseSecret(dir, c, e.Secret, e.Kept); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -228,7 +231,7 @@ func (f *founder) found(given []byte) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.openCluster(given, nil)
+	c, err := f.openCluster(Expect{Secret: given})
 	if err != nil {
 		if errors.Is(err, ErrSecret) && madeSecret {
 			// Another founder was faster, with a secret of its own. Ours

@@ -48,11 +48,12 @@ func (s *secrets) Generation() (Generation, error) {
 	if err != nil {
 		return Generation{}, err
 	}
-	return s.generation(rec)
+	return s.generation(rec, 0)
 }
 
-// generation is that of the cluster whose file has rec.
-func (s *secrets) generation(rec clusterRecord) (Generation, error) {
+// generation is that of the cluster whose file has rec. It is not below known, if that
+// is there; if that may be there, and cannot be seen, there is an error.
+func (s *secrets) generation(rec clusterRecord, known uint64) (Generation, error) {
 	dir, err := s.open(secretsDir)
 	if errors.Is(err, unix.ENOENT) {
 		return Generation{Fingerprint: rec.Secret}, nil
@@ -68,6 +69,15 @@ func (s *secrets) generation(rec clusterRecord) (Generation, error) {
 		}
 	}); err != nil {
 		return Generation{}, err
+	}
+	if last < known {
+		there, err := dir.has(generationName(known))
+		if err != nil {
+			return Generation{}, err
+		}
+		if there {
+			last = known
+		}
 	}
 	if last == 0 {
 		return Generation{Fingerprint: rec.Secret}, nil

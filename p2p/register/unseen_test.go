@@ -265,3 +265,45 @@ func TestInitWhileAServerIsDown(t *testing.T) {
 		}
 	}
 }
+
+// The newest generation of the secret on a server that is down is no storage on which a former
+// secret counts again; one that is gone is.
+func TestAGenerationThatIsNotSeen(t *testing.T) {
+	former, now := secretOf("f"), secretOf("n")
+	second := generationName(2)
+	for _, known := range []uint64{2, 3} {
+		dir := t.TempDir()
+		a := newDir(t, dir, "a")
+		if _, err := a.Init(Expect{Secret: former}); err != nil {
+			t.Fatal(err)
+		}
+		for i, s := range [][]byte{former, now} {
+			if err := a.SetGeneration(Generation{Number: uint64(i) + 1, Fingerprint: Fingerprint(s)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := Expect{Kept: [][]byte{now, former}, Generation: known}
+		d := newDir(t, dir, "b")
+		if c, err := d.Init(e); err != nil || c.Generation != 2 {
+			t.Errorf("generation %d is known: %+v, %v", known, c, err)
+		}
+		// The listing leaves it out.
+		path := filepath.Join(dir, secretsDir, second)
+		if err := os.Rename(path, filepath.Join(dir, "away")); err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range []unix.Errno{unix.ENOENT, unix.ENOTCONN} {
+			down(d, of(generationName(known)), found, unix.EIO)
+			if c, err := d.Init(e); err == nil || errors.Is(err, ErrSecret) || !errors.Is(err, found) && !errors.Is(err, unix.EIO) {
+				t.Errorf("%v: generation %d is known: %+v, %v", found, known, c, err)
+			}
+		}
+		down(d, of(), nil, nil)
+		if c, err := d.Init(e); err != nil || c.Generation != 1 || string(c.Secret) != string(former) {
+			t.Errorf("one that is gone: %+v, %v", c, err)
+		}
+		if left := leftovers(t, dir); len(left) != 0 || len(list(t, filepath.Join(dir, secretsDir))) != 1 {
+			t.Errorf("%v is left, %v", left, list(t, filepath.Join(dir, secretsDir)))
+		}
+	}
+}
