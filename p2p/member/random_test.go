@@ -62,6 +62,9 @@ func schedule(o options, tracing bool) outcome {
 		if o.takeovers && rng.IntN(2) == 0 {
 			f = replaced[rng.IntN(len(replaced))]
 		}
+		if o.servers && rng.IntN(2) == 0 {
+			f = serverDown
+		}
 		if o.kills && rng.IntN(2) == 0 {
 			f = killed[rng.IntN(len(killed))]
 		}

@@ -59,6 +59,7 @@ type options struct {
 	fileID     string        // what nodes tell files apart by; empty: "inode 1"
 	takeovers  bool          // daemons are replaced
 	kills      bool          // daemons are killed, and successors go on with their ledgers
+	servers    bool          // servers that keep views are down, too
 	slowAt     int64         // storage operations take up to this long, in ms; 0: 4
 }
 

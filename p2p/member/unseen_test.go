@@ -22,6 +22,26 @@ func (w *world) comesBack() {
 	w.store.Away = nil
 }
 
+// serverDown is a fault: the server of the newest view is down, or that of the next one.
+var serverDown = fault{"server down", func(w *world, _ *node, d int64) int64 {
+	if w.store.Away == nil {
+		w.goesDown(w.store.Newest + locks.Epoch(w.rng.IntN(2)))
+		w.after(d*ms, w.comesBack)
+	}
+	return d
+}}
+
+// Beside all other faults, nobody is live who should not be, and all go on.
+func TestRandomSchedulesWithServersDown(t *testing.T) {
+	for seed := *flagFirst; seed < *flagFirst+int64(*flagSeeds); seed++ {
+		o := randomOptions(seed)
+		o.servers = true
+		if r := schedule(o, false); r.w.check.err != nil {
+			t.Fatalf("schedule %d: %v", seed, r.w.check.err)
+		}
+	}
+}
+
 // A view that cannot be seen for a while ends nobody: neither those who are members, nor one
 // that is started meanwhile, though an admin has said that nothing was restored.
 func TestTheServerOfTheNewestViewIsDown(t *testing.T) {
