@@ -238,9 +238,6 @@ func (c *attrCache) fillEntry(out *fuse.EntryOut, dir *node, name string, n *nod
 	if c.arrivals.all.Load() != gen {
 		c.tellNew(n, &out.Attr)
 	}
-	if n.dropsPages(c.now()) {
-		out.SetEntryTimeout(0)
-	}
 }
 
 // keepEntry is fillEntry where nothing was changed: the kernel may keep the entry

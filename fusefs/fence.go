@@ -161,6 +161,9 @@ func (f *fence) admitted(cancel <-chan struct{}, t *tracked, c *change, call fun
 func (f *fence) forgetOld(c *change) {
 	for _, n := range [...]*node{c.dir, c.leave, c.files[0], c.files[1]} {
 		if n != nil {
+			if n.isRegular() {
+				awaitEnds(f.base, n)
+			}
 			n.notified.Add(1)
 			f.dev.forgetAttr(n.id)
 		}

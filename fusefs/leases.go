@@ -39,7 +39,14 @@ type leases struct {
 	trusts int64          // from when on what a client that lingers says is new, likewise
 	tenure locks.Tenure   // of its grant
 	round  *leaseRound    // what changes that have to wait wait for
-	unsure bool           // somebody waits to know whether this node is cut off
+	unsure locks.Tenure   // for which somebody waits to know whether this node is cut off; or 0
+	asked  locks.HandleID // by which the lock is asked for; 0: it is not
+	broken bool           // an admin has broken it since
+
+	// former is the handle by which the process before this one had the lease, and given is
+	// closed when that is given up.
+	former locks.HandleID
+	given  chan struct{}
 
 	kick chan struct{}   // has an element when run is to look
 	over <-chan struct{} // closed when the mount ends
@@ -106,18 +113,21 @@ func (l *leases) begin() (wait *leaseRound) {
 func (l *leases) awaitAdmission(tenure locks.Tenure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.unsure {
+	if l.unsure == tenure {
 		return
 	}
-	l.unsure = true
+	l.unsure = tenure
 	l.background(func() {
 		l.pause.rest()
 		err := l.locker.Admit(l.over, tenure)
 		l.pause.work()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.unsure = false; err == nil {
-			l.again(nil)
+		if l.unsure == tenure {
+			l.unsure = 0
+		}
+		if !errors.Is(err, locks.ErrLost) && !closed(l.over) {
+			l.again(err)
 		}
 	})
 }
@@ -330,6 +340,9 @@ func (l *leases) run(ctx context.Context) {
 // lock takes the lock: for reading, to change; or tries it for writing, to keep.
 func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 	h := locks.HandleID(l.newID())
+	l.mu.Lock()
+	l.asked, l.broken = h, false
+	l.mu.Unlock()
 	g, err := l.lockBehind(ctx.Done(), &locks.Request{
 		Key: leaseKey, Path: LeasePath, Owner: sharedOwner, Handle: h, Mode: mode, Range: locks.Whole,
 		Try: mode == locks.Write, Blind: true, Program: locks.Program{Command: defaultSubtype},
@@ -339,8 +352,9 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 	}
 	l.mu.Lock()
 	old := l.handle
+	l.asked = 0
 	switch {
-	case err == nil && l.locker.Tenure() == g.Tenure:
+	case err == nil && l.locker.Tenure() == g.Tenure && !l.broken:
 		l.handle, l.tenure = h, g.Tenure
 		l.ledger.leased(uint64(h))
 		if mode == locks.Write {
@@ -376,14 +390,28 @@ func (l *leases) lock(ctx context.Context, mode locks.Mode) {
 func (l *leases) giveUp(ctx context.Context, handles []locks.HandleID) error {
 	late := time.NewTimer(l.opts.CacheTime + tickSlack)
 	defer late.Stop()
+	if l.former != 0 && slices.Contains(handles, l.former) {
+		select {
+		case <-l.given:
+		case <-late.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		return nil
+	}
 	for over := false; ; {
 		l.mu.Lock()
-		round, held := l.round, slices.Contains(handles, l.handle)
-		if keeps := l.m.Held() == lease.Keep; held && (!keeps || over) {
+		round, held := l.round, l.handle != 0 && slices.Contains(handles, l.handle)
+		if slices.Contains(handles, l.asked) {
+			l.broken = true // the grant was seen before it got here
+		}
+		if held && (l.m.Held() != lease.Keep || over) {
 			l.lose()
 			held = false
 		}
-		l.m.Wanted()
+		if held {
+			l.m.Wanted()
+		}
 		l.mu.Unlock()
 		if !held {
 			return nil

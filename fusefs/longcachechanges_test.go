@@ -115,10 +115,15 @@ func TestTheLeaseIsBroken(t *testing.T) {
 }
 
 // The kernel drops the pages of a file that has changed before it takes over for how long
-// it may keep the name. So it is told to keep no name of a large one then: others may give
-// the name to another file, and have what is old dropped, before it gets there.
+// it may keep the name. So it may not keep a name of a large one for long then: others may
+// give the name to another file, and have what is old dropped, before it gets there.
 func TestNamesOfFilesWhosePagesAreDropped(t *testing.T) {
-	f := handlersOnly(t)
+	l := newFakeLocker()
+	f := handlersOnly(t, func(o *Options) { o.Locker, o.CacheTime = l, MaxCacheTime })
+	f.leases.on, f.leases.keeps = true, true
+	grantLease(f, l, lease.ManyLooks)
+	in := &fuse.InHeader{Unique: 1}
+	in.Pid = 1
 	for size, kept := range map[int64]bool{manyPages: true, manyPages + 1: false} {
 		name := fmt.Sprint(size)
 		must(t, os.WriteFile(filepath.Join(f.opts.Root.Name(), name), nil, 0o644))
@@ -131,18 +136,31 @@ func TestNamesOfFilesWhosePagesAreDropped(t *testing.T) {
 			h.n.told.mtime.Sec++ // what the kernel knows is older
 			h.n.cacheMu.Unlock()
 			var out fuse.EntryOut
-			f.attrs.fillEntry(&out, f.tree.root, name, h.n, &st, f.arrivals.all.Load())
-			return out.EntryTimeout() > 0
+			f.attrs.keepEntry(in, &out, f.tree.root, name, h.n, &st, f.leases.look())
+			return out.EntryTimeout() == MaxCacheTime
 		}
 		h.n.cached.Store(false)
 		if !tell() {
-			t.Errorf("the name of a file without pages is not kept")
+			t.Errorf("the name of a file without pages is not kept for long")
 		}
 		if h.n.fills(); tell() != kept {
-			t.Errorf("the name of a file of %d bytes with pages is kept: %t", size, !kept)
+			t.Errorf("the name of a file of %d bytes with pages is kept for long: %t", size, !kept)
 		}
 		f.Release(nil, &fuse.ReleaseIn{Fh: h.id})
 	}
+}
+
+// grantLease has the lease granted: to keep, after so many looks, or to change something.
+func grantLease(f *fileSystem, l *fakeLocker, looks int) {
+	if looks == 0 {
+		f.leases.m.Begin(f.now())
+	}
+	for range looks {
+		f.leases.m.Look(f.now())
+	}
+	f.leases.m.Next(f.now())
+	f.leases.m.Got(f.now())
+	f.leases.handle, f.leases.tenure = 5, l.Tenure()
 }
 
 // What a change has made old is ignored by the kernel, also if it comes late.
@@ -163,18 +181,9 @@ func TestOldAttributesThatComeLate(t *testing.T) {
 			t.Errorf("the kernel is told that the directory has changed: %t", got)
 		}
 	}
-	grant := func(looks int) {
-		for range looks {
-			f.leases.m.Look(f.now())
-		}
-		f.leases.m.Next(f.now())
-		f.leases.m.Got(f.now())
-		f.leases.tenure = l.Tenure()
-	}
-	f.leases.m.Begin(f.now())
-	grant(0) // to change names: nothing is kept for long
+	grantLease(f, l, 0) // nothing is kept for long
 	notified(false)
-	grant(lease.ManyLooks)
+	grantLease(f, l, lease.ManyLooks)
 	notified(true)
 }
 
@@ -182,10 +191,8 @@ func TestOldAttributesThatComeLate(t *testing.T) {
 func TestNoChangeByWhoIsCutOff(t *testing.T) {
 	l := newFakeLocker()
 	f := handlersOnly(t, func(o *Options) { o.Locker = l })
-	f.leases.on, f.leases.tenure = true, l.Tenure()
-	f.leases.m.Begin(1)
-	f.leases.m.Next(1)
-	f.leases.m.Got(1)
+	f.leases.on = true
+	grantLease(f, l, 0)
 	if f.leases.begin() != nil {
 		t.Fatal("a change does not begin under the lease")
 	}
@@ -205,4 +212,92 @@ func TestNoChangeByWhoIsCutOff(t *testing.T) {
 	if wait.err != nil || f.leases.begin() != nil {
 		t.Errorf("no change begins when it goes on: %v", wait.err)
 	}
+}
+
+// Who waits in a new tenure to know whether the node is cut off does not depend on those who
+// have waited in the one before.
+func TestUnsureInANewTenure(t *testing.T) {
+	l := newFakeLocker()
+	f := handlersOnly(t, func(o *Options) { o.Locker = l })
+	f.leases.on = true
+	grantLease(f, l, 0)
+	f.pause.begin() // who has waited stays at the gate
+	l.suspend(true)
+	if f.leases.begin() == nil {
+		t.Fatal("a change begins while the node is suspended")
+	}
+	l.expel()
+	f.leases.lost()
+	grantLease(f, l, 0)
+	l.suspend(true)
+	wait := f.leases.begin()
+	if wait == nil {
+		t.Fatal("a change begins while the node is suspended again")
+	}
+	f.pause.end()
+	l.suspend(false)
+	<-wait.done
+}
+
+// What an admin breaks of the lease is given up by who has it, or is about to get it, and
+// nothing else is.
+func TestWhichLeaseIsBroken(t *testing.T) {
+	breaks := func(f *fileSystem, h locks.HandleID) {
+		t.Helper()
+		if err := (&Server{fs: f}).Break(t.Context(), leaseKey, []locks.HandleID{h}); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Run("another one", func(t *testing.T) {
+		l := newFakeLocker()
+		f := handlersOnly(t, func(o *Options) { o.Locker = l })
+		f.leases.on, f.leases.keeps = true, true
+		grantLease(f, l, lease.ManyLooks)
+		if breaks(f, f.leases.handle+1); f.leases.lookNow() == 0 {
+			t.Error("nothing is kept any more")
+		}
+	})
+	t.Run("at the grant", func(t *testing.T) {
+		l := &grantHook{fakeLocker: newFakeLocker()}
+		f := handlersOnly(t, func(o *Options) { o.Locker = l })
+		f.leases.on, f.leases.keeps = true, true
+		l.granted = func(h locks.HandleID) { breaks(f, h) }
+		for range lease.ManyLooks {
+			f.leases.m.Look(f.now())
+		}
+		f.leases.m.Next(f.now())
+		if f.leases.lock(t.Context(), locks.Write); f.leases.m.Held() != lease.None {
+			t.Error("it is held after that")
+		}
+	})
+	t.Run("of the process before", func(t *testing.T) {
+		f := handlersOnly(t, func(o *Options) { o.Locker, o.CacheTime = newFakeLocker(), MaxCacheTime })
+		f.leases.on, f.leases.former, f.leases.given = true, 7, make(chan struct{})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			breaks(f, 7)
+		}()
+		select {
+		case <-done:
+			t.Error("what the kernel keeps is not waited for")
+		default:
+		}
+		close(f.leases.given)
+		<-done
+	})
+}
+
+// grantHook calls granted when the lease is granted.
+type grantHook struct {
+	*fakeLocker
+	granted func(locks.HandleID)
+}
+
+func (l *grantHook) Lock(cancel <-chan struct{}, r *locks.Request) (locks.Grant, error) {
+	g, err := l.fakeLocker.Lock(cancel, r)
+	if err == nil && r.Key == leaseKey {
+		l.granted(r.Handle)
+	}
+	return g, err
 }

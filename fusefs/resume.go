@@ -409,7 +409,9 @@ func goOn(ctx context.Context, f *fileSystem, x *saved) {
 	// The lease of names is not gone on with; it is given up when the kernel has
 	// dropped what it keeps, which may have to wait for requests.
 	if x.LeaseHandle != 0 {
+		f.leases.former, f.leases.given = x.LeaseHandle, make(chan struct{})
 		f.background(func() {
+			defer close(f.leases.given)
 			if x.killed { // what the kernel keeps is not known, but for how long
 				select {
 				case <-time.After(f.opts.CacheTime):
