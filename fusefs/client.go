@@ -30,7 +30,7 @@ type client struct {
 	descriptors *descriptors
 	leases      *leases
 	listings    listings
-	listed      dirLists
+	listed      *dirLists
 	zaps        atomic.Uint64 // the locks of zap
 }
 

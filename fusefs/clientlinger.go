@@ -3,7 +3,6 @@ package fusefs
 import (
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -104,7 +103,7 @@ func (c *client) passName(dir *node, name string) {
 	if !c.storage.Lingers {
 		return
 	}
-	waited := false
+	waited, others := false, 0
 	for range passTries {
 		var st unix.Stat_t
 		if unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
@@ -117,15 +116,24 @@ func (c *client) passName(dir *node, name string) {
 		case unix.ENOENT, unix.ESTALE:
 			c.forceLookup(dir, name)
 			continue
-		case errOtherName: // of several, perhaps, or a directory above has another one
-			switch is, known := c.lists(dir, name, st.Ino); {
-			case is:
+		case errOtherFile:
+			// The listing may have told the client, too.
+			if others++; others == 1 {
+				c.forceLookup(dir, name)
+				continue
+			}
+			if others > dirTries {
 				return
-			case !known || waited:
+			}
+		case errOtherName: // of several, perhaps, or a directory above has another one
+			switch is := c.listed.tell(dir, name, st.Ino, false); {
+			case is == nil:
+				return
+			case is != errOtherFile || waited:
 				err = errUnknown
 			}
 		}
-		if err != errNoName && err != errOtherName {
+		if err != errNoName && err != errOtherName && err != errOtherFile {
 			c.outlast()
 			c.forceLookup(dir, name)
 			return
@@ -142,9 +150,15 @@ func (c *client) passName(dir *node, name string) {
 // time.
 const passTries = 20
 
+// dirTries is how often the name of a directory is looked up of which the listing tells another
+// one, while a program here looks at the one that it had all the time.
+const dirTries = 4
+
 var (
 	errOtherName = errors.New("the file has another name")
 	errNoName    = errors.New("the file has no name any more")
+	errOtherFile = errors.New("the name is that of another file")
+	errUnlisted  = errors.New("the directory cannot be listed, or has not been")
 	errUnknown   = errors.New("it is not known whether the file has the name")
 )
 
@@ -153,13 +167,24 @@ var (
 func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 	n := c.tree.known(st)
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-	if n != nil && !c.outdated(&n.seen.name) {
-		// Of several names it is not known for which one that is.
-		if isDir && c.leases.current() || !isDir && st.Nlink == 1 && c.tree.isCalledOnly(n, dir, name) {
-			return nil
-		}
+	// Of several names it is not known for which one that is.
+	looked := n != nil && !c.outdated(&n.seen.name) && (isDir || st.Nlink == 1) && c.tree.isCalledOnly(n, dir, name)
+	if looked && (!isDir || c.leases.current()) {
+		return nil
 	}
 	gen := c.arrivals.explicit.Load() + 1
+	if isDir && n == nil {
+		c.listed.meets(dir, name)
+	}
+	if isDir && n != nil && !looked && uint64(st.Dev) == dir.key.dev {
+		switch err := c.listed.tell(dir, name, st.Ino, true); {
+		case err == nil:
+			n.seen.name.Store(gen)
+			return nil
+		case err != errUnlisted && c.listed.told.Load():
+			return err
+		}
+	}
 	fd, err := c.descriptors.withReserve(func() (fd int, err error) {
 		err = retryEINTR(func() (err error) {
 			fd, err = unix.Openat(dir.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -178,7 +203,7 @@ func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 		if n != nil {
 			n.seen.name.Store(gen)
 		}
-		return nil // it exists; that it was renamed is seen within a second
+		return nil // it exists; of a directory this tells no name
 	case err != nil:
 		return err
 	}
@@ -201,86 +226,4 @@ func (c *client) isCalled(dir *node, name string, st *unix.Stat_t) error {
 // linkat(2) that must fail: the file is in another file system.
 func (c *client) forceLookup(dir *node, name string) {
 	_ = unix.Linkat(c.procs.proc, "version", dir.fd, name, 0)
-}
-
-// dirLists are what is in the directories that a client that lingers was made to list last: what
-// lookups go by of files of which the client tells another name.
-type dirLists struct {
-	mu   sync.Mutex
-	last [8]dirList
-	next int
-}
-
-type dirList struct {
-	dir   uint64 // its node; 0: none
-	gen   uint64 // arrivals.explicit before it was listed
-	names map[string]uint64
-	err   error
-}
-
-// maxListed bounds the names of a directory that is listed for that.
-const maxListed = 100_000
-
-// lists reports whether a name in dir is that of the file with this inode number, by what the
-// server has listed since a lock came here last, and whether that is known. dir is pinned and has
-// its anchor.
-func (c *client) lists(dir *node, name string, ino uint64) (is, known bool) {
-	l, gen := &c.listed, c.arrivals.explicit.Load()
-	l.mu.Lock()
-	for i := range l.last {
-		if x := &l.last[i]; x.dir == dir.id && x.gen == gen && (x.err != nil || x.names[name] == ino) {
-			l.mu.Unlock()
-			return x.err == nil, x.err == nil
-		}
-	}
-	l.mu.Unlock()
-	// If it was listed, another program of this host may have made the name meanwhile.
-	opened := c.now()
-	names, err := listNames(dir.fd)
-	c.leases.reads(opened)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	place := l.next
-	for i := range l.last {
-		if l.last[i].dir == dir.id {
-			place = i
-		}
-		if l.last[i].gen != gen {
-			l.last[i] = dirList{} // it may be large
-		}
-	}
-	if place == l.next {
-		l.next = (l.next + 1) % len(l.last)
-	}
-	l.last[place] = dirList{dir.id, gen, names, err}
-	return err == nil && names[name] == ino, err == nil
-}
-
-// listNames reads a directory from its beginning: the inode number of each name.
-func listNames(dir int) (map[string]uint64, error) {
-	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer closeFD(fd)
-	buf := dirBuffers.Get().(*[]byte)
-	defer dirBuffers.Put(buf)
-	names := make(map[string]uint64)
-	for {
-		n := 0
-		err := retryEINTR(func() (err error) {
-			n, err = unix.Getdents(fd, *buf)
-			return err
-		})
-		if err != nil || n == 0 {
-			return names, err
-		}
-		for rest := (*buf)[:n]; len(rest) > 0; {
-			e, size := parseDirent(rest)
-			if names[e.Name] = e.Ino; len(names) > maxListed {
-				return nil, unix.EOVERFLOW
-			}
-			rest = rest[size:]
-		}
-	}
 }

@@ -68,7 +68,8 @@ func (f *fileSystem) assemble() {
 	f.entries = &entries{base: b}
 	f.longCache = &longCache{base: b}
 	f.leases = &leases{base: b, longCache: f.longCache, round: newLeaseRound(), kick: make(chan struct{}, 1)}
-	f.client = &client{base: b, descriptors: f.descriptors, leases: f.leases}
+	f.client = &client{base: b, descriptors: f.descriptors, leases: f.leases,
+		listed: &dirLists{base: b, descriptors: f.descriptors, leases: f.leases}}
 	f.pages = &pageCache{base: b, unprotected: f.unprotected}
 	f.attrs = &attrCache{base: b, unprotected: f.unprotected, client: f.client, entries: f.entries, longCache: f.longCache, leases: f.leases}
 	f.waits = &waits{base: b, pages: f.pages}

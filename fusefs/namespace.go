@@ -61,7 +61,7 @@ func (nc *nameCalls) make(cancel <-chan struct{}, what *change, name string, out
 		return errHidden
 	}
 	for range createAttempts {
-		gen := nc.arrivals.all.Load()
+		gen, looked := nc.arrivals.all.Load(), nc.arrivals.explicit.Load()+1
 		c := *what
 		c.dir, c.name = dir, name
 		if err := nc.fence.create(cancel, &c, making(nc.storage.Userspace, dir, name, func() error { return call(dir) })); err != nil {
@@ -78,6 +78,9 @@ func (nc *nameCalls) make(cancel <-chan struct{}, what *change, name string, out
 		if n.kind != kind { // and has put something else there
 			nc.tree.forget(n.id, 1) // the kernel is not told
 			return fuse.Status(unix.EEXIST)
+		}
+		if n.isDir() {
+			n.seen.name.Store(looked) // nothing else tells that it has the name
 		}
 		nc.attrs.fillEntry(out, dir, name, n, &st, gen)
 		return fuse.OK

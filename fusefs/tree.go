@@ -360,6 +360,17 @@ func (t *tree) isCalledOnly(n, dir *node, name string) bool {
 	return len(n.names) == 1 && n.names[0].dir == dir && n.names[0].name == name
 }
 
+// listed notes which directories a listing has shown to have the name that they have here.
+func (t *tree) listed(dir *node, x *dirList) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, now := range x.names {
+		if n := dir.children[name]; n != nil && n.isDir() && n.key == (fileKey{dir.key.dev, now.ino}) {
+			n.seen.name.Store(x.gen + 1)
+		}
+	}
+}
+
 // namesOf are all names of n, with their directories pinned.
 func (t *tree) namesOf(n *node) []dirName {
 	t.mu.Lock()

@@ -158,6 +158,49 @@ func TestMovedFilesHaveOneNameOverGlusterFS(t *testing.T) {
 	}
 }
 
+// Who takes a lock under which another host has put another directory in the place of one works in
+// the new one, also if the old one is looked at by its new name. One that has only been renamed is
+// not there under its old name.
+func TestReplacedDirectoriesOverGlusterFS(t *testing.T) {
+	t.Parallel()
+	c := newClientCluster(t, realKinds[0], 2)
+	a, b := c.mounts[0], c.mounts[1]
+	if out, code := a.sh("mkdir -p up/d; touch lock up/d/0"); code != 0 {
+		t.Fatalf("%d %s", code, out)
+	}
+	for i := range long.Or(4, 8) {
+		if out, code := a.sh(fmt.Sprintf("stat up/d/%d", i)); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		swap := fmt.Sprintf("cd up; mv d old%d; mkdir d; touch d/%d", i, i+1)
+		if out, code := b.sh("flock lock sh -c " + quoted(swap)); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		want := fmt.Sprintf("%d\n", i+1)
+		for j := range 3 { // the lock comes from the other host each time
+			work := fmt.Sprintf("stat -c %%n up/old%d/%d; stat -c %%n up/d/%d; touch up/d/w%d", i, i, i+1, j)
+			out, code := a.sh("flock lock sh -c " + quoted(work))
+			want += fmt.Sprintf("w%d\n", j)
+			if names, _ := b.sh("flock lock ls up/d"); code != 0 || names != want {
+				t.Fatalf("after %q under the lock on the other host, who has it works elsewhere: %s; in the new directory there is %q, want %q", swap, out, names, want)
+			}
+		}
+	}
+	from, to := "up/d", "up/e"
+	for range long.Or(2, 6) {
+		if out, code := a.sh("stat " + from); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		if out, code := b.sh(fmt.Sprintf("flock lock mv %s %s", from, to)); code != 0 {
+			t.Fatalf("%d %s", code, out)
+		}
+		if out, code := a.sh("flock lock sh -c " + quoted(fmt.Sprintf("stat %s && ! stat %s", to, from))); code != 0 {
+			t.Errorf("after mv %s %s on the other host, under the lock: %s", from, to, out)
+		}
+		from, to = to, from
+	}
+}
+
 // That a directory above has another name, which nobody has looked up here, says nothing of the
 // names below it, and nobody waits for that.
 func TestBelowAMovedDirectoryOverGlusterFS(t *testing.T) {
