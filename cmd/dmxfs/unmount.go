@@ -39,16 +39,17 @@ copies, and with them the daemon.`,
 		if err != nil {
 			return err
 		}
-		return unmountUntil(c.Context(), time.Now().Add(*timeout), point, *lazy)
+		return unmountWithin(c.Context(), *timeout, point, *lazy)
 	}
 	return c
 }
 
-// unmountUntil unmounts, also if the daemon is killed meanwhile: the one that goes on in its
+// unmountWithin unmounts, also if the daemon is killed meanwhile: the one that goes on in its
 // place is told, or the one that is started anew does not come to it.
-func unmountUntil(ctx context.Context, until time.Time, point string, lazy bool) error {
-	for {
-		err := unmount(ctx, time.Until(until), point, lazy)
+func unmountWithin(ctx context.Context, timeout time.Duration, point string, lazy bool) error {
+	until := time.Now().Add(timeout)
+	for ; ; timeout = time.Until(until).Round(time.Millisecond) {
+		err := unmount(ctx, timeout, point, lazy)
 		if !errors.Is(err, admin.ErrEnded) || time.Now().After(until) {
 			return err
 		}
