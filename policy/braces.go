@@ -1,6 +1,9 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Bounds of the pattern of one name. The library tries the alternatives of each
 // group of braces after those of the group before, and again at each place where
@@ -24,7 +27,7 @@ func alternatives(pattern string) ([]string, error) {
 		todo = todo[:len(todo)-1]
 		before, options, after := cutBraces(p)
 		if options == nil {
-			done = append(done, p)
+			done = append(done, oneStar(p))
 		}
 		for _, o := range options {
 			todo = append(todo, before+o+after)
@@ -62,6 +65,36 @@ func cutBraces(p string) (before string, options []string, after string) {
 		}
 	}
 	return "", nil, ""
+}
+
+// oneStar writes one * for several in a row, which mean the same within a name.
+// At the end of a name the library takes no more than two for nothing. A "**"
+// alone stays: it may be a name for itself, which is any number of names.
+func oneStar(p string) string {
+	if p == "**" || !strings.Contains(p, "**") {
+		return p
+	}
+	var out strings.Builder
+	for i := 0; i < len(p); {
+		end := i + 1
+		switch p[i] {
+		case '\\':
+			end++
+		case '[':
+			end = classEnd(p, i) + 1
+		case '*':
+			for end < len(p) && p[end] == '*' {
+				end++
+			}
+			out.WriteByte('*')
+			i = end
+			continue
+		}
+		end = min(end, len(p))
+		out.WriteString(p[i:end])
+		i = end
+	}
+	return out.String()
 }
 
 // classEnd is where the class that begins at i ends. A ] at its begin belongs
