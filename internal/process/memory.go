@@ -1,12 +1,10 @@
 package process
 
 import (
-	"bufio"
 	"fmt"
 	"log/slog"
 	"os"
 	"runtime/debug"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,44 +25,23 @@ func GiveBackMemory(log *slog.Logger) {
 // What cannot be written to is not always: a position-independent program has
 // read-only data that was relocated in place. See proc_pid_smaps(5).
 func dropProgram() error {
+	Remapping.Lock()
+	defer Remapping.Unlock()
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return err
 	}
-	f, err := os.Open("/proc/self/smaps")
+	all, err := Mappings()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	var from, to uint64 // the mapping that the lines are about
-	var asInFile bool
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		line := lines.Text()
-		name, rest, _ := strings.Cut(line, ":")
-		if where, mode, ok := strings.Cut(name, " "); ok { // the first line of a mapping
-			mode, _, _ = strings.Cut(mode, " ")
-			lo, hi, _ := strings.Cut(where, "-")
-			if from, err = strconv.ParseUint(lo, 16, 64); err == nil {
-				to, err = strconv.ParseUint(hi, 16, 64)
-			}
-			if err != nil {
-				return err
-			}
-			asInFile = strings.HasSuffix(line, " "+exe) && !strings.Contains(mode, "w")
+	for _, m := range all {
+		if m.File != exe || strings.Contains(m.Mode, "w") || m.Own > 0 {
 			continue
 		}
-		switch name {
-		case "Anonymous", "Swap":
-			asInFile = asInFile && strings.TrimSpace(rest) == "0 kB"
-		case "VmFlags": // the last line of a mapping
-			if !asInFile {
-				continue
-			}
-			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED); errno != 0 {
-				return fmt.Errorf("madvise: %w", errno)
-			}
+		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.From, m.To-m.From, unix.MADV_DONTNEED); errno != 0 {
+			return fmt.Errorf("madvise: %w", errno)
 		}
 	}
-	return lines.Err()
+	return nil
 }
