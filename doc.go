@@ -28,6 +28,7 @@
 //   - internal/boottime: the clock of time since boot.
 //   - internal/version: which dmxfs this program is.
 //   - internal/process: what Linux lets one do with processes.
+//   - internal/hugepages: code and data of a program in huge pages of memory.
 //   - internal/printing: tables, JSON and times for people, safe for terminals.
 //   - internal/mountlog: the log of a mount.
 //   - internal/trouble: what an error means: may it pass, and what can be done.

@@ -61,6 +61,9 @@ type Config struct {
 	// Takeover: the next one goes on with what it held.
 	Takeover bool
 
+	// SmallPages: the memory of the daemon is not put into huge pages.
+	SmallPages bool `json:",omitempty"`
+
 	// FenceCommand is run by the shell before a member that does not answer is
 	// dropped, and must succeed for that; empty: there is none.
 	FenceCommand string
@@ -101,6 +104,7 @@ func (c *Config) Flags() *pflag.FlagSet {
 	f.BoolVar(&c.Restart, "restart", true, "start the daemon anew when it dies; programs get errors meanwhile")
 	f.BoolFunc("no-restart", "the same as --restart=false", func(string) error { c.Restart = false; return nil })
 	f.BoolVar(&c.Takeover, "takeover", true, "when the daemon is killed, or crashes, the next one goes on with its open files and locks: programs wait for a moment, and get no errors. Not with --no-restart or --journal=required")
+	f.BoolVar(&c.SmallPages, "small-pages", false, "leave the daemon's code and data in small pages of memory: some 20 MB less, that cannot be dropped and read again, and perf(1) and probes see its code; locks pass from program to program more slowly")
 	f.StringVar(&c.FenceCommand, "fence-command", "", "shell command that cuts a host off from the storage; it must succeed before a member that does not answer is dropped and its locks come free. Its environment has DMXFS_PEER, DMXFS_HOST, DMXFS_ADDRS, DMXFS_BOOT_ID, DMXFS_MOUNT and DMXFS_SOURCE. Give it on every host")
 	f.StringVar(&c.Metrics, "metrics", "", "`HOST:PORT` on which Prometheus reads metrics, at /metrics, without a password: best a loopback address, and one for each mount (default: none; dmxfs metrics shows them in any case)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "what to log: debug, info, warn or error")

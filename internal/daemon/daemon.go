@@ -139,6 +139,7 @@ func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
 	g.Go(func() error { testator{d}.awaitLoss(serveCtx); return nil })
+	g.Go(func() error { testator{d}.useHugePages(serveCtx); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
 	ready()

@@ -1,0 +1,57 @@
+package hugepages
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Memory is short where the machine has none, or a control group of either version, at any
+// level; pages of files that can be dropped count as free.
+func TestSpare(t *testing.T) {
+	const plenty = "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n"
+	v1, v2 := "sys/fs/cgroup/memory", "sys/fs/cgroup"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string // "": there is enough
+	}{
+		"no limit": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/a/b\n", v2 + "/a/b/memory.max": "max\n", v2 + "/a/b/memory.current": "1000\n"}, ""},
+		"machine":  {map[string]string{"proc/meminfo": "MemAvailable: 30000 kB\n", "proc/self/cgroup": ""}, "29 MB of memory are available"},
+		"version 2": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/a/b\n", v2 + "/a/b/memory.max": "67108864\n", v2 + "/a/b/memory.current": "33554432\n"},
+			"only 32 MB are left"},
+		"its parent": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/a/b\n", v2 + "/a/memory.max": "67108864\n", v2 + "/a/memory.current": "33554432\n"},
+			"only 32 MB are left"},
+		"files": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/\n", v2 + "/memory.max": "167108864\n", v2 + "/memory.current": "160000000\n", v2 + "/memory.stat": "anon 1\ninactive_file 150000000\n"},
+			""},
+		"version 1": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "12:cpu,cpuacct:/x\n4:memory:/a\n0::/x\n", v1 + "/a/memory.limit_in_bytes": "67108864\n", v1 + "/a/memory.usage_in_bytes": "33554432\n"},
+			"only 32 MB are left"},
+		"unlimited version 1": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "4:memory:/a\n", v1 + "/a/memory.limit_in_bytes": "9223372036854771712\n", v1 + "/a/memory.usage_in_bytes": "33554432\n"},
+			""},
+		"container": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "4:memory:/docker/0123\n", v1 + "/memory.limit_in_bytes": "67108864\n", v1 + "/memory.usage_in_bytes": "67108864\n"},
+			"only 0 MB are left"},
+		"outside": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/../other\n", v2 + "/memory.max": "67108864\n", v2 + "/memory.current": "67108864\n"},
+			"only 0 MB are left"},
+		"nonsense": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0\n:::\n0::\n", v2 + "/memory.max": "many\n"}, ""},
+	} {
+		root := t.TempDir()
+		for file, text := range c.files {
+			file = filepath.Join(root, file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch err := spare(root); {
+		case c.want == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+	if err := spare(t.TempDir()); err == nil {
+		t.Error("there is enough where nothing is known")
+	}
+}
