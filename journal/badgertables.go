@@ -76,7 +76,13 @@ func (s *badgerStore) tail() []byte {
 		return nil
 	}
 	k, err := parseKey(first[:keySize])
-	if err != nil || k.seq == 0 {
+	if err != nil {
+		return nil
+	}
+	if k.kind == kindNone { // one that was deleted before, of which the kill of a run left a trace
+		return k.bytes()
+	}
+	if k.seq == 0 {
 		return nil
 	}
 	return blockKey{seq: k.seq - 1, kind: kindNone, part: 1<<16 - 1}.bytes()

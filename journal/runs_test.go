@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -188,6 +189,26 @@ func TestManyTablesBecomeFew(t *testing.T) {
 			t.Errorf("%d blocks, want %d; %v", next-1, seq-1, err)
 		}
 	})
+}
+
+// The key by which a run has had tables merged may be left in one of them, if that was merged
+// while somebody could still read it: the oldest table begins with it then.
+func TestTablesBehindADeletedKey(t *testing.T) {
+	dir := t.TempDir()
+	run := func(k blockKey) {
+		t.Helper()
+		s := openStoreIn(t, dir)
+		if err := errors.Join(s.write([]pair{{k.bytes(), []byte("a record")}}), s.close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(blockKey{kind: kindNone, part: 1<<16 - 1})
+	for seq := range uint64(4 * smallTables) {
+		run(blockKey{seq: seq + 1, kind: kindRecords})
+	}
+	if n := len(tables(t, dir)); n > mostTables {
+		t.Errorf("%d tables, want %d at most", n, mostTables)
+	}
 }
 
 // kill -9 at any moment of many short runs, while their tables are merged as well: what Close
