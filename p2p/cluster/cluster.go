@@ -214,6 +214,8 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		n.clerk.wait(endPatience)
 		n.work.Wait()
 	}()
+	// It is also what ends a stop of the Go runtime that would last a minute, see
+	// docs/adr/a-processor-for-the-rest.md.
 	ticker := time.NewTicker(time.Duration(n.o.Params.Tick) * time.Millisecond)
 	defer ticker.Stop()
 	n.step(item{in: member.Start{Saved: n.o.Saved}})
