@@ -2,6 +2,7 @@ package hugepages
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -53,17 +54,25 @@ func spare(root string) error {
 
 // group are the files of a control group: what it may have, what it has, and the name, in
 // memory.stat, of how much of that are pages of files that can be dropped.
-type group struct{ limit, usage, cached string }
+type group struct {
+	limits        []string
+	usage, cached string
+}
 
 var (
-	version1 = group{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
-	version2 = group{"memory.max", "memory.current", "inactive_file"}
+	version1 = group{[]string{"memory.limit_in_bytes"}, "memory.usage_in_bytes", "total_inactive_file"}
+	version2 = group{[]string{"memory.max", "memory.high"}, "memory.current", "inactive_file"}
 )
 
 // left is how much the group at dir may have beside what it has, in bytes; or it has no limit.
 func (g group) left(dir string) (free int64, limited bool) {
-	limit, err := number(filepath.Join(dir, g.limit))
-	if err != nil { // "max", or there is no such group
+	limit := int64(math.MaxInt64)
+	for _, name := range g.limits {
+		if n, err := number(filepath.Join(dir, name)); err == nil { // not "max", and there is such a group
+			limit, limited = min(limit, n), true
+		}
+	}
+	if !limited {
 		return 0, false
 	}
 	usage, err := number(filepath.Join(dir, g.usage))

@@ -20,6 +20,8 @@ func TestSpare(t *testing.T) {
 		"machine":  {map[string]string{"proc/meminfo": "MemAvailable: 30000 kB\n", "proc/self/cgroup": ""}, "29 MB of memory are available"},
 		"version 2": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/a/b\n", v2 + "/a/b/memory.max": "67108864\n", v2 + "/a/b/memory.current": "33554432\n"},
 			"only 32 MB are left"},
+		"throttled": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/a\n", v2 + "/a/memory.max": "max\n", v2 + "/a/memory.high": "67108864\n", v2 + "/a/memory.current": "33554432\n"},
+			"only 32 MB are left"},
 		"its parent": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/a/b\n", v2 + "/a/memory.max": "67108864\n", v2 + "/a/memory.current": "33554432\n"},
 			"only 32 MB are left"},
 		"files": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/\n", v2 + "/memory.max": "167108864\n", v2 + "/memory.current": "160000000\n", v2 + "/memory.stat": "anon 1\ninactive_file 150000000\n"},
