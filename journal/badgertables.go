@@ -79,7 +79,7 @@ func (s *badgerStore) tail() []byte {
 	if err != nil {
 		return nil
 	}
-	if k.kind == kindNone { // one that was deleted before, of which the kill of a run left a trace
+	if k.kind == kindNone { // one that was deleted before, which Badger has kept
 		return k.bytes()
 	}
 	if k.seq == 0 {

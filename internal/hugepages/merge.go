@@ -56,5 +56,3 @@ func resident(at uintptr) (int, error) {
 	}
 	return n, nil
 }
-
-func address(p *[1 << 10]byte) uintptr { return uintptr(unsafe.Pointer(p)) }

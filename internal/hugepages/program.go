@@ -3,6 +3,7 @@ package hugepages
 import (
 	"debug/elf"
 	"errors"
+	"unsafe"
 
 	"github.com/dmxfs/dmxfs/internal/process"
 )
@@ -88,7 +89,7 @@ func heap() (span, error) {
 	if err != nil {
 		return span{}, err
 	}
-	at := address(heapProbe)
+	at := uintptr(unsafe.Pointer(heapProbe))
 	for _, m := range all {
 		if m.From <= at && at < m.To {
 			s := span{m.From, m.To}.whole()
