@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -20,8 +19,8 @@ import (
 // has go-fuse decode them and call the file system, and writes the answers.
 // Which goroutine reads is decided by readers.
 type conn struct {
-	file    *os.File
-	raw     syscall.RawConn
+	file    *fuseFile
+	start   time.Time // see now
 	proto   *fuse.ProtocolServer
 	log     *slog.Logger
 	kernel  uint64           // what the kernel can do: FUSE_INIT flags
@@ -51,6 +50,7 @@ type conn struct {
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 	load    func(Load)                                                 // see Options.Load
+	sent    func() uint64                                              // see Options.Sent
 
 	stale func(id uint64)     // is told of nodes that are stale
 	held  func(opcode uint32) // tests keep answers back by it; or nil
@@ -63,24 +63,33 @@ type conn struct {
 // newConn takes dev, and answers the first request of the kernel, INIT.
 func newConn(f *fileSystem, dev int, o *fuse.MountOptions) (*conn, error) {
 	c := newConnOf(f, o)
-	c.file = os.NewFile(uintptr(dev), "/dev/fuse")
+	if err := c.takes(dev); err != nil {
+		return nil, err
+	}
 	if err := c.greet(); err != nil {
-		c.file.Close()
+		c.file.close()
 		return nil, fmt.Errorf("the conversation with the kernel: %w", err)
 	}
 	return c, nil
 }
 
+// takes has c go by dev.
+func (c *conn) takes(dev int) (err error) {
+	c.file, err = newFuseFile(os.NewFile(uintptr(dev), "/dev/fuse"))
+	return err
+}
+
 // newConnOf prepares a conversation.
 func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 	c := &conn{
+		start:   time.Now(),
 		proto:   fuse.NewProtocolServer(f, o),
 		log:     f.log,
 		readers: newReaders(max(usualReaders, runtime.GOMAXPROCS(0)-1)),
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		serving: make(chan struct{}),
-		observe: f.opts.Observe, load: f.opts.Load,
+		observe: f.opts.Observe, load: f.opts.Load, sent: f.opts.Sent,
 		pause: f.pause,
 		redo:  &f.redo,
 		over:  touches{f.base}.over,
@@ -102,13 +111,10 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 }
 
 func (c *conn) greet() (err error) {
-	if c.raw, err = c.file.SyscallConn(); err != nil {
-		return err
-	}
 	b := c.large.Get().(*[]byte)
 	defer c.large.Put(b)
 	in := *b
-	n, err := c.next(in)
+	n, err := c.file.read(in)
 	if err != nil {
 		return err
 	}
@@ -155,19 +161,6 @@ const (
 	opCopy        = 47
 )
 
-// next reads the next request, and waits for it.
-func (c *conn) next(b []byte) (n int, err error) {
-	if e := c.raw.Control(func(fd uintptr) {
-		err = retryEINTR(func() (err error) {
-			n, err = unix.Read(int(fd), b)
-			return err
-		})
-	}); e != nil {
-		return 0, e
-	}
-	return n, err
-}
-
 // serve answers requests until the mount is gone and all are answered.
 func (c *conn) serve(killed bool) {
 	over := make(chan struct{})
@@ -186,13 +179,13 @@ func (c *conn) serve(killed bool) {
 	c.loops.Wait()
 	close(over)
 	<-watch
-	c.file.Close()
+	c.file.close()
 }
 
 // close ends a conversation that perhaps never was served.
 func (c *conn) close() {
 	if c.file != nil {
-		c.file.Close()
+		c.file.close()
 	}
 }
 
@@ -203,15 +196,15 @@ func (c *conn) read() {
 }
 
 func (c *conn) readAs(r *reader) {
-	others := newPauses(runtime.GOMAXPROCS(0))
+	others := newPauses(runtime.GOMAXPROCS(0), c.now, c.sent)
 	defer r.givesBack()
 	for c.readers.wait(r) {
 		p := newPlace(c, r)
 		in := p.in
-		asked := time.Now()
-		n, err := c.next(in)
+		asked := c.now()
+		n, err := c.file.read(in)
 		for err == unix.ENOENT { // its program was killed in this moment
-			n, err = c.next(in)
+			n, err = c.file.read(in)
 		}
 		if err == nil && n < headSize {
 			err = fmt.Errorf("a request of %d bytes", n)
@@ -221,13 +214,17 @@ func (c *conn) readAs(r *reader) {
 			c.end(err)
 			return
 		}
-		op := head(in).Opcode
-		if !c.serveOne(r, &p, in[:n], time.Since(asked) < readyTime) {
+		op, began := head(in).Opcode, c.now()
+		over, on := c.serveOne(r, &p, in[:n], began, began-asked < readyTime)
+		if !on {
 			return
 		}
-		others.after(op)
+		others.after(op, over, r.beside)
 	}
 }
+
+// now is how long c has been there. It takes half as long as time.Now, which reads two clocks.
+func (c *conn) now() time.Duration { return time.Since(c.start) }
 
 // stackNeeded is what most requests need, in bytes.
 const stackNeeded = 12 << 10
@@ -247,26 +244,26 @@ const readyTime = 2 * time.Microsecond
 
 const headSize = int(unsafe.Sizeof(fuse.InHeader{}))
 
-// serveOne answers the request in, which is at p, and gives that back. It reports
-// whether r reads on.
-func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
+// serveOne answers the request in, which is at p and was read when it began, and gives that
+// back. It reports when that was over, and whether r reads on.
+func (c *conn) serveOne(r *reader, p *place, in []byte, began time.Duration, ready bool) (over time.Duration, on bool) {
 	in = p.settle(c, r, in)
 	r.slot = p.slot
 	defer p.leave(c, r)
 	took := &c.took[head(in).Opcode%uint32(len(c.took))]
 	c.readers.begin(r, head(in).Unique, ready, time.Duration(took.Load()) > slow)
 	c.awake()
-	began := time.Now()
 	op := head(in).Opcode
 	if op == opInterrupt {
 		c.readers.interrupt(in)
 	}
 	n, err := c.answer(in, &p.slot)
 	if err != nil {
-		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
+		c.log.Warn("the kernel did not take an answer", "request", RequestName(op), "err", err)
 	}
 	on, waited := c.readers.end(r)
-	lasted := time.Since(began)
+	over = c.now()
+	lasted := over - began
 	if !waited {
 		// A moving average. That two at once lose one of theirs is no harm.
 		avg := took.Load()
@@ -275,7 +272,7 @@ func (c *conn) serveOne(r *reader, p *place, in []byte, ready bool) (on bool) {
 	if c.observe != nil {
 		c.tell(op, lasted, n, len(in))
 	}
-	return on
+	return over, on
 }
 
 // tell has the observer count a request with so many bytes, headers included, and
@@ -323,7 +320,7 @@ func (c *conn) answer(in []byte, s *slot) (n int, err error) {
 	st := fuse.ENOSYS
 	if asksForPhantom(in) {
 		st = fuse.ENOENT
-	} else if _, ok := operations[head(in).Opcode]; ok {
+	} else if RequestName(head(in).Opcode) != "" {
 		n, st = c.proto.HandleRequest([][]byte{in}, [][]byte{out})
 	}
 	if !st.Ok() {
@@ -348,19 +345,12 @@ func (c *conn) answer(in []byte, s *slot) (n int, err error) {
 	if c.held != nil {
 		c.held(head(in).Opcode)
 	}
-	err = c.write(out[:n])
+	err = c.file.write(out[:n])
 	c.point.at(in, atAnswered)
 	if err == unix.ENOENT || err == unix.ENODEV {
 		return n, nil // the program is gone, or the mount
 	}
 	return n, err
-}
-
-func (c *conn) write(b []byte) (err error) {
-	if e := c.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), b) }); e != nil {
-		return e
-	}
-	return err
 }
 
 // willWait is called by the request with this number before it waits for

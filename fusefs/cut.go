@@ -38,7 +38,7 @@ func (c *conn) ended(d time.Duration) bool {
 
 // connected asks the kernel whether there is still a mount.
 func (c *conn) connected() (yes bool) {
-	if e := c.raw.Control(func(fd uintptr) { yes = isConnected(int(fd)) }); e != nil {
+	if e := c.file.raw.Control(func(fd uintptr) { yes = isConnected(int(fd)) }); e != nil {
 		return false // it is closed
 	}
 	return yes

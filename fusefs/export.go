@@ -62,7 +62,7 @@ func save(f *fileSystem, m mountpoint) (*saved, error) {
 	s.Paths = f.tree.ids.paths
 	s.Asked, s.Answered = f.conn.first.asked, f.conn.first.answer
 	s.Mount = savedMount{m.path, m.id, m.number, m.helper}
-	if err := f.conn.raw.Control(func(fd uintptr) { s.Dev = int(fd) }); err != nil {
+	if err := f.conn.file.raw.Control(func(fd uintptr) { s.Dev = int(fd) }); err != nil {
 		return nil, err
 	}
 	now, err := monotonic()

@@ -220,7 +220,7 @@ func (l *ledger) leased(h uint64) {
 // writeMount writes down what there is once. REQUIRES: mu held.
 func (l *ledger) writeMount() {
 	dev := -1
-	if err := l.conn.raw.Control(func(fd uintptr) { dev = int(fd) }); err != nil {
+	if err := l.conn.file.raw.Control(func(fd uintptr) { dev = int(fd) }); err != nil {
 		l.fails(err)
 		return
 	}

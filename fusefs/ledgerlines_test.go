@@ -47,7 +47,7 @@ func withRows(t *testing.T) (*fileSystem, *rows) {
 	p, _, err := os.Pipe()
 	must(t, err)
 	t.Cleanup(func() { p.Close() })
-	c.raw, err = p.SyscallConn()
+	c.file, err = newFuseFile(p)
 	must(t, err)
 	f.conn = c
 	f.ledger, err = newLedger(f.base, &Ledger{r, m})

@@ -188,7 +188,7 @@ func (c *conn) doAgain() {
 func (c *conn) doOneAgain(r *reader, in []byte, s *slot, elsewhere bool, over func()) {
 	number, op := head(in).Unique, head(in).Opcode
 	if _, err := c.answer(in, s); err != nil {
-		c.log.Warn("the kernel did not take an answer", "request", operations[op].name, "err", err)
+		c.log.Warn("the kernel did not take an answer", "request", RequestName(op), "err", err)
 	}
 	over()
 	if x := c.reserved(number, nil); x.handle != 0 {

@@ -22,12 +22,20 @@ type operation struct {
 
 // RequestName is the name of a request that is served, by its number; empty if
 // there is no such request.
-func RequestName(opcode uint32) string { return operations[opcode].name }
+func RequestName(opcode uint32) string { return operationOf(opcode).name }
+
+// operationOf is what such a request does; a request that is not served has no name.
+func operationOf(opcode uint32) operation {
+	if opcode >= uint32(len(operations)) {
+		return operation{}
+	}
+	return operations[opcode]
+}
 
 // operations are the requests that are served, by their number in
 // include/uapi/linux/fuse.h. One that is not here is answered with ENOSYS, so
 // nothing that is new to go-fuse or to the kernel gets by the fence.
-var operations = map[uint32]operation{
+var operations = [...]operation{
 	1:             {name: "LOOKUP", method: "Lookup"},
 	2:             {name: "FORGET", method: "Forget"},
 	opGetAttr:     {name: "GETATTR", method: "GetAttr"},

@@ -8,8 +8,8 @@ import (
 
 // pauses lets other goroutines run on the processor of one that reads requests.
 //
-// What a request has left to others, as the messages that ask for the lock of a new file or
-// give up a lock, they do when its answer is written. Otherwise it would have to wait in
+// What a request has left to others, as to send the messages that ask for the lock of a new
+// file or give up a lock, they do when its answer is written. Otherwise it would have to wait in
 // read(2) with the reader, until another thread has been woken up and takes it over. And
 // where there are as many readers as places to run, as beside much I/O, the others may run
 // once in a while in any case: messages have come.
@@ -18,8 +18,11 @@ import (
 // which the program would go on. So there are few: with one after each lock call, and every
 // 100 µs, SQLite took a tenth longer.
 type pauses struct {
-	last     time.Time        // when it paused
-	looked   time.Time        // when it looked whether somebody waits
+	now      func() time.Duration
+	sent     func() uint64    // see Options.Sent
+	before   uint64           // what sent was
+	last     time.Duration    // when it paused
+	looked   time.Duration    // when it looked whether somebody waits
 	runnable []metrics.Sample // nil: others have processors
 }
 
@@ -35,26 +38,25 @@ const (
 const manyProcessors = 8
 
 // newPauses is for a reader where so many goroutines run at a time.
-func newPauses(processors int) *pauses {
-	now := time.Now()
-	p := &pauses{last: now, looked: now}
+func newPauses(processors int, now func() time.Duration, sent func() uint64) *pauses {
+	p := &pauses{now: now, sent: sent, last: now(), looked: now()}
 	if processors < manyProcessors {
 		p.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 	}
 	return p
 }
 
-// after is called when a request is answered.
-func (p *pauses) after(opcode uint32) {
-	now := time.Now()
-	pause := now.Sub(p.last) > pauseEvery
-	if !pause && (leavesWork(opcode) || now.Sub(p.looked) > lookEvery) {
-		p.looked = now
+// after is called when a request was answered at that time. With others there are more that are
+// under way: one of them may have waited for this one.
+func (p *pauses) after(opcode uint32, at time.Duration, others bool) {
+	pause := at-p.last > pauseEvery
+	if !pause && (p.leavesWork(opcode, others) || at-p.looked > lookEvery) {
+		p.looked = at
 		pause = p.waiting()
 	}
 	if pause {
 		runtime.Gosched()
-		p.last = time.Now()
+		p.last = p.now()
 		p.looked = p.last
 	}
 }
@@ -72,10 +74,18 @@ func (p *pauses) waiting() bool {
 
 // leavesWork reports whether the answer to such a request may leave something for other
 // goroutines that hosts wait for.
-func leavesWork(opcode uint32) bool {
+func (p *pauses) leavesWork(opcode uint32, others bool) bool {
 	switch opcode {
-	case opCreate, opRelease, opFlush, opSetLk, opSetLkw:
+	case opCreate, opRelease, opFlush:
 		return true
+	case opSetLk, opSetLkw: // of a lock that nobody else wants it leaves nothing
+		if others || p.sent == nil {
+			return true
+		}
+		sent := p.sent()
+		more := sent != p.before
+		p.before = sent
+		return more
 	}
 	return false
 }

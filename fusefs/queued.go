@@ -20,7 +20,7 @@ import (
 // Nothing is answered meanwhile, so that there is an end of it.
 func (c *conn) takeQueued() {
 	dev := -1
-	if c.raw.Control(func(fd uintptr) { dev = int(fd) }) != nil {
+	if c.file.raw.Control(func(fd uintptr) { dev = int(fd) }) != nil {
 		return
 	}
 	flags, err := unix.FcntlInt(uintptr(dev), unix.F_GETFL, 0)
@@ -36,9 +36,9 @@ func (c *conn) takeQueued() {
 	defer r.givesBack()
 	for {
 		p := newPlace(c, r)
-		n, err := c.next(p.in)
+		n, err := c.file.read(p.in)
 		for err == unix.ENOENT {
-			n, err = c.next(p.in)
+			n, err = c.file.read(p.in)
 		}
 		if err != nil || n < headSize {
 			p.leave(c, r)

@@ -42,6 +42,7 @@ type reader struct {
 	blocked bool   // waits for the storage, and is active
 	left    bool   // the request was read by another process
 	streak  int    // requests that it did not have to wait for, one after the other
+	beside  bool   // when it answered the last one, others were answered or waited
 	// interrupted: the kernel has withdrawn the request.
 	interrupted  bool
 	slot         slot     // of the request, if it has one
@@ -141,6 +142,7 @@ func (rs *readers) end(r *reader) (on, waited bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	delete(rs.serving, r.request)
+	r.beside = len(rs.serving) > 0
 	r.request, r.slot, r.past, r.after, r.left = 0, slot{}, nil, nil, false
 	rs.unblock(r)
 	if _, on = rs.active[r]; !on && rs.free() < usualReaders && rs.ticks-r.since >= long {

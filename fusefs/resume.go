@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 	"unsafe"
 
@@ -98,8 +97,7 @@ func reconnect(f *fileSystem, x *saved) error {
 	if !isConnected(x.Dev) { // umount -f, or by fusectl; the descriptor stays the caller's
 		return errors.New("its connection to the kernel was cut off")
 	}
-	c.file = os.NewFile(uintptr(x.Dev), "/dev/fuse")
-	if c.raw, err = c.file.SyscallConn(); err != nil {
+	if err := c.takes(x.Dev); err != nil {
 		return err
 	}
 	f.conn = c

@@ -252,7 +252,7 @@ func (l *leftOver) keep(c *conn, unlocks uint64) {
 func answerAgain(c *conn) {
 	for i := range c.answers {
 		a := &c.answers[i]
-		_ = c.write(a.bytes)
+		_ = c.file.write(a.bytes)
 		if a.slot.giveBack(); a.elsewhere {
 			c.requests.h.elsewhere.Add(-1)
 		}

@@ -26,6 +26,7 @@ import (
 type lockTransport daemon
 
 func (t *lockTransport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
+	t.sent.Add(1)
 	if err := t.transport.Send(e, to, frame); err != nil {
 		if errors.Is(err, p2p.ErrTooLong) {
 			// Only a bug can make it so. Somebody would wait for it for ever.
@@ -99,7 +100,7 @@ func (r *recorder) Healthy() error {
 func (r *recorder) Pace(much bool) { r.journal.Pace(much) }
 func (r *recorder) Crowded() bool  { return r.journal.Crowded() }
 
-var events = map[engine.Step]journal.Event{
+var events = [...]journal.Event{
 	engine.Requested: journal.Requested, engine.Waiting: journal.Waiting, engine.Granted: journal.Granted,
 	engine.Denied: journal.Denied, engine.Withdrawn: journal.Withdrawn, engine.Released: journal.Released,
 	engine.Lost: journal.Lost,
@@ -118,7 +119,7 @@ func (r *recorder) Record(ev engine.Event) {
 		})
 	}
 	r.journal.Append(journal.Record{
-		Epoch: ev.Epoch, Event: events[ev.Step], Final: ev.Final, Request: ev.Request, Key: ev.Key, Path: ev.Path,
+		Time: ev.Time, Epoch: ev.Epoch, Event: events[ev.Step], Final: ev.Final, Request: ev.Request, Key: ev.Key, Path: ev.Path,
 		Mode: ev.Mode, Range: ev.Range, Algorithm: ev.Algorithm, PID: ev.Program.PID, UID: ev.Program.UID,
 		Command: ev.Program.Command, Wait: ev.Wait, Messages: ev.Messages, Reason: ev.Reason, Token: ev.Token,
 	})

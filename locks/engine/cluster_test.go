@@ -275,6 +275,9 @@ func (n *node) Expelled() {
 // Record and Healthy are Recorder.
 func (n *node) Record(ev Event) {
 	n.mu.Lock()
+	if len(n.events) > 0 && ev.Time.Before(n.events[len(n.events)-1].Time) || ev.Time.IsZero() {
+		panic(fmt.Sprintf("engine: an event of %v behind that of request %d", ev.Time, ev.Request))
+	}
 	n.events = append(n.events, ev)
 	n.mu.Unlock()
 }

@@ -107,6 +107,7 @@ func (s Step) String() string {
 // Event is one step of one request.
 type Event struct {
 	Step    Step
+	Time    time.Time
 	Epoch   locks.Epoch
 	Request uint64 // unique on this node and in this run
 	Key     locks.Key

@@ -8,6 +8,7 @@ import (
 
 // event is what differs between the steps of a request.
 type event struct {
+	at       time.Time // when it was; zero: now
 	rng      locks.Range
 	wait     time.Duration
 	messages int
@@ -27,12 +28,15 @@ func (j *journal) record(s Step, en *entry, req *request, ev event) {
 	if j.view != nil {
 		epoch = j.view.Epoch
 	}
+	if ev.at.IsZero() {
+		ev.at = time.Now()
+	}
 	var held time.Duration
 	if ev.final && (s == Released || s == Lost) && !req.granted.IsZero() {
-		held = time.Since(req.granted)
+		held = ev.at.Sub(req.granted)
 	}
 	j.o.Recorder.Record(Event{
-		Step: s, Epoch: epoch, Request: req.id, Key: en.key, Path: req.Path, Mode: req.Mode, Range: ev.rng,
+		Step: s, Time: ev.at, Epoch: epoch, Request: req.id, Key: en.key, Path: req.Path, Mode: req.Mode, Range: ev.rng,
 		Algorithm: en.alg.Name, Program: req.Program, Token: ev.token, Wait: ev.wait, Held: held, Messages: ev.messages,
 		Reason: ev.reason, Final: ev.final,
 	})

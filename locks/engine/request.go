@@ -123,7 +123,7 @@ func (cl *calls) attempt(cancel <-chan struct{}, r *locks.Request) (locks.Grant,
 func (c *call) decide(en *entry, a *asked) (locks.Grant, error) {
 	cl, r := c.calls, c.r
 	req := a.of(cl.id(), en, r)
-	cl.journal.record(Requested, en, req, event{rng: r.Range})
+	cl.journal.record(Requested, en, req, event{at: req.asked, rng: r.Range})
 	if g, ok := cl.already(en, a); ok {
 		cl.holdings.giveUpAside(en)
 		cl.mu.Unlock()
@@ -305,7 +305,7 @@ func (cl *calls) already(en *entry, a *asked) (locks.Grant, bool) {
 	t := a.all(cl.id(), en)
 	t.token, t.tenure, req.granted = token, g.Tenure, time.Now()
 	cl.quota.keep(t)
-	cl.journal.record(Granted, en, req, event{rng: req.Range, token: token})
+	cl.journal.record(Granted, en, req, event{at: req.granted, rng: req.Range, token: token})
 	cl.holdings.place(t)
 	return g, true
 }

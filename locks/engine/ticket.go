@@ -80,7 +80,7 @@ func (tk *tickets) decided(en *entry, d locks.Outcome) {
 	t := en.tickets[d.Ticket]
 	tk.waiters.end(t)
 	now := time.Now()
-	wait := event{rng: t.req.Range, wait: now.Sub(t.req.asked), messages: t.req.cost(en)}
+	wait := event{at: now, rng: t.req.Range, wait: now.Sub(t.req.asked), messages: t.req.cost(en)}
 	if d.Granted {
 		t.token, t.tenure, t.req.granted = d.Token, tk.Tenure(), now
 		en.took(t)
