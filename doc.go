@@ -29,6 +29,7 @@
 //   - internal/version: which dmxfs this program is.
 //   - internal/process: what Linux lets one do with processes.
 //   - internal/hugepages: code and data of a program in huge pages of memory.
+//   - internal/memory: how much memory a process may still have.
 //   - internal/printing: tables, JSON and times for people, safe for terminals.
 //   - internal/mountlog: the log of a mount.
 //   - internal/trouble: what an error means: may it pass, and what can be done.

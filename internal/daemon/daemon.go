@@ -62,6 +62,7 @@ type daemon struct {
 	host      *p2p.Host
 	transport *p2p.Transport
 	sent      atomic.Uint64 // lock messages that the transport was given
+	garbage   garbage
 	engine    *engine.Engine
 	storage   fusefs.Storage
 	params    member.Params
@@ -140,7 +141,7 @@ func (d *daemon) serveAll(ctx context.Context, g *errgroup.Group, l net.Listener
 	g.Go(func() error { d.table.logLongWaits(serveCtx, d.cfg.LogWaits, d.log); return nil })
 	g.Go(func() error { onlooker{d}.serveMetrics(serveCtx, d.cfg.Metrics); return nil })
 	g.Go(func() error { testator{d}.awaitLoss(serveCtx); return nil })
-	g.Go(func() error { testator{d}.useHugePages(serveCtx); return nil })
+	g.Go(func() error { testator{d}.takeMemory(serveCtx); return nil })
 	served := make(chan error, 1)
 	go func() { served <- d.server.Load().Serve(context.WithoutCancel(ctx), d.engine) }()
 	ready()

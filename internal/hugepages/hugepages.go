@@ -9,8 +9,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dmxfs/dmxfs/internal/memory"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
+
+// enoughSpare is how much memory must be there beside what is in use, in bytes. What is moved
+// is a third of that: who has less would be the next whom the kernel ends for it.
+const enoughSpare = 64 << 20
 
 // Use moves the code of this program and its read-only data into huge pages, and merges the
 // pages of its variables and of the first part of the heap as they are now. All threads go on
@@ -27,7 +32,7 @@ import (
 // What is moved has no file behind it any more: perf(1) does not find its symbols, and probes
 // of the kernel (uprobes) that are set later have no effect.
 func Use(ctx context.Context) (bytes int, err error) {
-	if err := errors.Join(supported(), offered(), spare("/")); err != nil {
+	if err := errors.Join(supported(), offered(), memory.Spare(enoughSpare)); err != nil {
 		return 0, err
 	}
 	f, err := os.Open("/proc/self/exe")

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmxfs/dmxfs/internal/memory"
 	"github.com/dmxfs/dmxfs/internal/process"
 )
 
@@ -35,7 +36,7 @@ func has(s span, at uintptr) bool { return s.from <= at && at < s.to }
 // needHugePages skips where there are none for who asks, or too little memory.
 func needHugePages(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(supported(), offered(), spare("/")); err != nil {
+	if err := errors.Join(supported(), offered(), memory.Spare(enoughSpare)); err != nil {
 		t.Skip(err)
 	}
 }

@@ -1,4 +1,4 @@
-package hugepages
+package memory
 
 import (
 	"os"
@@ -46,14 +46,14 @@ func TestSpare(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		switch err := spare(root); {
+		switch err := spare(root, 64<<20); {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
-	if err := spare(t.TempDir()); err == nil {
+	if err := spare(t.TempDir(), 1); err == nil {
 		t.Error("there is enough where nothing is known")
 	}
 }

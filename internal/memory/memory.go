@@ -1,4 +1,4 @@
-package hugepages
+package memory
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// enoughSpare is how much memory must be there beside what is in use, in bytes. What is moved
-// is a third of that: who has less would be the next whom the kernel ends for it.
-const enoughSpare = 64 << 20
+// Spare says why the machine, or a control group (cgroups(7)) that this process is in, has less
+// memory than this beside what is in use, in bytes. It is nil if there is as much: for now, as
+// others take memory, too.
+func Spare(bytes int64) error { return spare("/", bytes) }
 
-// spare says why there is too little memory: of the machine, or of a control group (cgroups(7))
-// that this process is in. root is "/", but in tests.
-func spare(root string) error {
-	if free := available(root); free < enoughSpare {
+// spare is Spare. root is "/", but in tests.
+func spare(root string, bytes int64) error {
+	if free := available(root); free < bytes {
 		return fmt.Errorf("only %d MB of memory are available", free>>20)
 	}
 	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
@@ -44,7 +44,7 @@ func spare(root string) error {
 		// A container may see its group as the top, and the path as it is outside: then
 		// there is none by that path, and the top has what counts.
 		for dir := filepath.Join(top, filepath.Join("/", f[2])); len(dir) >= len(top); dir = filepath.Dir(dir) {
-			if free, limited := files.left(dir); limited && free < enoughSpare {
+			if free, limited := files.left(dir); limited && free < bytes {
 				return fmt.Errorf("only %d MB are left of the memory that its control group may have", free>>20)
 			}
 		}
