@@ -73,6 +73,11 @@ type ledger struct {
 	lease    uint64             // handle of the lease of names
 	reserved [ids]uint64        // guarded by mu
 	noted    [ids]atomic.Uint64 // the same, once it is written down
+
+	// What the last lock was written down as, guarded by mu: locks come and go, and each would
+	// leave as much garbage.
+	lockWords [lockWords]uint64
+	ranges    string
 }
 
 // The kinds of numbers that are never given twice, in whatever process.

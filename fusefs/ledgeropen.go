@@ -183,22 +183,26 @@ func (l *ledger) lock(r *lockRecord) {
 	if len(rs) > mostRanges {
 		rs = locks.Ranges{{Start: rs[0].Start, End: rs[len(rs)-1].End}}
 	}
-	b := make([]byte, 0, 64)
+	var few [64]byte
+	b := few[:0]
 	for _, x := range rs {
 		b = binary.LittleEndian.AppendUint64(b, x.Start)
 		b = binary.LittleEndian.AppendUint64(b, x.End)
 	}
-	w := [lockWords]uint64{
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if string(b) != l.ranges { // most are of the whole file
+		l.ranges = string(b)
+	}
+	l.lockWords = [lockWords]uint64{
 		lockNode: r.n.id, lockClass: uint64(r.class), lockOwner: uint64(r.owner), lockHandle: r.h.id,
 		lockTenure: uint64(r.tenure), lockToken: uint64(r.token), lockTurn: r.turn, lockFirst: r.first,
 	}
 	if r.p != nil {
-		w[lockProcess] = uint64(r.p.owner)
+		l.lockWords[lockProcess] = uint64(r.p.owner)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	w[lockRanges] = l.text(string(b))
-	l.write(tableLocks, &r.line, w[:])
+	l.lockWords[lockRanges] = l.text(l.ranges)
+	l.write(tableLocks, &r.line, l.lockWords[:])
 }
 
 // unlocks takes an explicit lock out. REQUIRES: r.n.lockMu held.
