@@ -50,7 +50,8 @@ type conn struct {
 
 	observe func(opcode uint32, took time.Duration, read, written int) // see Options.Observe
 	load    func(Load)                                                 // see Options.Load
-	sent    func() uint64                                              // see Options.Sent
+
+	messages func() uint64 // see Options.Messages
 
 	stale func(id uint64)     // is told of nodes that are stale
 	held  func(opcode uint32) // tests keep answers back by it; or nil
@@ -89,13 +90,14 @@ func newConnOf(f *fileSystem, o *fuse.MountOptions) *conn {
 		wake:    make(chan struct{}, 1),
 		dead:    make(chan struct{}),
 		serving: make(chan struct{}),
-		observe: f.opts.Observe, load: f.opts.Load, sent: f.opts.Sent,
-		pause: f.pause,
-		redo:  &f.redo,
-		over:  touches{f.base}.over,
-		point: f.point,
-		stale: f.finder.distrustPath,
-		again: func(in []byte) (over func()) { return writesAgain(f.base, in) },
+		observe: f.opts.Observe, load: f.opts.Load,
+		messages: f.opts.Messages,
+		pause:    f.pause,
+		redo:     &f.redo,
+		over:     touches{f.base}.over,
+		point:    f.point,
+		stale:    f.finder.distrustPath,
+		again:    func(in []byte) (over func()) { return writesAgain(f.base, in) },
 		unused: func(r reservation) {
 			f.locker.UnlockHandle(r.key, r.handle, "the request has come to something else")
 		},
@@ -196,7 +198,7 @@ func (c *conn) read() {
 }
 
 func (c *conn) readAs(r *reader) {
-	others := newPauses(runtime.GOMAXPROCS(0), c.now, c.sent)
+	others := newPauses(runtime.GOMAXPROCS(0), c.now, c.messages)
 	defer r.givesBack()
 	for c.readers.wait(r) {
 		p := newPlace(c, r)

@@ -80,9 +80,9 @@ type Options struct {
 	// Load is told what programs have the mount do when that is something else than
 	// before. It must not wait. It may be nil.
 	Load func(Load)
-	// Sent is how many messages to other hosts have been handed over to who sends them, so
-	// far. It is asked after each request. Nil: that is not known.
-	Sent func() uint64
+	// Messages counts those of locks that another goroutine has to go on with: that are to be
+	// sent, or have come and were not taken at once. Nil: that is not known.
+	Messages func() uint64
 	// Ledger is where the mount writes down what another process needs to go on if
 	// this one is killed, see [ResumeKilled]. Nil: then its programs fail.
 	Ledger *Ledger

@@ -9,18 +9,18 @@ import (
 // pauses lets other goroutines run on the processor of one that reads requests.
 //
 // What a request has left to others, as to send the messages that ask for the lock of a new
-// file or give up a lock, they do when its answer is written. Otherwise it would have to wait in
-// read(2) with the reader, until another thread has been woken up and takes it over. And
-// where there are as many readers as places to run, as beside much I/O, the others may run
-// once in a while in any case: messages have come.
+// file or give up a lock, they do when its answer is written; so do those who have waited for the
+// engine meanwhile with a message that has come. Otherwise that would have to wait in read(2) with
+// the reader, until another thread has been woken up and takes it over. And where there are as many
+// readers as places to run, as beside much I/O, the others may run once in a while in any case.
 //
 // A pause wakes up another thread, whatever there is to do, and that takes the processor on
 // which the program would go on. So there are few: with one after each lock call, and every
 // 100 µs, SQLite took a tenth longer.
 type pauses struct {
 	now      func() time.Duration
-	sent     func() uint64    // see Options.Sent
-	before   uint64           // what sent was
+	messages func() uint64    // see Options.Messages
+	before   uint64           // what messages said
 	last     time.Duration    // when it paused
 	looked   time.Duration    // when it looked whether somebody waits
 	runnable []metrics.Sample // nil: others have processors
@@ -38,8 +38,8 @@ const (
 const manyProcessors = 8
 
 // newPauses is for a reader where so many goroutines run at a time.
-func newPauses(processors int, now func() time.Duration, sent func() uint64) *pauses {
-	p := &pauses{now: now, sent: sent, last: now(), looked: now()}
+func newPauses(processors int, now func() time.Duration, messages func() uint64) *pauses {
+	p := &pauses{now: now, messages: messages, last: now(), looked: now()}
 	if processors < manyProcessors {
 		p.runnable = []metrics.Sample{{Name: "/sched/goroutines/runnable:goroutines"}}
 	}
@@ -79,12 +79,12 @@ func (p *pauses) leavesWork(opcode uint32, others bool) bool {
 	case opCreate, opRelease, opFlush:
 		return true
 	case opSetLk, opSetLkw: // of a lock that nobody else wants it leaves nothing
-		if others || p.sent == nil {
+		if others || p.messages == nil {
 			return true
 		}
-		sent := p.sent()
-		more := sent != p.before
-		p.before = sent
+		now := p.messages()
+		more := now != p.before
+		p.before = now
 		return more
 	}
 	return false

@@ -27,28 +27,28 @@ func TestPausesSeeWhoWaits(t *testing.T) {
 	}
 }
 
-// Where nobody waits behind a lock, and no other host is told of it, nobody is looked for.
+// Where nobody waits behind a lock, and there is no message, nobody is looked for.
 func TestLocksOfOneProgramLeaveNothing(t *testing.T) {
-	var sent uint64
-	p := newPauses(4, func() time.Duration { return 0 }, func() uint64 { return sent })
+	var messages uint64
+	p := newPauses(4, func() time.Duration { return 0 }, func() uint64 { return messages })
 	for _, c := range []struct {
 		opcode uint32
-		sends  bool
+		more   bool
 		others bool
 		want   bool
 	}{
 		{opcode: opSetLkw},
 		{opcode: opSetLk, others: true, want: true},
-		{opcode: opSetLkw, sends: true, want: true},
+		{opcode: opSetLkw, more: true, want: true},
 		{opcode: opSetLkw},
-		{opcode: opGetAttr, sends: true},
+		{opcode: opGetAttr, more: true},
 		{opcode: opSetLk, want: true}, // nobody has been looked for since
 		{opcode: opCreate, want: true},
 		{opcode: opRelease, want: true},
 		{opcode: opGetAttr, others: true},
 	} {
-		if c.sends {
-			sent++
+		if c.more {
+			messages++
 		}
 		if got := p.leavesWork(c.opcode, c.others); got != c.want {
 			t.Errorf("%+v: %v", c, got)

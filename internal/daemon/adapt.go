@@ -26,7 +26,7 @@ import (
 type lockTransport daemon
 
 func (t *lockTransport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
-	t.sent.Add(1)
+	t.messages.Add(1)
 	if err := t.transport.Send(e, to, frame); err != nil {
 		if errors.Is(err, p2p.ErrTooLong) {
 			// Only a bug can make it so. Somebody would wait for it for ever.
@@ -39,6 +39,12 @@ func (t *lockTransport) Send(e locks.Epoch, to locks.NodeID, frame []byte) {
 		// The epoch has ended.
 		t.log.Debug("lock message not sent", "to", to, "epoch", e, "err", err)
 	}
+}
+
+// receive takes a message that the engine could not take at once.
+func (t *lockTransport) receive(from locks.NodeID, e locks.Epoch, frame []byte) {
+	t.messages.Add(1)
+	t.engine.Receive(from, e, frame)
 }
 
 // files is the mount as the engine sees it. Before there is a mount nothing

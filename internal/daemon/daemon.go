@@ -61,7 +61,7 @@ type daemon struct {
 	folded    bool // the storage folds case, so that files cannot be told apart by path
 	host      *p2p.Host
 	transport *p2p.Transport
-	sent      atomic.Uint64 // lock messages that the transport was given
+	messages  atomic.Uint64 // of locks: given to the transport, or come and not taken at once
 	garbage   garbage
 	engine    *engine.Engine
 	storage   fusefs.Storage
@@ -365,7 +365,7 @@ func (d *daemon) mountOptions(v *member.View) fusefs.Options {
 		Movable:      d.rules.Movable,
 		LateWrite:    d.chronicle.LateWrite,
 		Observe:      d.metrics.Request,
-		Sent:         d.sent.Load,
+		Messages:     d.messages.Load,
 		Load:         func(l fusefs.Load) { processors.AtLeast(places[l]) },
 		LockedBelow:  d.table.lockedBelow,
 		Hold:         d.cfg.HoldOption(),

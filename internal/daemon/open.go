@@ -251,7 +251,7 @@ func (d *daemon) openNetwork(c *register.Cluster, secret p2p.Secret) error {
 	})
 	d.transport = p2p.NewTransport(d.host, p2p.Handlers{
 		Member:  d.onMember,
-		Lock:    d.engine.Receive,
+		Lock:    (*lockTransport)(d).receive,
 		LockNow: d.engine.ReceiveNow,
 		Sync:    d.onSync,
 		Ask:     d.onAsk,
