@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/dmxfs/dmxfs/internal/hugepages"
 	"github.com/dmxfs/dmxfs/internal/memory"
@@ -77,5 +80,10 @@ func (g *garbage) reserve() error {
 		return err
 	}
 	g.unwritten = make([]byte, garbageSize)
+	// Where its memory was used before, the runtime has cleared it: it is given back, and reads
+	// as zeros all the same, if anybody reads it.
+	if err := unix.Madvise(g.unwritten, unix.MADV_DONTNEED); err != nil {
+		return fmt.Errorf("the memory that garbage may take is not given back: %w", err)
+	}
 	return nil
 }

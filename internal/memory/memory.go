@@ -9,15 +9,32 @@ import (
 	"strings"
 )
 
-// Spare says why the machine, or a control group (cgroups(7)) that this process is in, has less
-// memory than this beside what is in use, in bytes. It is nil if there is as much: for now, as
-// others take memory, too.
+// Spare says why this process may not have so much more memory, in bytes: the machine has less,
+// or a control group (cgroups(7)) that it is in; or the kernel would refuse it, for a limit of the
+// process (RLIMIT_AS or RLIMIT_DATA, see getrlimit(2)) or since it promises no more than there is
+// (vm.overcommit_memory=2, see proc_sys_vm(5)). It is nil if it may: for now, as others take
+// memory, too.
 func Spare(bytes int64) error { return spare("/", bytes) }
 
 // spare is Spare. root is "/", but in tests.
 func spare(root string, bytes int64) error {
-	if free := available(root); free < bytes {
+	meminfo := filepath.Join(root, "proc/meminfo")
+	if free := field(meminfo, "MemAvailable:") << 10; free < bytes {
 		return fmt.Errorf("only %d MB of memory are available", free>>20)
+	}
+	if n, err := number(filepath.Join(root, "proc/sys/vm/overcommit_memory")); err == nil && n == 2 {
+		if free := (field(meminfo, "CommitLimit:") - field(meminfo, "Committed_AS:")) << 10; free < bytes {
+			return fmt.Errorf("the kernel promises only %d MB more", free>>20)
+		}
+	}
+	for _, l := range limits {
+		free, err := l.left(root)
+		if err != nil {
+			return err
+		}
+		if free < bytes {
+			return fmt.Errorf("%s leaves this process %d MB", l.name, max(free, 0)>>20)
+		}
 	}
 	b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -82,9 +99,29 @@ func (g group) left(dir string) (free int64, limited bool) {
 	return limit - usage + field(filepath.Join(dir, "memory.stat"), g.cached), true
 }
 
-// available is how much memory the machine has for who asks, in bytes.
-func available(root string) int64 {
-	return field(filepath.Join(root, "proc/meminfo"), "MemAvailable:") << 10
+// limit is one of the process: how /proc/self/limits calls it, and /proc/self/status what there is
+// of it now.
+type limit struct{ name, limits, used string }
+
+var limits = []limit{
+	{"RLIMIT_AS", "Max address space", "VmSize:"},
+	{"RLIMIT_DATA", "Max data size", "VmData:"},
+}
+
+// left is how much more the process may have by l, in bytes.
+func (l limit) left(root string) (int64, error) {
+	b, err := os.ReadFile(filepath.Join(root, "proc/self/limits"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		rest, is := strings.CutPrefix(line, l.limits)
+		if f := strings.Fields(rest); is && len(f) > 0 && f[0] != "unlimited" { // the soft one is first
+			n, err := strconv.ParseInt(f[0], 10, 64)
+			return n - field(filepath.Join(root, "proc/self/status"), l.used)<<10, err
+		}
+	}
+	return math.MaxInt64, nil
 }
 
 // field is the number behind a name at the begin of a line, or 0.

@@ -8,7 +8,8 @@ import (
 )
 
 // Memory is short where the machine has none, or a control group of either version, at any
-// level; pages of files that can be dropped count as free.
+// level, where pages of files that can be dropped count as free; and where the kernel would refuse
+// it.
 func TestSpare(t *testing.T) {
 	const plenty = "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n"
 	v1, v2 := "sys/fs/cgroup/memory", "sys/fs/cgroup"
@@ -34,9 +35,24 @@ func TestSpare(t *testing.T) {
 			"only 0 MB are left"},
 		"outside": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0::/../other\n", v2 + "/memory.max": "67108864\n", v2 + "/memory.current": "67108864\n"},
 			"only 0 MB are left"},
+		"nothing promised": {map[string]string{"proc/meminfo": plenty + "CommitLimit: 5000000 kB\nCommitted_AS: 4990000 kB\n", "proc/self/cgroup": "", "proc/sys/vm/overcommit_memory": "2\n"},
+			"promises only 9 MB"},
+		"all promised": {map[string]string{"proc/meminfo": plenty + "CommitLimit: 5000000 kB\nCommitted_AS: 4990000 kB\n", "proc/self/cgroup": "", "proc/sys/vm/overcommit_memory": "0\n"},
+			""},
+		"limit of data": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "", "proc/self/status": "VmSize:\t 9000 kB\nVmData:\t   60000 kB\n",
+			"proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \nMax data size             104857600            unlimited            bytes     \nMax address space         unlimited            unlimited            bytes     \n"},
+			"RLIMIT_DATA leaves this process 41 MB"},
+		"limit of addresses": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "", "proc/self/status": "VmSize:\t 200000 kB\n",
+			"proc/self/limits": "Max address space         104857600            unlimited            bytes     \n"},
+			"RLIMIT_AS leaves this process 0 MB"},
+		"limits of more": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "", "proc/self/status": "VmSize:\t 20000 kB\nVmData:\t   6000 kB\n",
+			"proc/self/limits": "Max data size             104857600            unlimited            bytes     \nMax address space         204857600            unlimited            bytes     \n"}, ""},
 		"nonsense": {map[string]string{"proc/meminfo": plenty, "proc/self/cgroup": "0\n:::\n0::\n", v2 + "/memory.max": "many\n"}, ""},
 	} {
 		root := t.TempDir()
+		if _, is := c.files["proc/self/limits"]; !is {
+			c.files["proc/self/limits"] = "Max data size             unlimited            unlimited            bytes     \n"
+		}
 		for file, text := range c.files {
 			file = filepath.Join(root, file)
 			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
