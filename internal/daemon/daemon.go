@@ -62,7 +62,6 @@ type daemon struct {
 	host      *p2p.Host
 	transport *p2p.Transport
 	messages  atomic.Uint64 // of locks: given to the transport, or come and not taken at once
-	garbage   garbage
 	engine    *engine.Engine
 	storage   fusefs.Storage
 	params    member.Params
