@@ -28,9 +28,10 @@ type garbage struct {
 }
 
 const (
-	garbageSize = 24 << 20
-	// The object is made where there is memory for many, and is there until a daemon whose use of
-	// memory grows could come to a limit by it before that is looked at again.
+	garbageSize = 24 << 20 // of the object
+
+	// It is made where so much memory is to spare, and dropped where that much is not. Between two
+	// looks the daemon, and others, may come to use more.
 	garbageFrom  = 256 << 20
 	garbageUntil = 128 << 20
 	garbageLook  = 10 * time.Second
@@ -55,13 +56,13 @@ func (g garbage) follow(ctx context.Context) {
 	}
 }
 
-// look makes the object, or drops it.
+// look makes the object, or drops it, by how much memory there is now.
 func (g *garbage) look() {
 	if g.unwritten == nil {
 		if g.spare(garbageFrom) != nil {
 			return
 		}
-		if err := g.make(); err != nil {
+		if err := g.begin(); err != nil {
 			g.log.Debug("the memory that garbage may take is in use", "err", err)
 		}
 		return
@@ -73,7 +74,8 @@ func (g *garbage) look() {
 	}
 }
 
-func (g *garbage) make() error {
+// begin makes the object.
+func (g *garbage) begin() error {
 	g.unwritten = make([]byte, garbageSize)
 	// Where its memory was used before, the runtime has cleared it: it is given back, and reads
 	// as zeros all the same, if anybody reads it.
